@@ -6,6 +6,11 @@ fn main() -> Result<(), Error> {
     let info = ClusterInfo::from_env()?;
     info.warn();
     let master = info.master_addr()?.with_port(info.master_port());
-    println!("rank {} of {}, started by {}, meeting at {master}", info.rank(), info.world_size(), info.launcher());
+    println!(
+        "rank {} of {}, started by {}, meeting at {master}",
+        info.rank(),
+        info.world_size(),
+        info.launcher()
+    );
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Sums the rank numbers over MPI: `mpirun -n 4 target/debug/examples/mpi_sum`.
 //!
-//! Build it with `cargo build --features mpi --example mpi_sum`, which does not require MPI. The same
-//! program runs under the `mpirun` of Open MPI, MPICH and Intel MPI.
+//! Build it with `cargo build --features mpi --example mpi_sum`, which does not require MPI. The
+//! same program runs under the `mpirun` of Open MPI, MPICH and Intel MPI.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
-//! Broadcasts rank 0's NCCL id, 128 bytes: `mpienv launch --nproc-per-node 4 -- target/debug/examples/nccl_id`.
+//! Broadcasts rank 0's NCCL id, 128 bytes:
+//! `mpienv launch --nproc-per-node 4 -- target/debug/examples/nccl_id`.
 //!
-//! Build it with `cargo build --features collective --example nccl_id`. No GPU is needed: random bytes stand for the id.
+//! Build it with `cargo build --features collective --example nccl_id`. No GPU is needed: random
+//! bytes stand for the id.
 
 use std::error::Error;
 
@@ -10,10 +12,16 @@ use mpienv::collective::Group;
 fn main() -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::from_env()?;
     let mut group = Group::connect(&info)?;
-    // With cudarc, call `Id::new()` on rank 0 and `Comm::from_rank(stream, rank, world, id)` on every rank.
+    // With cudarc, call `Id::new()` on rank 0 and `Comm::from_rank(stream, rank, world, id)` on
+    // every rank.
     let mut id = if info.rank() == 0 { new_id()? } else { Vec::new() };
     group.broadcast(&mut id, 0)?;
-    println!("rank {}: the id begins with {:02x?}, over {}", info.world(), &id[..4], group.describe());
+    println!(
+        "rank {}: the id begins with {:02x?}, over {}",
+        info.world(),
+        &id[..4],
+        group.describe()
+    );
     Ok(group.close()?)
 }
 

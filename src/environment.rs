@@ -12,7 +12,8 @@ const HIDDEN: &str = "(hidden)";
 
 /// A snapshot of environment variables.
 ///
-/// Names and values need not be UTF-8. A value that is not UTF-8 causes an error only if it is read as text.
+/// Names and values need not be UTF-8. A value that is not UTF-8 causes an error only if it is read
+/// as text.
 ///
 /// ```
 /// use mpienv::launcher::open_mpi::OpenMpiVars;
@@ -56,9 +57,10 @@ impl fmt::Debug for Environment {
 impl Environment {
     /// Takes a snapshot of this process's environment.
     ///
-    /// If its variables do not show which launcher started this process, a [`ClusterInfo`](crate::ClusterInfo) that
-    /// is read from it on Linux also inspects the parent processes, and in a PBS job the file in `PBS_NODEFILE`. For any
-    /// other environment, only the variables count.
+    /// If its variables do not show which launcher started this process, a
+    /// [`ClusterInfo`](crate::ClusterInfo) that is read from it on Linux also inspects the parent
+    /// processes, and in a PBS job the file in `PBS_NODEFILE`. For any other environment, only the
+    /// variables count.
     #[must_use]
     pub fn current() -> Environment {
         #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
@@ -104,14 +106,22 @@ impl Environment {
         let Some(value) = self.get(name) else { return Ok(None) };
         let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
             name: name.to_owned(),
-            value: if name == TOKEN { HIDDEN.to_owned() } else { value.to_string_lossy().into_owned() },
+            value: if name == TOKEN {
+                HIDDEN.to_owned()
+            } else {
+                value.to_string_lossy().into_owned()
+            },
         })?;
         let text = text.trim_ascii();
         Ok((!text.is_empty()).then_some(text))
     }
 
-    /// Returns a copy with these changes. Variables with a value are set, and those without one are unset.
-    pub(crate) fn with<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Environment {
+    /// Returns a copy with these changes. Variables with a value are set, and those without one are
+    /// unset.
+    pub(crate) fn with<'a>(
+        &self,
+        changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Environment {
         let mut changed = self.clone();
         for (name, value) in changes {
             let value = value.map(OsString::from);
@@ -125,7 +135,8 @@ impl Environment {
         changed
     }
 
-    /// Returns whether these are the variables of this process, so that its parent processes can be inspected.
+    /// Returns whether these are the variables of this process, so that its parent processes can be
+    /// inspected.
     pub(crate) fn is_current(&self) -> bool {
         self.is_current
     }
@@ -143,16 +154,17 @@ impl Environment {
 
     /// Reads the variables of `T`, and no others.
     ///
-    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as unset. Numbers
-    /// consist of decimal digits only.
+    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
+    /// unset. Numbers consist of decimal digits only.
     ///
     /// # Errors
-    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does not have the type of
-    /// its field, or if it is not UTF-8.
+    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does
+    /// not have the type of its field, or if it is not UTF-8.
     pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
         let pairs = self.pairs(T::VARIABLES)?;
         let parse = |pairs: &[Pair]| envy::from_iter::<_, T>(fields(pairs));
-        parse(&pairs).map_err(|error| explain(error, T::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
+        parse(&pairs)
+            .map_err(|error| explain(error, T::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
     }
 
     // What follows is not generic, so that it is compiled once for all structs.
@@ -178,11 +190,13 @@ type Pair<'a> = (&'static Variable, &'a str);
 
 /// The names and values of the fields, as envy takes them.
 fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
-    let fields = pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
+    let fields =
+        pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
     fields.collect()
 }
 
-/// Returns the error that names the variable. `parse` returns envy's error for some of the variables.
+/// Returns the error that names the variable. `parse` returns envy's error for some of the
+/// variables.
 fn explain(
     error: envy::Error,
     variables: &'static [Variable],
@@ -191,7 +205,8 @@ fn explain(
 ) -> ReadError {
     match error {
         envy::Error::MissingValue(field) => {
-            let name = variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+            let name =
+                variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
             ReadError::Missing { name: name.to_owned() }
         }
         envy::Error::Custom(text) => {
@@ -224,7 +239,8 @@ pub struct Variable {
     pub field: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// The page that defines it, as a Markdown link, or the program version from which it was recorded.
+    /// The page that defines it, as a Markdown link, or the program version from which it was
+    /// recorded.
     pub page: &'static str,
 }
 
@@ -264,7 +280,8 @@ pub trait Variables: DeserializeOwned {
 
 /// Defines a struct of variables.
 ///
-/// Each page that defines variables is followed by their constants, names, fields, types and meanings.
+/// Each page that defines variables is followed by their constants, names, fields, types and
+/// meanings.
 macro_rules! variables {
     ($(#[$attribute:meta])* pub struct $vars:ident {
         $($page:literal { $($constant:ident = $name:literal => $field:ident: $type:ty, $meaning:literal;)+ })+
@@ -360,7 +377,8 @@ mod tests {
 
     #[test]
     fn of_a_name_given_twice_the_last_value_counts() {
-        let environment = Environment::from_vars([("B", "1"), ("A", "2"), ("B", "3"), ("C", "4"), ("B", "5")]);
+        let environment =
+            Environment::from_vars([("B", "1"), ("A", "2"), ("B", "3"), ("C", "4"), ("B", "5")]);
         assert_eq!(
             ["A", "B", "C", "D"].map(|name| environment.get_str(name).unwrap()),
             [Some("2"), Some("5"), Some("4"), None]
@@ -377,7 +395,8 @@ mod tests {
 
     #[test]
     fn a_name_with_lower_case_letters_is_read_in_its_own_spelling() {
-        let pairs = [("A_RANK", "1"), ("Mixed_case", "2"), ("MIXED_CASE", "3"), ("mixed_case", "4")];
+        let pairs =
+            [("A_RANK", "1"), ("Mixed_case", "2"), ("MIXED_CASE", "3"), ("mixed_case", "4")];
         assert_eq!(read(&pairs).unwrap().mixed_case, Some(2));
         let error = read(&[("A_RANK", "1"), ("Mixed_case", "x")]).unwrap_err();
         assert!(matches!(error, ReadError::Invalid { name, .. } if name == "Mixed_case"));
@@ -401,10 +420,14 @@ mod tests {
     fn what_is_not_utf8_matters_only_where_it_is_asked_for() {
         use std::os::unix::ffi::OsStringExt;
         let junk = || OsString::from_vec(vec![b'x', 0xff]);
-        let mut vars = vec![(junk(), junk()), ("OTHER".into(), junk()), ("A_RANK".into(), "3".into())];
+        let mut vars =
+            vec![(junk(), junk()), ("OTHER".into(), junk()), ("A_RANK".into(), "3".into())];
         assert_eq!(Environment::from_vars(vars.clone()).read::<Vars>().unwrap().a_rank, 3);
         vars.push(("SOME_NAME".into(), junk()));
         let error = Environment::from_vars(vars).read::<Vars>().unwrap_err();
-        assert_eq!(error, ReadError::NotUnicode { name: "SOME_NAME".into(), value: "x\u{fffd}".into() });
+        assert_eq!(
+            error,
+            ReadError::NotUnicode { name: "SOME_NAME".into(), value: "x\u{fffd}".into() }
+        );
     }
 }

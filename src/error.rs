@@ -86,7 +86,9 @@ pub enum Reason {
     #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
     NotAPortRange,
     /// The value does not say how ranks authenticate.
-    #[error("not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket")]
+    #[error(
+        "not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket"
+    )]
     NotMunge,
     /// The value does not have the form that its launcher documents.
     #[error("{0}")]
@@ -104,7 +106,9 @@ pub enum Reason {
         world_size: u32,
     },
     /// A port derived from the job was requested, but the launcher does not identify the job.
-    #[error("a port derived from the job was requested, but the launcher does not identify the job")]
+    #[error(
+        "a port derived from the job was requested, but the launcher does not identify the job"
+    )]
     NoJobIdentity,
     /// A setting that protects the meeting of the ranks is set, but has no value.
     #[error("set but empty, so it would leave the job without the protection that it stands for")]
@@ -122,7 +126,9 @@ pub enum Reason {
         program: &'static str,
     },
     /// The program needs the hosts of all ranks, but the launcher does not provide them.
-    #[error("{program} needs the hosts of all {world_size} ranks, but the launcher does not provide them")]
+    #[error(
+        "{program} needs the hosts of all {world_size} ranks, but the launcher does not provide them"
+    )]
     HostsUnknown {
         /// The program.
         program: &'static str,
@@ -141,7 +147,9 @@ pub enum Reason {
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),
     /// Workers were requested from a process that is not the only one on its node.
-    #[error("this process cannot start workers, because it must be the job's only process on its node: {0}")]
+    #[error(
+        "this process cannot start workers, because it must be the job's only process on its node: {0}"
+    )]
     NotPerNode(String),
     /// The number of workers is 0 or too large.
     #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
@@ -156,7 +164,13 @@ pub enum Reason {
 impl Error {
     pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
         let reason = reason.into();
-        Error(Box::new(Details { launcher: None, variable: None, value: None, reason, remedy: remedy.into() }))
+        Error(Box::new(Details {
+            launcher: None,
+            variable: None,
+            value: None,
+            reason,
+            remedy: remedy.into(),
+        }))
     }
 
     pub(crate) fn by(mut self, launcher: Launcher) -> Error {
@@ -174,8 +188,13 @@ impl Error {
         self
     }
 
-    /// Returns the error for a launcher's variable that could not be read. `present` returns the marker with its value.
-    pub(crate) fn read(marker: Marker, error: ReadError, present: impl FnOnce() -> String) -> Error {
+    /// Returns the error for a launcher's variable that could not be read. `present` returns the
+    /// marker with its value.
+    pub(crate) fn read(
+        marker: Marker,
+        error: ReadError,
+        present: impl FnOnce() -> String,
+    ) -> Error {
         let Marker { launcher, variable } = marker;
         let start = launcher.spec().advice.start;
         match error {
@@ -194,20 +213,32 @@ impl Error {
     }
 
     /// Returns the error for a launcher's own variable with an impossible value.
-    pub(crate) fn of_launcher(launcher: Launcher, reason: impl Into<Reason>, variable: &str) -> Error {
-        let remedy = format!("{}, or unset {variable} if it is left from another job", launcher.spec().advice.start);
+    pub(crate) fn of_launcher(
+        launcher: Launcher,
+        reason: impl Into<Reason>,
+        variable: &str,
+    ) -> Error {
+        let remedy = format!(
+            "{}, or unset {variable} if it is left from another job",
+            launcher.spec().advice.start
+        );
         Error::new(reason, remedy).by(launcher).of(variable.to_owned())
     }
 
-    /// Returns the error for a variable that users or platforms set, with a value that cannot be used.
+    /// Returns the error for a variable that users or platforms set, with a value that cannot be
+    /// used.
     pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
-        Error::new(reason, format!("correct {variable} or unset it")).of(variable.to_owned()).found(value)
+        Error::new(reason, format!("correct {variable} or unset it"))
+            .of(variable.to_owned())
+            .found(value)
     }
 
     /// Returns the error for a variable that users or platforms set and that cannot be read.
     pub(crate) fn reading_setting(error: ReadError) -> Error {
         match error {
-            ReadError::NotUnicode { name, value } => Error::of_setting(Reason::NotUnicode, &name, &value),
+            ReadError::NotUnicode { name, value } => {
+                Error::of_setting(Reason::NotUnicode, &name, &value)
+            }
             other => Error::new(Reason::Malformed(other.to_string()), "correct it or unset it"),
         }
     }
@@ -263,7 +294,9 @@ impl fmt::Display for Error {
         }
         match (&details.variable, &details.value) {
             (Some(variable), Some(value)) => write!(f, "{variable}={}: ", quote(value))?,
-            (Some(variable), None) if matches!(details.reason, Reason::Missing { .. }) => write!(f, "{variable} is ")?,
+            (Some(variable), None) if matches!(details.reason, Reason::Missing { .. }) => {
+                write!(f, "{variable} is ")?
+            }
             (Some(variable), None) => write!(f, "{variable}: ")?,
             (None, _) => {}
         }

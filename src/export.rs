@@ -33,13 +33,14 @@ use crate::value::placement::Launcher;
 impl ClusterInfo {
     /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
     ///
-    /// They are `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK`, `MASTER_ADDR`, `MASTER_PORT` and
-    /// `NCCL_SOCKET_IFNAME`. Values that are unknown are left out. Variables that would mislead the program are
-    /// marked to be unset.
+    /// They are `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK`, `MASTER_ADDR`,
+    /// `MASTER_PORT` and `NCCL_SOCKET_IFNAME`. Values that are unknown are left out. Variables that
+    /// would mislead the program are marked to be unset.
     ///
     /// If a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder) overrides a value, and for
-    /// [`workers`](ClusterInfo::workers), the exports also contain `MPIENV_` variables, such as `MPIENV_CONTEXT`.
-    /// Reading the exports again then gives the same result. Exporting twice changes nothing.
+    /// [`workers`](ClusterInfo::workers), the exports also contain `MPIENV_` variables, such as
+    /// `MPIENV_CONTEXT`. Reading the exports again then gives the same result. Exporting twice
+    /// changes nothing.
     ///
     /// # Errors
     /// Returns an error if the master is unknown: see [`ClusterInfo::master_addr`].
@@ -55,8 +56,10 @@ impl ClusterInfo {
             ("MASTER_PORT", Some(self.master_port().to_string())),
             ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
         ];
-        let set = set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
-        let overrides = self.overrides.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
+        let set =
+            set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
+        let overrides =
+            self.overrides.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
         let mut variables: Vec<_> = set.chain(overrides).collect();
         variables.extend(self.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
@@ -69,15 +72,22 @@ impl ClusterInfo {
 
     /// Returns the context that processes inherit together with these exports.
     fn context(&self, launcher: Launcher, mut seen: Seen, exports: &Exports) -> Context {
-        for (name, value) in exports.iter().filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
+        for (name, value) in exports
+            .iter()
+            .filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
         {
             seen.put(name, value);
         }
         Context {
             launcher,
-            master_addr: self.master_addr().ok().filter(|_| self.addr_is_own).map(ToString::to_string),
+            master_addr: self
+                .master_addr()
+                .ok()
+                .filter(|_| self.addr_is_own)
+                .map(ToString::to_string),
             master_port: self.port_is_own.then(|| self.master_port().to_string()),
-            token: (self.token_is_own && !self.token.as_bytes().is_empty()).then(|| self.token.as_str().to_owned()),
+            token: (self.token_is_own && !self.token.as_bytes().is_empty())
+                .then(|| self.token.as_str().to_owned()),
             seen,
             said: self.said.clone(),
         }
@@ -86,7 +96,8 @@ impl ClusterInfo {
 
 /// Variables to set and to unset, in a fixed order.
 ///
-/// To pass them to a command, use [`Exports::apply_to`], because `Command::envs` cannot unset variables.
+/// To pass them to a command, use [`Exports::apply_to`], because `Command::envs` cannot unset
+/// variables.
 ///
 /// ```
 /// use std::process::Command;
@@ -130,12 +141,14 @@ impl Exports {
         }
     }
 
-    /// Returns an iterator over all variables in order. The value is `None` if the variable is to be unset.
+    /// Returns an iterator over all variables in order. The value is `None` if the variable is to
+    /// be unset.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.variables.iter().map(|(name, value)| (&**name, value.as_deref()))
     }
 
-    /// Returns the value to which a variable is set. `None` if it is to be unset or is not part of the exports.
+    /// Returns the value to which a variable is set. `None` if it is to be unset or is not part of
+    /// the exports.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.iter().find(|(found, _)| *found == name)?.1

@@ -56,7 +56,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the finding as three lines: how severe it is and what was seen, why, and the remedy with a hint.
+    /// Returns the finding as three lines: how severe it is and what was seen, why, and the remedy
+    /// with a hint.
     pub(crate) fn lines(&self, severity: &str, hint: &str) -> String {
         let Finding { code, what, why, remedy, .. } = self;
         format!("{severity} [{code}]: {what}\n  why: {why}\n  remedy: {remedy}{hint}\n")

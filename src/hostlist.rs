@@ -32,16 +32,18 @@ use scan::{Element, Scanner};
 ///   these around it (Slurm 22.05 does not split at line breaks, newer ones do). Blanks at both
 ///   ends are ignored. Slurm skips empty places between commas
 ///   (`a,,b`); here they are errors, as is a list without a host.
-/// - A bracket holds numbers and ranges: `n[1,3-5]`. The length of the low number is the minimum number of digits:
-///   `n[08-10]` is `n08 n09 n10`, and `n[8-010]` is `n8 n9 n10`.
+/// - A bracket holds numbers and ranges: `n[1,3-5]`. The length of the low number is the minimum
+///   number of digits: `n[08-10]` is `n08 n09 n10`, and `n[8-010]` is `n8 n9 n10`.
 /// - A host may have several brackets, and text after the last one: `rack[1-2]n[1-2]-ib`
 ///   (Slurm 22.05 refuses text after the last bracket, newer ones accept it).
-/// - Order and duplicates are kept. The last bracket varies fastest, then the first, the second and so on, as in Slurm:
-///   of three brackets, the middle one varies slowest. `[0-1][0-1][0-1]` is `000 001 100 101 010 011 110 111`.
+/// - Order and duplicates are kept. The last bracket varies fastest, then the first, the second and
+///   so on, as in Slurm: of three brackets, the middle one varies slowest. `[0-1][0-1][0-1]` is
+///   `000 001 100 101 010 011 110 111`.
 /// - Slurm reads `n[1-]` as `n1`, an unclosed `n[1` as a host `n]`, and signs or blanks before a
 ///   number; all of these are errors here. So are host functions (`{feature}`), which only
 ///   Slurm's controller can expand.
-/// - Slurm limits a range to 64 Ki hosts. Here, each number and the number of hosts must fit in `u64`.
+/// - Slurm limits a range to 64 Ki hosts. Here, each number and the number of hosts must fit in
+///   `u64`.
 ///
 /// The names are not checked beyond this grammar: [`Host`](crate::Host) does that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +57,15 @@ impl<'a> Hostlist<'a> {
     /// Checks the whole list in one pass, without expanding it and without allocating.
     ///
     /// # Errors
-    /// Returns an error if the list is malformed. The error names the column and what was expected there.
+    /// Returns an error if the list is malformed. The error names the column and what was expected
+    /// there.
     pub fn parse(text: &'a str) -> Result<Hostlist<'a>, HostlistError> {
         let mut scanner = Scanner::new(text);
         let mut len: u64 = 0;
         while let Some(element) = scanner.element()? {
-            len = len
-                .checked_add(element.count)
-                .ok_or_else(|| HostlistError::TooMany { column: error::column(text, element.start) })?;
+            len = len.checked_add(element.count).ok_or_else(|| HostlistError::TooMany {
+                column: error::column(text, element.start),
+            })?;
         }
         if len == 0 {
             return Err(HostlistError::Empty);

@@ -55,28 +55,31 @@ use self::supervisor::{Signals, Unbound};
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 #[cfg(any(feature = "cli", feature = "testing"))]
 const MOST_SIMULATED: u32 = 4096;
-/// How long workers may take to exit after one has failed, or after a signal. As in torchrun, Slurm and Kubernetes, a signal
-/// leaves time for a checkpoint.
-const GRACE: Grace = Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
+/// How long workers may take to exit after one has failed, or after a signal. As in torchrun, Slurm
+/// and Kubernetes, a signal leaves time for a checkpoint.
+const GRACE: Grace =
+    Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
 
 /// The workers of this node, ready to be started.
 ///
-/// Under a launcher with one process on each node, they are this node's part of the job. Without a launcher, they are a
-/// whole job on this machine.
+/// Under a launcher with one process on each node, they are this node's part of the job. Without a
+/// launcher, they are a whole job on this machine.
 ///
 /// With the feature `launch`, on Unix:
-/// - Each worker has its own process group, and no process of the group outlives the job, even if a worker fails. If the
-///   program calls `serve_as_watchdog`, this also holds if this process is killed.
-/// - On Linux, no other descendant of a worker outlives the job either, in any group or session. Exceptions are processes of
-///   another user, and processes that have lost their parents and cleared, overwritten or hidden their environment (see
-///   [`Launch::subreaper`]). If /proc is empty or belongs to another PID namespace, only the groups are stopped. Other
-///   children of this process are left alone. [The guide](crate::guide::launch) has the details.
+/// - Each worker has its own process group, and no process of the group outlives the job, even if a
+///   worker fails. If the program calls `serve_as_watchdog`, this also holds if this process is
+///   killed.
+/// - On Linux, no other descendant of a worker outlives the job either, in any group or session.
+///   Exceptions are processes of another user, and processes that have lost their parents and
+///   cleared, overwritten or hidden their environment (see [`Launch::subreaper`]). If /proc is
+///   empty or belongs to another PID namespace, only the groups are stopped. Other children of this
+///   process are left alone. [The guide](crate::guide::launch) has the details.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
-/// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2 to the workers only.
-///   Signals that this process ignores (`nohup`) are not passed on. Workers that ignore SIGINT or SIGTERM are killed: see
-///   [`Launch::grace`].
-/// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this process to one; see
-///   [`Launch::keep_binding`].
+/// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
+///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
+///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
+/// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this
+///   process to one; see [`Launch::keep_binding`].
 ///
 /// ```
 /// use std::process::Command;
@@ -118,8 +121,8 @@ enum Variables {
 impl Launch {
     /// Prepares `per_node` workers on this node.
     ///
-    /// If there is no launcher and no master port is set, the job gets a port that is free now. Several jobs can then
-    /// run on one machine.
+    /// If there is no launcher and no master port is set, the job gets a port that is free now.
+    /// Several jobs can then run on one machine.
     ///
     /// # Errors
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
@@ -136,7 +139,8 @@ impl Launch {
 
     /// Prepares a single worker, with the place of this process.
     ///
-    /// Use it for programs that need a scheduler in addition to rank 0's worker: see [`Launch::variables`].
+    /// Use it for programs that need a scheduler in addition to rank 0's worker: see
+    /// [`Launch::variables`].
     ///
     /// ```
     /// use std::process::Command;
@@ -171,9 +175,10 @@ impl Launch {
 
     /// Prepares all ranks of a simulated job on this machine.
     ///
-    /// Each rank gets the variables that its launcher would set, and no variables of a real launcher. `MASTER_ADDR`
-    /// is 127.0.0.1 and `MASTER_PORT` is a port that is free now, so that the ranks can meet. With `keep_master`, the
-    /// ranks get the launcher's own master instead, such as `node0`.
+    /// Each rank gets the variables that its launcher would set, and no variables of a real
+    /// launcher. `MASTER_ADDR` is 127.0.0.1 and `MASTER_PORT` is a port that is free now, so that
+    /// the ranks can meet. With `keep_master`, the ranks get the launcher's own master instead,
+    /// such as `node0`.
     ///
     /// ```
     /// use std::process::Command;
@@ -199,19 +204,22 @@ impl Launch {
         }
         let mut job = job.clone();
         if !keep_master {
-            job =
-                job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0).map_err(LaunchError::NoPort)?);
+            job = job.with_master(
+                Host::LOOPBACK,
+                port::free_port(PortRange::default(), 0).map_err(LaunchError::NoPort)?,
+            );
         }
-        let workers: Result<Vec<ClusterInfo>, _> = job.environments().map(ClusterInfo::from_vars).collect();
+        let workers: Result<Vec<ClusterInfo>, _> =
+            job.environments().map(ClusterInfo::from_vars).collect();
         let launch = Launch::of(workers?);
         Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
     }
 
     /// Sets how long workers may take to exit. Workers that remain after this time are killed.
     ///
-    /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others first get SIGTERM) or when
-    /// this process passes SIGINT or SIGTERM on (30 s by default). A second SIGINT or SIGTERM ends it at once. A year
-    /// is the most.
+    /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others
+    /// first get SIGTERM) or when this process passes SIGINT or SIGTERM on (30 s by default). A
+    /// second SIGINT or SIGTERM ends it at once. A year is the most.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Launch {
         let grace = grace.min(LONGEST);
@@ -228,12 +236,13 @@ impl Launch {
 
     /// Makes this process adopt the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
     ///
-    /// It applies on Linux with the feature `launch`, while the workers run. This process then finds every descendant
-    /// of a worker, even one that cleared its environment, unless this process is killed. It also reaps adopted
-    /// processes that have exited. If this process already has children, nothing changes.
+    /// It applies on Linux with the feature `launch`, while the workers run. This process then
+    /// finds every descendant of a worker, even one that cleared its environment, unless this
+    /// process is killed. It also reaps adopted processes that have exited. If this process already
+    /// has children, nothing changes.
     ///
-    /// Use it only in programs that start no other processes while the workers run. Other processes would be mistaken
-    /// for descendants of a worker.
+    /// Use it only in programs that start no other processes while the workers run. Other processes
+    /// would be mistaken for descendants of a worker.
     ///
     /// ```
     /// use std::process::Command;
@@ -254,7 +263,8 @@ impl Launch {
         self
     }
 
-    /// Declares that this process exits once it has reported how the launch ended. A signal leaves it time to do so.
+    /// Declares that this process exits once it has reported how the launch ended. A signal leaves
+    /// it time to do so.
     #[cfg(feature = "cli")]
     #[must_use]
     pub(crate) fn whole_process(mut self) -> Launch {
@@ -269,36 +279,41 @@ impl Launch {
         self
     }
 
-    /// Sets which variables the workers get: see [`ClusterInfo::exports_for`]. The default is PyTorch's.
+    /// Sets which variables the workers get: see [`ClusterInfo::exports_for`]. The default is
+    /// PyTorch's.
     ///
-    /// If the programs need a scheduler, rank 0's command is started a second time as the scheduler. After all workers
-    /// have exited, the scheduler may take up to [`Launch::grace`] to exit by itself.
+    /// If the programs need a scheduler, rank 0's command is started a second time as the
+    /// scheduler. After all workers have exited, the scheduler may take up to [`Launch::grace`] to
+    /// exit by itself.
     #[must_use]
     pub fn variables(mut self, set: Target) -> Launch {
         self.variables = Variables::Exports(set);
         self
     }
 
-    /// Starts the command that `command` returns for each worker, with the worker's variables, and waits for all
-    /// workers.
+    /// Starts the command that `command` returns for each worker, with the worker's variables, and
+    /// waits for all workers.
     ///
-    /// The node's first worker inherits stdin, unless stdin is a terminal. The stdin of the other workers is empty.
+    /// The node's first worker inherits stdin, unless stdin is a terminal. The stdin of the other
+    /// workers is empty.
     ///
     /// # Errors
-    /// Returns an error if a worker cannot be started or fails. The error describes the first failure. By then all
-    /// other workers have exited.
+    /// Returns an error if a worker cannot be started or fails. The error describes the first
+    /// failure. By then all other workers have exited.
     pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then killed.
+    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then
+    /// killed.
     pub(crate) fn try_run<E: From<LaunchError> + Display>(
         self,
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
     ) -> Result<(), E> {
         let (link, base) = self.link()?;
         let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
-        let prepare = |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper, &signals);
+        let prepare =
+            |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper, &signals);
         let start = |running: &mut Running, attempt| self.start(running, attempt, &mut command);
         let outcome = attempts::run(&link, base, &signals, prepare, start);
         if self.is_whole_process && outcome.is_err() {
@@ -331,7 +346,11 @@ impl Launch {
                                 None => scheduler.env_remove(name),
                             };
                         }
-                        running.start(Role::Scheduler, worker.rank(), scheduler.stdin(Stdio::null()))?;
+                        running.start(
+                            Role::Scheduler,
+                            worker.rank(),
+                            scheduler.stdin(Stdio::null()),
+                        )?;
                     }
                     exports.apply_to(&mut started);
                 }

@@ -1,6 +1,7 @@
 //! The launchers, one file each, and the order in which they are detected.
 //!
-//! A launcher's module has structs of variables, which [`Environment::read`](crate::Environment::read) fills:
+//! A launcher's module has structs of variables, which
+//! [`Environment::read`](crate::Environment::read) fills:
 //!
 //! ```
 //! use mpienv::Environment;
@@ -56,7 +57,9 @@ use crate::environment::{Environment, Variable};
 use crate::launcher::context::Seen;
 use crate::value::name::{self, UnknownName};
 
-pub(crate) use spec::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
+pub(crate) use spec::{
+    Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+};
 
 macro_rules! launchers {
     ($($launcher:ident = $file:ident, $meaning:literal;)+) => {
@@ -89,11 +92,13 @@ macro_rules! launchers {
     };
 }
 
-// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above (rustfmt does not see a
-// `mod` in a macro) and a line here. `.ci/generate` then writes its row of the README.
+// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above (rustfmt
+// does not see a `mod` in a macro) and a line here. `.ci/generate` then writes its row of the
+// README.
 //
-// The order is innermost first: the first launcher that is detected started this process. For example, torchrun and
-// mpirun run inside Slurm steps, and their processes inherit Slurm's variables.
+// The order is innermost first: the first launcher that is detected started this process. For
+// example, torchrun and mpirun run inside Slurm steps, and their processes inherit Slurm's
+// variables.
 launchers! {
     Torchrun = torchrun, "PyTorch's `torchrun` (torchelastic).";
     Horovod = horovod, "Horovod's `horovodrun` without MPI.";
@@ -166,7 +171,9 @@ impl Launcher {
             MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
                 ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
             }
-            MpiFamily::OpenMpi | MpiFamily::Spectrum | MpiFamily::Mpich | MpiFamily::CrayMpich => true,
+            MpiFamily::OpenMpi | MpiFamily::Spectrum | MpiFamily::Mpich | MpiFamily::CrayMpich => {
+                true
+            }
         }
     }
 }
@@ -203,14 +210,16 @@ pub(crate) struct Detector {
 /// Markers that several launchers set come directly before the user's own variables.
 pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
     let own = |launcher: Launcher| Detector { launcher, marker: launcher.spec().marker };
-    let shared = |launcher: Launcher| Some(Detector { launcher, marker: launcher.spec().shared_marker? });
+    let shared =
+        |launcher: Launcher| Some(Detector { launcher, marker: launcher.spec().shared_marker? });
     let all = || Launcher::ALL.iter().copied();
     let is_inner = |launcher: &Launcher| *launcher != Launcher::User;
     let inner = all().take_while(is_inner).map(own);
     inner.chain(all().filter_map(shared)).chain(all().skip_while(is_inner).map(own)).collect()
 });
 
-/// What has changed in a launcher's variables since they were recorded, the more reliable sign first.
+/// What has changed in a launcher's variables since they were recorded, the more reliable sign
+/// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// A variable that this launcher alone sets.
@@ -225,20 +234,32 @@ impl Detector {
         (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
     }
 
-    /// Returns how this launcher's variables have changed since they were recorded, which shows that it, or a launcher
-    /// that sets the same variables, has started a process. `None` if they have not changed.
+    /// Returns how this launcher's variables have changed since they were recorded, which shows
+    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
+    /// have not changed.
     pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
         self.detect(environment)?;
-        let changed = self.launcher.variables().filter(|variable| seen.is_changed(environment, variable.name));
-        changed.map(|variable| if SHARED.contains(variable.name) { Change::Shared } else { Change::Own }).min()
+        let changed = self
+            .launcher
+            .variables()
+            .filter(|variable| seen.is_changed(environment, variable.name));
+        changed
+            .map(
+                |variable| {
+                    if SHARED.contains(variable.name) { Change::Shared } else { Change::Own }
+                },
+            )
+            .min()
     }
 }
 
 /// Every variable of a launcher that mpienv reads.
-pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> =
-    LazyLock::new(|| LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect());
+pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect()
+});
 
-/// Variables that more than one launcher sets: a change in one of them does not show which launcher made it.
+/// Variables that more than one launcher sets: a change in one of them does not show which launcher
+/// made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
     for spec in LAUNCHERS {
@@ -254,13 +275,14 @@ pub(crate) fn is_shared(variable: &str) -> bool {
     SHARED.contains(variable)
 }
 
-/// Returns the variable that counts how often a launcher has restarted the job. Its field is called `restarts`.
+/// Returns the variable that counts how often a launcher has restarted the job. Its field is called
+/// `restarts`.
 pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
     launcher.variables().find(|variable| variable.field == "restarts").map(|variable| variable.name)
 }
 
-/// Returns the variables that hold a process's place on its node. In a node's workers, they describe the process that
-/// started the workers, unless a launcher in between has set its own.
+/// Returns the variables that hold a process's place on its node. In a node's workers, they
+/// describe the process that started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
     LAUNCHERS.iter().flat_map(|spec| spec.nested.local).copied().collect()
 }
@@ -285,7 +307,11 @@ mod tests {
             let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
             let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
-            assert_eq!(has_command, *starts == Starts::Processes, "{launcher}: how does it start one process a node?");
+            assert_eq!(
+                has_command,
+                *starts == Starts::Processes,
+                "{launcher}: how does it start one process a node?"
+            );
         }
         assert_eq!(Launcher::ALL.last(), Some(&Launcher::Alone), "it takes every environment");
     }
@@ -295,7 +321,10 @@ mod tests {
         let order: Vec<_> = DETECTORS.iter().map(|detector| detector.launcher).collect();
         let at = |launcher| order.iter().position(|&other| other == launcher).unwrap();
         assert_eq!(order[at(Launcher::User) - 1], Launcher::Hydra);
-        assert!(at(Launcher::Hydra) < at(Launcher::Slurm) && at(Launcher::Slurm) < at(Launcher::User) - 1);
+        assert!(
+            at(Launcher::Hydra) < at(Launcher::Slurm)
+                && at(Launcher::Slurm) < at(Launcher::User) - 1
+        );
     }
 
     #[test]
@@ -310,15 +339,26 @@ mod tests {
 
     #[test]
     fn variables_that_several_launchers_set_are_shared() {
-        for name in
-            ["LOCAL_RANK", "LOCAL_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_ID", "PMI_RANK", "PMI_SIZE", "RANK", "WORLD_SIZE"]
-        {
+        for name in [
+            "LOCAL_RANK",
+            "LOCAL_WORLD_SIZE",
+            "PMIX_NAMESPACE",
+            "PMI_ID",
+            "PMI_RANK",
+            "PMI_SIZE",
+            "RANK",
+            "WORLD_SIZE",
+        ] {
             assert!(SHARED.contains(name), "{name}");
         }
         assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
         for spec in LAUNCHERS {
             for name in spec.nested.local {
-                assert!(spec.variables().any(|variable| variable.name == *name), "{}: {name}", spec.name);
+                assert!(
+                    spec.variables().any(|variable| variable.name == *name),
+                    "{}: {name}",
+                    spec.name
+                );
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Tells a process its place in a cluster.
 //!
-//! Each launcher (Open MPI's mpirun, Slurm, AzureML, ...) describes a job in its own variables. This crate reads them
-//! and returns one [`ClusterInfo`]: rank, world size, local rank, master address and port, and where each value comes
-//! from.
+//! Each launcher (Open MPI's mpirun, Slurm, AzureML, ...) describes a job in its own variables.
+//! This crate reads them and returns one [`ClusterInfo`]: rank, world size, local rank, master
+//! address and port, and where each value comes from.
 //!
 //! ```
 //! use mpienv::ClusterInfo;
@@ -17,11 +17,13 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 //!
-//! Reading does not change variables or open connections. It reads no files other than those in `MPIENV_TOKEN_FILE` and
-//! `PBS_NODEFILE`, and Linux's /proc, which shows the parent processes. If variables contradict each other, it returns an [`Error`] that names the launcher, the
-//! variable, its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
+//! Reading does not change variables or open connections. It reads no files other than those in
+//! `MPIENV_TOKEN_FILE` and `PBS_NODEFILE`, and Linux's /proc, which shows the parent processes. If
+//! variables contradict each other, it returns an [`Error`] that names the launcher, the variable,
+//! its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
 //!
-//! The [`guide`] describes the variables, the findings, and how mpienv compares with other libraries.
+//! The [`guide`] describes the variables, the findings, and how mpienv compares with other
+//! libraries.
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -69,7 +71,9 @@ pub use cluster::route::OwnAddr;
 pub use command::binding::widen_default_binding;
 pub use environment::{Environment, ReadError, Variable, Variables};
 pub use error::{Error, Reason};
-pub use export::{Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable};
+pub use export::{
+    Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
+};
 pub use finding::{Finding, Severity};
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;

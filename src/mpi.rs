@@ -1,8 +1,8 @@
 //! Calls MPI through a libmpi that is loaded at run time, so that one program works with every MPI.
 //!
-//! MPI is not needed to build the program. The library is that of the launcher that started the process. Its ABI is
-//! recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel MPI, MVAPICH, Cray MPICH), or the ABI
-//! of the MPI 5 standard.
+//! MPI is not needed to build the program. The library is that of the launcher that started the
+//! process. Its ABI is recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel
+//! MPI, MVAPICH, Cray MPICH), or the ABI of the MPI 5 standard.
 //!
 //! ```no_run
 //! use mpienv::mpi::{MpiVars, World};
@@ -19,7 +19,8 @@
 //! ```
 //!
 //! # Which library
-//! If `MPIENV_MPI_LIB` is set, only that library is loaded. Otherwise, it is the first of these that can be loaded:
+//! If `MPIENV_MPI_LIB` is set, only that library is loaded. Otherwise, it is the first of these
+//! that can be loaded:
 //!
 //! | the launcher starts programs for | libraries |
 //! | --- | --- |
@@ -32,29 +33,31 @@
 //!
 //! mpienv looks for the libraries in these places, in this order:
 //! 1. `OPAL_PREFIX/lib` (only Open MPI's library);
-//! 2. `lib`, `lib64` and `lib/release` next to the `bin` folder of the launcher from which this process descends, so
-//!    that a launcher from `pip install` or a module finds its own library;
+//! 2. `lib`, `lib64` and `lib/release` next to the `bin` folder of the launcher from which this
+//!    process descends, so that a launcher from `pip install` or a module finds its own library;
 //! 3. where the system's loader looks: `LD_LIBRARY_PATH` and the system's folders.
 //!
 //! # Errors and lost ranks
-//! Calls return an [`MpiError`] with MPI's own text, because MPI_ERRORS_RETURN is set on every communicator. If a
-//! rank is lost, a call seldom returns an error: usually the launcher kills the other ranks. A blocking call waits
-//! forever for a rank that hangs. To limit the wait, use [`Communicator::start_all_reduce_sum`] and
-//! [`Request::wait_within`], and abort the job with [`World::abort`] if the wait fails.
+//! Calls return an [`MpiError`] with MPI's own text, because MPI_ERRORS_RETURN is set on every
+//! communicator. If a rank is lost, a call seldom returns an error: usually the launcher kills the
+//! other ranks. A blocking call waits forever for a rank that hangs. To limit the wait, use
+//! [`Communicator::start_all_reduce_sum`] and [`Request::wait_within`], and abort the job with
+//! [`World::abort`] if the wait fails.
 //!
 //! # Hints for Open MPI
-//! Open MPI looks for networks between machines even if all ranks are on one machine. It also asks the receiver
-//! before it sends more than 4 KiB to a rank on the same machine. To change this, pass [`Hints`] to
-//! [`World::init_with`].
+//! Open MPI looks for networks between machines even if all ranks are on one machine. It also asks
+//! the receiver before it sends more than 4 KiB to a rank on the same machine. To change this, pass
+//! [`Hints`] to [`World::init_with`].
 //!
 //! # Limits
 //! - MPI can be initialized only once in a process. Only the thread that initialized it may use it
 //!   (MPI_THREAD_FUNNELED).
-//! - If the library and the launcher belong to different MPIs, initialization may exit the process before it can
-//!   return an error.
-//! - `libmpi_abi` of Intel MPI 2021.18 exits the process on every error, because it mistakes MPI_ERRORS_RETURN for
-//!   MPI_ERRORS_ABORT. Its `libmpi.so.12`, which is tried first, does not.
-//! - Under Open MPI 4, a process that has queried PMIx (feature `pmix`) can no longer initialize MPI.
+//! - If the library and the launcher belong to different MPIs, initialization may exit the process
+//!   before it can return an error.
+//! - `libmpi_abi` of Intel MPI 2021.18 exits the process on every error, because it mistakes
+//!   MPI_ERRORS_RETURN for MPI_ERRORS_ABORT. Its `libmpi.so.12`, which is tried first, does not.
+//! - Under Open MPI 4, a process that has queried PMIx (feature `pmix`) can no longer initialize
+//!   MPI.
 
 mod abi;
 mod api;
@@ -98,11 +101,11 @@ pub struct MpiVars<'a> {
     pub opal_prefix: Option<&'a OsStr>,
     /// `SLURM_MPI_TYPE`: how Slurm's processes find each other: `pmix`, `pmi2`, ...
     pub slurm_mpi_type: Option<&'a OsStr>,
-    /// Whether `mpirun --mca` or a user set Open MPI's transport: `OMPI_MCA_pml`, `OMPI_MCA_mtl` or `OMPI_MCA_btl`.
-    /// [`Hints::one_machine`] then changes nothing.
+    /// Whether `mpirun --mca` or a user set Open MPI's transport: `OMPI_MCA_pml`, `OMPI_MCA_mtl` or
+    /// `OMPI_MCA_btl`. [`Hints::one_machine`] then changes nothing.
     pub transport_is_set: bool,
-    /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set. [`Hints::eager_limit`] then
-    /// changes nothing.
+    /// Whether `OMPI_MCA_btl_vader_eager_limit` or `OMPI_MCA_btl_sm_eager_limit` is set.
+    /// [`Hints::eager_limit`] then changes nothing.
     pub eager_limit_is_set: bool,
 }
 
@@ -121,7 +124,8 @@ impl<'a> MpiVars<'a> {
     }
 }
 
-/// Returns the file that [`World::init`] would load, and the library's name and version, such as `Open MPI v4.1.4`.
+/// Returns the file that [`World::init`] would load, and the library's name and version, such as
+/// `Open MPI v4.1.4`.
 ///
 /// The library is loaded and stays loaded, but MPI is not initialized.
 ///
@@ -148,12 +152,14 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
 
 /// MPI in this process, from initialization to finalization, with all ranks of the job.
 ///
-/// Finish with [`finalize`](World::finalize). If you drop the world and every communicator and request made from it,
-/// MPI is also finalized, provided that no call has failed, every started call is done, the thread is not panicking,
-/// and the other ranks do the same within 1 s. Otherwise the process exits without MPI_Finalize, which would wait for
-/// ranks that never come. Launchers then kill the other ranks.
+/// Finish with [`finalize`](World::finalize). If you drop the world and every communicator and
+/// request made from it, MPI is also finalized, provided that no call has failed, every started
+/// call is done, the thread is not panicking, and the other ranks do the same within 1 s. Otherwise
+/// the process exits without MPI_Finalize, which would wait for ranks that never come. Launchers
+/// then kill the other ranks.
 ///
-/// If a program fails on its own, it should call [`abort`](World::abort), so that the other ranks do not wait for it.
+/// If a program fails on its own, it should call [`abort`](World::abort), so that the other ranks
+/// do not wait for it.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -188,8 +194,8 @@ impl World {
     /// Waits for the other ranks without a time limit. Call [`check`](World::check) afterwards.
     ///
     /// # Errors
-    /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI returns an error. A
-    /// library that does not understand the launcher may also exit the process.
+    /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
+    /// returns an error. A library that does not understand the launcher may also exit the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
         let (loaded, library) = load_for(launcher, vars)?;
         World::begin(launcher, loaded, library)
@@ -199,7 +205,11 @@ impl World {
     ///
     /// # Errors
     /// As [`init`](World::init).
-    pub fn init_with(launcher: Launcher, vars: &MpiVars<'_>, hints: &Hints) -> Result<World, MpiError> {
+    pub fn init_with(
+        launcher: Launcher,
+        vars: &MpiVars<'_>,
+        hints: &Hints,
+    ) -> Result<World, MpiError> {
         let (loaded, library) = load_for(launcher, vars)?;
         hints.set(&loaded.version(), vars);
         World::begin(launcher, loaded, library)
@@ -207,8 +217,12 @@ impl World {
 
     fn begin(launcher: Launcher, loaded: Loaded, library: PathBuf) -> Result<World, MpiError> {
         let communicator = match loaded {
-            Loaded::OpenMpi(api) => Communicator::of_pointers(Session::begin(api, library, Abi::OpenMpi)?),
-            Loaded::Standard(api) => Communicator::of_pointers(Session::begin(api, library, Abi::Standard)?),
+            Loaded::OpenMpi(api) => {
+                Communicator::of_pointers(Session::begin(api, library, Abi::OpenMpi)?)
+            }
+            Loaded::Standard(api) => {
+                Communicator::of_pointers(Session::begin(api, library, Abi::Standard)?)
+            }
             Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, library, Abi::Mpich)?),
         }?;
         Ok(World { communicator, launcher })
@@ -222,8 +236,8 @@ impl World {
 
     /// Compares MPI's rank and size with those of the environment.
     ///
-    /// They differ if the library and the launcher belong to different MPIs. Each process is then rank 0 of 1, and
-    /// would compute the whole job by itself.
+    /// They differ if the library and the launcher belong to different MPIs. Each process is then
+    /// rank 0 of 1, and would compute the whole job by itself.
     ///
     /// # Errors
     /// Returns an error if they differ.
@@ -263,8 +277,8 @@ impl World {
     /// The remaining communicators and requests then return [`MpiError::Finalized`].
     ///
     /// # Errors
-    /// Returns an error if the other ranks do not arrive in time, if a started call has not been waited for, or if MPI
-    /// returns an error.
+    /// Returns an error if the other ranks do not arrive in time, if a started call has not been
+    /// waited for, or if MPI returns an error.
     pub fn finalize(self) -> Result<(), MpiError> {
         self.finalize_within(Duration::from_secs(60))
     }
@@ -277,10 +291,12 @@ impl World {
         self.communicator.end(limit)
     }
 
-    /// Exits this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports it.
+    /// Exits this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports
+    /// it.
     ///
-    /// No values are dropped, and no buffer of this process is flushed. This call first waits for 0.1 s, so that the
-    /// launcher can pass on what this process has written. Without the wait, Hydra loses about one last line in ten.
+    /// No values are dropped, and no buffer of this process is flushed. This call first waits for
+    /// 0.1 s, so that the launcher can pass on what this process has written. Without the wait,
+    /// Hydra loses about one last line in ten.
     pub fn abort(&self, code: i32) -> ! {
         thread::sleep(Duration::from_millis(100));
         self.communicator.abort(code);

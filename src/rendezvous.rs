@@ -1,9 +1,9 @@
 //! All ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
 //!
-//! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of all ranks. Either
-//! all ranks succeed, or every rank that came gets the same explanation of what is wrong: which ranks are missing, came
-//! twice, disagree on the world size, run another version, or were lost. Before rank 0 announces success, every rank
-//! confirms that it is still there.
+//! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of
+//! all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
+//! is wrong: which ranks are missing, came twice, disagree on the world size, run another version,
+//! or were lost. Before rank 0 announces success, every rank confirms that it is still there.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -29,18 +29,21 @@
 //! ```
 //!
 //! # What the token does
-//! Rank 0 and every other rank prove to each other that they have the token, which is never sent. Every later message
-//! carries a tag. If the token is a secret, this keeps attackers out. Otherwise, it keeps out only ranks of another job
-//! that come to the same port by mistake: see [`guide::security`](crate::guide::security). Blobs are not encrypted.
+//! Rank 0 and every other rank prove to each other that they have the token, which is never sent.
+//! Every later message carries a tag. If the token is a secret, this keeps attackers out.
+//! Otherwise, it keeps out only ranks of another job that come to the same port by mistake: see
+//! [`guide::security`](crate::guide::security). Blobs are not encrypted.
 //! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
 //!
 //! # Scale
-//! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of [`Rendezvous::gather`]
-//! is linear in the number of ranks. [`Rendezvous::all_gather`] sends every rank the whole table, so its traffic is
-//! quadratic. Rank 0 needs an open file for each rank (`ulimit -n`).
+//! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of
+//! [`Rendezvous::gather`] is linear in the number of ranks. [`Rendezvous::all_gather`] sends every
+//! rank the whole table, so its traffic is quadratic. Rank 0 needs an open file for each rank
+//! (`ulimit -n`).
 //!
 //! For 100,000 ranks, meet in two levels:
-//! 1. On each node, the ranks meet at a loopback address, with the local rank and local world size as rank and size.
+//! 1. On each node, the ranks meet at a loopback address, with the local rank and local world size
+//!    as rank and size.
 //! 2. The first ranks of all nodes meet. Each brings the blobs of its node in one blob.
 //! 3. Each first rank passes the result on to its node in a second meeting.
 //!
@@ -48,7 +51,8 @@
 //!
 //! The table shows the time until rank 0 has all blobs of 2 bytes, on two cores, as measured by
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token adds less
-//! than a tenth, because the handshake is the same. The last row excludes the second meeting of each node:
+//! than a tenth, because the handshake is the same. The last row excludes the second meeting of
+//! each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
@@ -90,14 +94,16 @@ use frame::Secret;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4 KiB for each rank if
-/// that is more.
+/// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4
+/// KiB for each rank if that is more.
 pub const LONGEST_BLOB: usize = 1 << 20;
 /// Longest job token, in bytes.
 pub const LONGEST_TOKEN: usize = 255;
-/// Longest time before the deadline at which ranks try the default port, which another job may soon need.
+/// Longest time before the deadline at which ranks try the default port, which another job may soon
+/// need.
 const FALLBACK_LEAD: Duration = Duration::from_secs(5);
-/// Shortest time that a rank has to confirm that it is still there once all have come, even beyond the deadline.
+/// Shortest time that a rank has to confirm that it is still there once all have come, even beyond
+/// the deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long sending the last bytes to the ranks may then take.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -131,7 +137,11 @@ impl fmt::Debug for Rendezvous {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Rendezvous { rank, timeout, bind, .. } = self;
         let mut debug = f.debug_struct("Rendezvous");
-        debug.field("rank", rank).field("master", &self.master()).field("timeout", timeout).field("bind", bind);
+        debug
+            .field("rank", rank)
+            .field("master", &self.master())
+            .field("timeout", timeout)
+            .field("bind", bind);
         debug.finish_non_exhaustive()
     }
 }
@@ -145,31 +155,35 @@ impl Rendezvous {
         Rendezvous { rank, host, port, default_port, timeout, token, munge, role, run, bind }
     }
 
-    /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten years.
+    /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten
+    /// years.
     ///
-    /// A rank that rank 0 has welcomed waits until rank 0's time is over, which begins when rank 0 starts, but no longer
-    /// than this time once more. If rank 0 or another rank then stops answering, the wait may take up to ten seconds
-    /// longer: five to ask all ranks whether they are still there, and five to send the report.
+    /// A rank that rank 0 has welcomed waits until rank 0's time is over, which begins when rank 0
+    /// starts, but no longer than this time once more. If rank 0 or another rank then stops
+    /// answering, the wait may take up to ten seconds longer: five to ask all ranks whether they
+    /// are still there, and five to send the report.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
         self.timeout = timeout.min(LONGEST_TIMEOUT);
         self
     }
 
-    /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It is never sent.
+    /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It
+    /// is never sent.
     ///
-    /// A token that is empty or blank is an error when the ranks meet, because a user who sets one believes that it protects
-    /// the meeting. A meeting without a token does not call this method.
+    /// A token that is empty or blank is an error when the ranks meet, because a user who sets one
+    /// believes that it protects the meeting. A meeting without a token does not call this method.
     #[must_use]
     pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
         self.token = Some(token.into());
         self
     }
 
-    /// Makes the ranks authenticate with MUNGE: only processes of this user can meet, without a secret token. All ranks
-    /// need this setting. A token is still compared.
+    /// Makes the ranks authenticate with MUNGE: only processes of this user can meet, without a
+    /// secret token. All ranks need this setting. A token is still compared.
     ///
-    /// Rank 0 runs `munge` and `unmunge`, and each other rank runs `unmunge`. Each takes some milliseconds.
+    /// Rank 0 runs `munge` and `unmunge`, and each other rank runs `unmunge`. Each takes some
+    /// milliseconds.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -186,11 +200,11 @@ impl Rendezvous {
         self
     }
 
-    /// Sets the job's identity and the number of the attempt, which must be the same on all ranks. Both go into the
-    /// keys.
+    /// Sets the job's identity and the number of the attempt, which must be the same on all ranks.
+    /// Both go into the keys.
     ///
-    /// Rank 0 rejects ranks of another job with the same token, and ranks left over from another attempt, with an error
-    /// that says so. By default, the identity is empty and the attempt is 0.
+    /// Rank 0 rejects ranks of another job with the same token, and ranks left over from another
+    /// attempt, with an error that says so. By default, the identity is empty and the attempt is 0.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -220,8 +234,8 @@ impl Rendezvous {
 
     /// Sets the address of its host that rank 0 listens on; `0.0.0.0` or `::` for every address.
     ///
-    /// By default, rank 0 listens on the master's address if it belongs to rank 0's host, and otherwise on every
-    /// address: see [`Meeting::listened`].
+    /// By default, rank 0 listens on the master's address if it belongs to rank 0's host, and
+    /// otherwise on every address: see [`Meeting::listened`].
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -239,12 +253,12 @@ impl Rendezvous {
         self
     }
 
-    /// Sets the port of ranks on which the master port was not set, for example because MASTER_PORT reached only some
-    /// hosts.
+    /// Sets the port of ranks on which the master port was not set, for example because MASTER_PORT
+    /// reached only some hosts.
     ///
-    /// Shortly before the deadline, rank 0 also listens on this port, and ranks that have not found rank 0 also try it,
-    /// so that the error names each rank's port. This requires a token, which keeps other jobs' ranks out. None by
-    /// default.
+    /// Shortly before the deadline, rank 0 also listens on this port, and ranks that have not found
+    /// rank 0 also try it, so that the error names each rank's port. This requires a token, which
+    /// keeps other jobs' ranks out. None by default.
     #[must_use]
     pub fn default_port(mut self, port: Port) -> Rendezvous {
         self.default_port = Some(port);
@@ -254,8 +268,8 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// Returns the same error on every rank that came if not all ranks came in time, a rank was lost, or the ranks
-    /// disagree. A rank that did not reach rank 0 gets an error that says why.
+    /// Returns the same error on every rank that came if not all ranks came in time, a rank was
+    /// lost, or the ranks disagree. A rank that did not reach rank 0 gets an error that says why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
@@ -267,7 +281,8 @@ impl Rendezvous {
         }
     }
 
-    /// Brings a blob to rank 0. Only rank 0 gets the blobs; the others get `None` once all ranks have come.
+    /// Brings a blob to rank 0. Only rank 0 gets the blobs; the others get `None` once all ranks
+    /// have come.
     ///
     /// Ranks may mix [`Rendezvous::all_gather`] and `gather`.
     ///
@@ -296,8 +311,8 @@ impl Rendezvous {
         }
     }
 
-    /// Like [`Rendezvous::gather`], but rank 0 calls `answer` with all blobs, and the other ranks get the result: at
-    /// most [`LONGEST_BLOB`] bytes.
+    /// Like [`Rendezvous::gather`], but rank 0 calls `answer` with all blobs, and the other ranks
+    /// get the result: at most [`LONGEST_BLOB`] bytes.
     ///
     /// # Errors
     /// As [`Rendezvous::all_gather`].
@@ -313,10 +328,12 @@ impl Rendezvous {
         Ok(client::join(self, blob, false)?.0)
     }
 
-    /// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks, but connections stay open. Rank
-    /// 0 gets a connection to each other rank and speaks first. The others get their connection to rank 0.
+    /// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks, but
+    /// connections stay open. Rank 0 gets a connection to each other rank and speaks first. The
+    /// others get their connection to rank 0.
     ///
-    /// These processes and the ranks have different keys, so that neither can join the other's meeting.
+    /// These processes and the ranks have different keys, so that neither can join the other's
+    /// meeting.
     pub(crate) fn stay_connected(
         &self,
         blob: Vec<u8>,
@@ -353,11 +370,12 @@ impl Rendezvous {
         port.map(|port| (port, (self.timeout / 4).min(FALLBACK_LEAD)))
     }
 
-    /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the other ranks.
+    /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the
+    /// other ranks.
     fn new_secret(&self) -> Result<Secret, RendezvousError> {
         let Some(munge) = &self.munge else { return Ok(self.secret(&[])) };
-        let (key, credential) =
-            munge::seal(munge, Instant::now() + self.timeout).map_err(|reason| RendezvousError::Munge { reason })?;
+        let (key, credential) = munge::seal(munge, Instant::now() + self.timeout)
+            .map_err(|reason| RendezvousError::Munge { reason })?;
         let mut secret = self.secret(&key);
         secret.credential = credential;
         Ok(secret)
@@ -372,6 +390,10 @@ impl Rendezvous {
     }
 
     fn lost(&self, reason: impl ToString) -> RendezvousError {
-        RendezvousError::MasterLost { rank: self.rank.index(), master: self.master(), reason: reason.to_string() }
+        RendezvousError::MasterLost {
+            rank: self.rank.index(),
+            master: self.master(),
+            reason: reason.to_string(),
+        }
     }
 }

@@ -24,8 +24,8 @@ const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
 /// The variables of one process.
 pub type Vars = Vec<(String, String)>;
 
-/// Returns the variables in which a real launcher, a cloud or mpienv itself passes a process its place. A simulated
-/// process must not inherit them.
+/// Returns the variables in which a real launcher, a cloud or mpienv itself passes a process its
+/// place. A simulated process must not inherit them.
 ///
 /// ```
 /// use std::process::Command;
@@ -39,7 +39,8 @@ pub type Vars = Vec<(String, String)>;
 /// # Ok::<(), mpienv::simulate::JobError>(())
 /// ```
 pub fn real_variables() -> impl Iterator<Item = &'static str> {
-    let others = MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
+    let others =
+        MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
     launcher::VARIABLES.iter().copied().chain(others)
 }
 
@@ -93,10 +94,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// The maximum number of ranks in a job. Each rank takes memory, and its variables may name all nodes.
+    /// The maximum number of ranks in a job. Each rank takes memory, and its variables may name all
+    /// nodes.
     pub const MOST_RANKS: u32 = 1 << 20;
 
-    /// Returns a builder for a job of this launcher. For Open MPI it is version 4, and for Hydra it is MPICH's.
+    /// Returns a builder for a job of this launcher. For Open MPI it is version 4, and for Hydra it
+    /// is MPICH's.
     pub fn of(launcher: Launcher) -> JobBuilder {
         JobBuilder {
             launcher,
@@ -108,7 +111,8 @@ impl Job {
         }
     }
 
-    /// Returns builders for a job of every launcher, and of every version of it that sets different variables.
+    /// Returns builders for a job of every launcher, and of every version of it that sets different
+    /// variables.
     ///
     /// ```
     /// use mpienv::simulate::Job;
@@ -117,9 +121,13 @@ impl Job {
     /// assert!(titles.contains(&"Open MPI 4") && titles.contains(&"Open MPI 5") && titles.contains(&"Slurm"));
     /// ```
     pub fn of_each() -> impl Iterator<Item = JobBuilder> {
-        let versions =
-            |&launcher: &Launcher| (0..launcher.spec().samples.len()).map(move |version| (launcher, version));
-        Launcher::ALL.iter().flat_map(versions).map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
+        let versions = |&launcher: &Launcher| {
+            (0..launcher.spec().samples.len()).map(move |version| (launcher, version))
+        };
+        Launcher::ALL
+            .iter()
+            .flat_map(versions)
+            .map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
     }
 
     /// Returns a builder for a job of Open MPI 4.
@@ -176,7 +184,8 @@ impl Job {
         self.places.get(rank as usize).copied()
     }
 
-    /// Returns what a rank finds in its environment, or `None` if the rank is not below the world size.
+    /// Returns what a rank finds in its environment, or `None` if the rank is not below the world
+    /// size.
     #[must_use]
     pub fn environment(&self, rank: u32) -> Option<Vars> {
         let place = self.place(rank)?;
@@ -203,7 +212,8 @@ impl Job {
         Some(vars)
     }
 
-    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`. Nodes of a simulated job cannot be reached.
+    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`. Nodes of a simulated job
+    /// cannot be reached.
     ///
     /// ```
     /// use mpienv::simulate::Job;
@@ -220,7 +230,8 @@ impl Job {
         self
     }
 
-    /// Sets the variables of a rank for a command, and removes those that real launchers have left here.
+    /// Sets the variables of a rank for a command, and removes those that real launchers have left
+    /// here.
     ///
     /// ```
     /// use std::process::Command;
@@ -280,10 +291,14 @@ mod tests {
     fn a_launchers_workers_do_not_inherit_the_variables_of_its_places_on_a_node() {
         for builder in Job::of_each() {
             let several = builder.clone().nodes(2).per_node(2).build();
-            let job = several.or_else(|_| builder.clone().nodes(2).build()).or_else(|_| builder.build()).unwrap();
+            let job = several
+                .or_else(|_| builder.clone().nodes(2).build())
+                .or_else(|_| builder.build())
+                .unwrap();
             let spec = job.launcher().spec();
             let environment = Environment::from_vars(job.environment(0).unwrap());
-            let marker = DETECTORS.iter().find_map(|detector| detector.detect(&environment)).unwrap();
+            let marker =
+                DETECTORS.iter().find_map(|detector| detector.detect(&environment)).unwrap();
             assert_eq!(marker.launcher, job.launcher());
             let placement = (spec.read)(&environment, marker).unwrap();
             for source in [&placement.local_rank_source, &placement.local_size_source] {

@@ -45,20 +45,23 @@ impl ClusterInfo {
         }
     }
 
-    /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are the same on all ranks.
+    /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are
+    /// the same on all ranks.
     ///
     /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
     #[cfg(feature = "rendezvous")]
     pub(crate) fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
-        let identity = job.filter(|_| !self.token_is_own).map(|job| format!("{}/{}", job.id, job.step));
+        let identity =
+            job.filter(|_| !self.token_is_own).map(|job| format!("{}/{}", job.id, job.step));
         // Other counts may differ between nodes.
         let is_of_launch = [RESTART_COUNT, COUNTED].contains(&&*self.restart_count.source);
         let counted = self.restart_count.value.filter(|_| is_of_launch);
         (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
     }
 
-    /// Returns the same place in this attempt. Each attempt has its own keys, and its own port if the port is derived.
+    /// Returns the same place in this attempt. Each attempt has its own keys, and its own port if
+    /// the port is derived.
     pub(crate) fn in_attempt(&self, attempt: Attempt) -> ClusterInfo {
         let mut info = self.clone();
         let number = attempt.number();
@@ -71,13 +74,15 @@ impl ClusterInfo {
         }
         if let Some(job) = self.job_of_port() {
             let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
-            info.master_port = Sourced::new(next.port(self.port_range), self.master_port.source.clone());
+            info.master_port =
+                Sourced::new(next.port(self.port_range), self.master_port.source.clone());
             info.default_port = info.master_port.value;
         }
         info
     }
 
-    /// Returns the port where the processes that start each node's workers meet. It is not the workers' master port.
+    /// Returns the port where the processes that start each node's workers meet. It is not the
+    /// workers' master port.
     #[cfg(feature = "rendezvous")]
     pub(crate) fn launchers_port(&self) -> Port {
         let derived = self.job_of_port().map(|job| {
@@ -89,9 +94,14 @@ impl ClusterInfo {
         derived.filter(|&port| port != self.master_port()).unwrap_or(near)
     }
 
-    /// Returns the job from which the master's port is derived, or `None` if the port is not derived.
+    /// Returns the job from which the master's port is derived, or `None` if the port is not
+    /// derived.
     fn job_of_port(&self) -> Option<&Job> {
-        self.placement.job.as_ref().filter(|job| job.source == self.master_port.source).map(|job| &job.value)
+        self.placement
+            .job
+            .as_ref()
+            .filter(|job| job.source == self.master_port.source)
+            .map(|job| &job.value)
     }
 
     fn override_with(&mut self, name: &'static str, value: String) {
@@ -123,8 +133,10 @@ mod tests {
 
     fn read_again(info: &ClusterInfo) -> ClusterInfo {
         let exports = info.exports().unwrap();
-        ClusterInfo::from_vars(exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))))
-            .unwrap()
+        ClusterInfo::from_vars(
+            exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -137,8 +149,14 @@ mod tests {
         #[cfg(feature = "rendezvous")]
         {
             // A worker that reads its variables derives the same keys.
-            assert_eq!(attempts.each_ref().map(|info| read_again(info).run()), [0, 1, 2].map(|a| (String::new(), a)));
-            assert_eq!(attempts.each_ref().map(ClusterInfo::run), [0, 1, 2].map(|a| (String::new(), a)));
+            assert_eq!(
+                attempts.each_ref().map(|info| read_again(info).run()),
+                [0, 1, 2].map(|a| (String::new(), a))
+            );
+            assert_eq!(
+                attempts.each_ref().map(ClusterInfo::run),
+                [0, 1, 2].map(|a| (String::new(), a))
+            );
             // No attempt uses the port of the launchers.
             assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
         }
@@ -164,10 +182,16 @@ mod tests {
         let worker = node(&[("SLURM_RESTART_COUNT", "3")]).workers(1).unwrap().remove(0);
         let info = worker.in_attempt(Attempt { base: 3, again: 2 });
         let exports = info.exports().unwrap();
-        assert_eq!([RESTART_COUNT, TORCH_RESTART_COUNT].map(|name| exports.get(name)), [Some("5"); 2]);
+        assert_eq!(
+            [RESTART_COUNT, TORCH_RESTART_COUNT].map(|name| exports.get(name)),
+            [Some("5"); 2]
+        );
         let read = read_again(&info);
         assert_eq!((read.restart_count(), read.master_port()), (Some(5), info.master_port()));
-        assert_eq!((read.provenance().restart_count, read.token()), (RESTART_COUNT.into(), info.token()));
+        assert_eq!(
+            (read.provenance().restart_count, read.token()),
+            (RESTART_COUNT.into(), info.token())
+        );
     }
 
     #[test]
@@ -187,11 +211,17 @@ mod tests {
         let path = folder.path().join("secret");
         std::fs::write(&path, "sesame\n").unwrap();
         #[cfg(unix)]
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .unwrap();
         let path = path.to_str().unwrap();
         let worker = node(&[("MPIENV_TOKEN_FILE", path)]).workers(1).unwrap().remove(0);
         let exports = worker.in_attempt(Attempt { base: 0, again: 1 }).exports().unwrap();
-        assert_eq!((exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")), (None, Some(path)));
-        assert!(exports.iter().all(|(_, value)| value.is_none_or(|value| !value.contains("sesame"))));
+        assert_eq!(
+            (exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")),
+            (None, Some(path))
+        );
+        assert!(
+            exports.iter().all(|(_, value)| value.is_none_or(|value| !value.contains("sesame")))
+        );
     }
 }

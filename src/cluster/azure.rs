@@ -61,7 +61,9 @@ impl AzureVars {
         if let Some(text) = self.batchai_master.as_deref().filter(|&text| text != "localhost") {
             return host(BATCHAI, text).map(Some);
         }
-        for (variable, list, separator) in [(HOST_LIST, &self.host_list, ','), (NODE_LIST, &self.node_list, ';')] {
+        for (variable, list, separator) in
+            [(HOST_LIST, &self.host_list, ','), (NODE_LIST, &self.node_list, ';')]
+        {
             if let Some(first) = list.as_ref().and_then(|list| list.split(separator).next()) {
                 return host(variable, first.trim()).map(Some);
             }

@@ -1,4 +1,5 @@
-//! Selects the launcher, adds the master and the interface, checks the result, and returns a [`ClusterInfo`].
+//! Selects the launcher, adds the master and the interface, checks the result, and returns a
+//! [`ClusterInfo`].
 
 mod builder;
 mod by_hand;
@@ -40,12 +41,14 @@ impl ClusterInfo {
     /// A process that no launcher started is rank 0 of 1.
     ///
     /// # Errors
-    /// Returns an error if the variables contradict each other or are incomplete: see [`Reason`](crate::Reason).
+    /// Returns an error if the variables contradict each other or are incomplete: see
+    /// [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
         ClusterInfoBuilder::default().from_env()
     }
 
-    /// Reads the given variables instead of this process's environment, for tests and for other processes.
+    /// Reads the given variables instead of this process's environment, for tests and for other
+    /// processes.
     ///
     /// # Errors
     /// Same as [`ClusterInfo::from_env`].
@@ -57,7 +60,8 @@ impl ClusterInfo {
         ClusterInfoBuilder::default().from_vars(vars)
     }
 
-    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the first success.
+    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the
+    /// first success.
     ///
     /// ```
     /// let info = mpienv::ClusterInfo::current()?;
@@ -68,13 +72,14 @@ impl ClusterInfo {
     /// # Errors
     /// Same as [`ClusterInfo::from_env`]. A failure is not remembered.
     pub fn current() -> Result<&'static ClusterInfo, Error> {
-        // The standard library's OnceLock has no stable way to initialize with a function that may fail.
+        // The standard library's OnceLock has no stable way to initialize with a function that may
+        // fail.
         static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
         CURRENT.get_or_try_init(ClusterInfo::from_env)
     }
 
-    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host and for the nodes,
-    /// which the server knows in every layout.
+    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host
+    /// and for the nodes, which the server knows in every layout.
     ///
     /// ```no_run
     /// use mpienv::ClusterInfo;
@@ -87,8 +92,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server, if no PMIx library
-    /// can be loaded, or if the server does not answer.
+    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server,
+    /// if no PMIx library can be loaded, or if the server does not answer.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix() -> Result<ClusterInfo, Error> {
         ClusterInfo::builder().ask_pmix().from_env()
@@ -139,10 +144,11 @@ impl From<Overrides> for ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix) describes the cost.
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
+    /// describes the cost.
     ///
-    /// The answer takes precedence over values derived from the launcher's variables, but not over a setting that
-    /// names the master.
+    /// The answer takes precedence over values derived from the launcher's variables, but not over
+    /// a setting that names the master.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
         self.ask_pmix = true;
@@ -161,7 +167,10 @@ impl ClusterInfoBuilder {
     ///
     /// # Errors
     /// Same as [`ClusterInfo::from_env`].
-    pub fn from_vars<N, V>(&self, vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    pub fn from_vars<N, V>(
+        &self,
+        vars: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<ClusterInfo, Error>
     where
         N: Into<OsString>,
         V: Into<OsString>,
@@ -181,23 +190,31 @@ impl ClusterInfoBuilder {
         let whole = environment;
         let environment = inner.as_ref().unwrap_or(environment);
         // A process is deliberately alone if an override or an exported context says so.
-        let is_unplaced =
-            choice.marker.launcher == Launcher::Alone && overrides.launcher.is_none() && !choice.is_of_context;
+        let is_unplaced = choice.marker.launcher == Launcher::Alone
+            && overrides.launcher.is_none()
+            && !choice.is_of_context;
         let (mut placement, choice) = self.place(environment, choice, is_unplaced)?;
         identify(&mut placement, whole);
         let azure = AzureVars::find(environment)?;
         nodes::complete(&mut placement, azure.is_some())?;
 
         let mut findings = std::mem::take(&mut placement.findings);
-        if is_unplaced && placement.launcher == Launcher::Alone && findings.is_empty() && self.overrides.node.is_none()
+        if is_unplaced
+            && placement.launcher == Launcher::Alone
+            && findings.is_empty()
+            && self.overrides.node.is_none()
         {
             findings.extend(unplaced::finding(environment));
         }
-        let outer = context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
+        let outer =
+            context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
         findings.extend(lints::findings(environment, &placement, &choice, outer));
 
-        let naming =
-            Naming { azure: azure.as_ref(), explicit: overrides.master_addr, inherited_first: choice.is_of_context };
+        let naming = Naming {
+            azure: azure.as_ref(),
+            explicit: overrides.master_addr,
+            inherited_first: choice.is_of_context,
+        };
         let master_addr = master::addr(environment, &placement, naming, &mut findings)?;
         let hosts = hosts::hosts(&placement, master_addr.as_ref());
         let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
@@ -205,7 +222,8 @@ impl ClusterInfoBuilder {
             findings.extend(placement.master_doubt.take());
         }
         let rule = PortRule { on_azure: azure.is_some(), range: overrides.port_range };
-        let (master_port, port_is_default) = master::port(environment, &placement, rule, overrides.master_port)?;
+        let (master_port, port_is_default) =
+            master::port(environment, &placement, rule, overrides.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
         let to_unset = lints::to_unset(whole, environment, &placement, &nccl, outer);
 
@@ -228,7 +246,10 @@ impl ClusterInfoBuilder {
             default_port: master::default_port(&placement, rule).value,
             default_port_is_own: master::default_is_own(&placement, rule.on_azure),
             // A process that reads the exports must get the overridden place again.
-            leaves_context: self.overrides.place_this_process().then(|| self.overrides.reader(placement.launcher)),
+            leaves_context: self
+                .overrides
+                .place_this_process()
+                .then(|| self.overrides.reader(placement.launcher)),
             placement,
             launcher_source,
             master_addr,
@@ -265,12 +286,18 @@ impl ClusterInfoBuilder {
             Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
             None => (placement?, choice),
         };
-        let placement = if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
+        let placement =
+            if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
         Ok((placement, choice))
     }
 
     /// Reads what the launcher provides about this process.
-    fn read(&self, environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
+    fn read(
+        &self,
+        environment: &Environment,
+        marker: Marker,
+        is_unplaced: bool,
+    ) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
             return self::pmix::placement(environment, marker, is_unplaced);
@@ -287,7 +314,8 @@ fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<
     (marker.launcher.spec().read)(environment, marker)
 }
 
-/// If the variables do not identify the job, identifies it by the process that started all its ranks.
+/// If the variables do not identify the job, identifies it by the process that started all its
+/// ranks.
 fn identify(placement: &mut Placement, environment: &Environment) {
     let is_open = placement.job.is_none() && placement.rank.size() > 1 && placement.is_one_node();
     if is_open && let Some(starter) = Starter::of(placement.launcher, environment) {

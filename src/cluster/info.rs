@@ -21,8 +21,8 @@ use crate::value::token::Token;
 /// The place of this process in its job: its rank and node, and where the ranks meet.
 ///
 /// Create it with [`ClusterInfo::from_env`], [`ClusterInfo::from_vars`] or a
-/// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading does not change the environment. To pass the values on
-/// to another program, use [`ClusterInfo::exports`].
+/// [`ClusterInfoBuilder`](crate::ClusterInfoBuilder). Reading does not change the environment. To
+/// pass the values on to another program, use [`ClusterInfo::exports`].
 ///
 /// ```
 /// use mpienv::ClusterInfo;
@@ -69,12 +69,14 @@ pub struct ClusterInfo {
     pub(crate) overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub(crate) to_unset: Vec<&'static str>,
-    /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that variable.
+    /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
+    /// variable.
     pub(crate) leaves_context: Option<Launcher>,
     /// Where each rank listens, if the ranks have exchanged their endpoints.
     pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
-    /// Whether the master's address, its port and the token belong to this job only. False if a user set them.
+    /// Whether the master's address, its port and the token belong to this job only. False if a
+    /// user set them.
     pub(crate) addr_is_own: bool,
     pub(crate) port_is_own: bool,
     pub(crate) token_is_own: bool,
@@ -107,20 +109,22 @@ impl ClusterInfo {
 
     /// Returns the rank of this process among those on its node, starting at 0.
     ///
-    /// Programs use it to select their GPU. It has no fixed relation to the rank. `None` if the launcher does not
-    /// provide it.
+    /// Programs use it to select their GPU. It has no fixed relation to the rank. `None` if the
+    /// launcher does not provide it.
     #[must_use]
     pub fn local_rank(&self) -> Option<u32> {
         self.placement.local.rank()
     }
 
-    /// Returns the number of the job's processes on this node, or `None` if the launcher does not provide it.
+    /// Returns the number of the job's processes on this node, or `None` if the launcher does not
+    /// provide it.
     #[must_use]
     pub fn local_world_size(&self) -> Option<u32> {
         self.placement.local.size()
     }
 
-    /// Returns the number of this node in the job, starting at 0. `None` if it is unknown; mpienv does not guess it.
+    /// Returns the number of this node in the job, starting at 0. `None` if it is unknown; mpienv
+    /// does not guess it.
     #[must_use]
     pub fn node_rank(&self) -> Option<u32> {
         self.placement.node_rank.as_ref().map(|node| node.value)
@@ -140,12 +144,12 @@ impl ClusterInfo {
 
     /// Returns the host of rank 0, where the ranks meet. It is the same on all ranks.
     ///
-    /// The exception is the main node of AWS Batch. It does not know its own address, so rank 0 listens on every
-    /// interface there, and the host is 0.0.0.0.
+    /// The exception is the main node of AWS Batch. It does not know its own address, so rank 0
+    /// listens on every interface there, and the host is 0.0.0.0.
     ///
     /// # Errors
-    /// Returns an error if there may be several nodes and nothing names rank 0's host. The error's text lists the
-    /// ways to name it.
+    /// Returns an error if there may be several nodes and nothing names rank 0's host. The error's
+    /// text lists the ways to name it.
     pub fn master_addr(&self) -> Result<&Host, Error> {
         self.master_addr.as_ref().map(|host| &host.value).map_err(Error::clone)
     }
@@ -156,12 +160,14 @@ impl ClusterInfo {
         self.master_port.value
     }
 
-    /// Returns how many workers the platform requests on each node, which is the number of the node's GPUs.
+    /// Returns how many workers the platform requests on each node, which is the number of the
+    /// node's GPUs.
     ///
-    /// The value comes from `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`, `LEPTON_RESOURCE_ACCELERATOR_NUM`,
-    /// `MLP_WORKER_GPU`, `NUM_TRAINERS` (RunPod), `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI),
-    /// `SM_NUM_GPUS` (SageMaker) or `MA_NUM_GPUS` (ModelArts). `None` if none of them is set, or if the value is not a
-    /// number above 0.
+    /// The value comes from `SKYPILOT_NUM_GPUS_PER_NODE`, `DSTACK_GPUS_PER_NODE`,
+    /// `LEPTON_RESOURCE_ACCELERATOR_NUM`, `MLP_WORKER_GPU`, `NUM_TRAINERS` (RunPod),
+    /// `PET_NPROC_PER_NODE` (Kubeflow), `NPROC_PER_NODE` (PAI), `SM_NUM_GPUS` (SageMaker) or
+    /// `MA_NUM_GPUS` (ModelArts). `None` if none of them is set, or if the value is not a number
+    /// above 0.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -183,18 +189,21 @@ impl ClusterInfo {
         self.default_port
     }
 
-    /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses them itself.
+    /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses
+    /// them itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
         self.nccl_socket_ifname.value.as_deref()
     }
 
-    /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is the first.
+    /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is
+    /// the first.
     ///
-    /// `None` if the launcher provides no such list. Slurm, SageMaker, SkyPilot, dstack, Volcano, DGX Cloud Lepton,
-    /// Volcengine's platform and Vertex AI provide one, and so does a PMIx server. A list is ignored if its length is
-    /// not [`ClusterInfo::node_count`], or if its order may not be that of the nodes. [`Provenance::hosts`] then gives
-    /// the reason. If all ranks are on this node, the only entry is the launcher's name for it, or else
+    /// `None` if the launcher provides no such list. Slurm, SageMaker, SkyPilot, dstack, Volcano,
+    /// DGX Cloud Lepton, Volcengine's platform and Vertex AI provide one, and so does a PMIx
+    /// server. A list is ignored if its length is not [`ClusterInfo::node_count`], or if its order
+    /// may not be that of the nodes. [`Provenance::hosts`] then gives the reason. If all ranks are
+    /// on this node, the only entry is the launcher's name for it, or else
     /// [`ClusterInfo::master_addr`].
     ///
     /// ```
@@ -220,10 +229,11 @@ impl ClusterInfo {
 
     /// Returns the number of this rank's device among the devices that it can see, starting at 0.
     ///
-    /// The number is the local rank if the process sees all devices of its node. It is 0 if `CUDA_VISIBLE_DEVICES`,
-    /// `HIP_VISIBLE_DEVICES` or `ROCR_VISIBLE_DEVICES` shows only one device, as under `srun --gpus-per-task=1`. `None`
-    /// if the launcher does not provide the local rank, or if the process sees no device or too few;
-    /// [`Provenance::device_index`] says which. mpienv reads only these variables and does not look for devices.
+    /// The number is the local rank if the process sees all devices of its node. It is 0 if
+    /// `CUDA_VISIBLE_DEVICES`, `HIP_VISIBLE_DEVICES` or `ROCR_VISIBLE_DEVICES` shows only one
+    /// device, as under `srun --gpus-per-task=1`. `None` if the launcher does not provide the local
+    /// rank, or if the process sees no device or too few; [`Provenance::device_index`] says which.
+    /// mpienv reads only these variables and does not look for devices.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -241,13 +251,15 @@ impl ClusterInfo {
         self.device_index.value
     }
 
-    /// Returns how often the job was restarted, which is 0 in the first attempt. `None` if no variable says so.
+    /// Returns how often the job was restarted, which is 0 in the first attempt. `None` if no
+    /// variable says so.
     ///
-    /// The value comes from `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or `LEPTON_JOB_FAILURE_COUNT`: the
-    /// launcher's own variable, or else `MPIENV_RESTART_COUNT` of
-    /// [`Launch::max_restarts`](crate::Launch::max_restarts), or else the variable of a surrounding launcher. Slurm
-    /// sets its variable only after it has restarted the job. torchrun counts the restarts of each node separately, so
-    /// its number may differ between nodes. A derived master port depends only on the counts of Slurm and mpienv.
+    /// The value comes from `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or
+    /// `LEPTON_JOB_FAILURE_COUNT`: the launcher's own variable, or else `MPIENV_RESTART_COUNT` of
+    /// [`Launch::max_restarts`](crate::Launch::max_restarts), or else the variable of a surrounding
+    /// launcher. Slurm sets its variable only after it has restarted the job. torchrun counts the
+    /// restarts of each node separately, so its number may differ between nodes. A derived master
+    /// port depends only on the counts of Slurm and mpienv.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -261,10 +273,11 @@ impl ClusterInfo {
         self.restart_count.value
     }
 
-    /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] or a platform around it.
+    /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] or a
+    /// platform around it.
     ///
-    /// `None` if there is no platform. For torchrun on a SkyPilot node, torchrun is the launcher and SkyPilot the
-    /// platform.
+    /// `None` if there is no platform. For torchrun on a SkyPilot node, torchrun is the launcher
+    /// and SkyPilot the platform.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Launcher};
@@ -283,7 +296,8 @@ impl ClusterInfo {
         self.platform.value
     }
 
-    /// Returns the token that only the ranks of this job share. It is empty if nothing identifies the job.
+    /// Returns the token that only the ranks of this job share. It is empty if nothing identifies
+    /// the job.
     #[must_use]
     pub fn token(&self) -> &Token {
         &self.token
@@ -295,7 +309,8 @@ impl ClusterInfo {
         self.munge.as_ref()
     }
 
-    /// Returns whether the ranks have a key that other users do not. A launcher's name for its job is public.
+    /// Returns whether the ranks have a key that other users do not. A launcher's name for its job
+    /// is public.
     #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
         self.munge.is_some() || !self.token_is_own && !self.token.as_bytes().is_empty()

@@ -19,7 +19,8 @@ pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 pub(crate) struct Naming<'a> {
     pub azure: Option<&'a AzureVars>,
     pub explicit: Option<Sourced<Host>>,
-    /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over Azure's variables.
+    /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
+    /// Azure's variables.
     pub inherited_first: bool,
 }
 
@@ -51,7 +52,9 @@ fn named(
     if inherited_first && inherited.is_some() {
         return Ok(inherited);
     }
-    if let Some(host) = azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten() {
+    if let Some(host) =
+        azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten()
+    {
         if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
             findings.push(replaced(&inherited.value, &host));
         }
@@ -89,7 +92,8 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
     }
 }
 
-/// Reports an IPv6 address whose last group may be a port. The same address can be written without this ambiguity.
+/// Reports an IPv6 address whose last group may be a port. The same address can be written without
+/// this ambiguity.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists contain several hosts, of which the first is the master.
     let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
@@ -106,20 +110,28 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
         severity: Severity::Warning,
         code: "unbracketed-ipv6",
         what: format!("{variable} is {text}, which is read as the address {}", host.value),
-        why: format!("its last group can also be a port: without brackets, {meant} with port {port} is the same text"),
+        why: format!(
+            "its last group can also be a port: without brackets, {meant} with port {port} is the same text"
+        ),
         remedy,
     })
 }
 
 fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {
-    let Some(text) = environment.get_str(MASTER_ADDR).map_err(Error::reading_setting)? else { return Ok(None) };
-    let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
+    let Some(text) = environment.get_str(MASTER_ADDR).map_err(Error::reading_setting)? else {
+        return Ok(None);
+    };
+    let host =
+        text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
     Ok(Some(Sourced::new(host, MASTER_ADDR)))
 }
 
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(placement: &Placement) -> Error {
-    let remedy = format!("give rank 0's host to all ranks: {}", placement.launcher.spec().advice.give_master);
+    let remedy = format!(
+        "give rank 0's host to all ranks: {}",
+        placement.launcher.spec().advice.give_master
+    );
     Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
         .by(placement.launcher)
         .of(MASTER_ADDR)
@@ -149,7 +161,8 @@ impl PortRule {
     }
 }
 
-/// Returns the port on rank 0's host, and whether it is a default. Both depend only on what all ranks share.
+/// Returns the port on rank 0's host, and whether it is a default. Both depend only on what all
+/// ranks share.
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
@@ -157,12 +170,17 @@ pub(crate) fn port(
     explicit: Option<Sourced<MasterPort>>,
 ) -> Result<(Sourced<Port>, bool), Error> {
     match explicit {
-        Some(Sourced { value: MasterPort::Fixed(port), source }) => return Ok((Sourced::new(port, source), false)),
-        Some(Sourced { value: MasterPort::FromJob, .. }) => return Ok((of_job(placement, rule.range())?, false)),
+        Some(Sourced { value: MasterPort::Fixed(port), source }) => {
+            return Ok((Sourced::new(port, source), false));
+        }
+        Some(Sourced { value: MasterPort::FromJob, .. }) => {
+            return Ok((of_job(placement, rule.range())?, false));
+        }
         None => {}
     }
     if let Some(text) = environment.get_str(MASTER_PORT).map_err(Error::reading_setting)? {
-        let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
+        let port =
+            text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
         return Ok((Sourced::new(port, MASTER_PORT), false));
     }
     Ok((default_port(placement, rule), placement.master_port.is_none()))
@@ -170,8 +188,9 @@ pub(crate) fn port(
 
 /// Returns the port of a rank for which no option or variable sets one.
 ///
-/// The first of these that is present counts: the platform's port, Azure's, one derived from the job, one derived from
-/// the process if it is the only one. Otherwise, all jobs use the same number.
+/// The first of these that is present counts: the platform's port, Azure's, one derived from the
+/// job, one derived from the process if it is the only one. Otherwise, all jobs use the same
+/// number.
 pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
     let one_node = placement.is_one_node();
     if let Some(port) = &placement.master_port {
@@ -179,7 +198,10 @@ pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Por
     }
     let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
     if rule.on_azure {
-        return Sourced::new(number, if one_node { "Azure's on one node" } else { "Azure's on several nodes" });
+        return Sourced::new(
+            number,
+            if one_node { "Azure's on one node" } else { "Azure's on several nodes" },
+        );
     }
     // A job with a port range may not be able to use ports outside of it.
     let number = rule.range.map_or(number, |range| range.port(number.get().into()));
@@ -189,9 +211,12 @@ pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Por
     })
 }
 
-/// Returns whether the default port is this job's own, rather than shared with other jobs or named by a platform.
+/// Returns whether the default port is this job's own, rather than shared with other jobs or named
+/// by a platform.
 pub(crate) fn default_is_own(placement: &Placement, on_azure: bool) -> bool {
-    placement.master_port.is_none() && !on_azure && own_port(placement, PortRange::default()).is_some()
+    placement.master_port.is_none()
+        && !on_azure
+        && own_port(placement, PortRange::default()).is_some()
 }
 
 /// Returns a port derived from this job alone, if all its ranks can derive it.
@@ -201,13 +226,18 @@ fn own_port(placement: &Placement, range: PortRange) -> Option<Sourced<Port>> {
     let is_shared = is_alone && placement.launcher.spec().starts == Starts::OnePerNode;
     match &placement.job {
         Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),
-        _ if is_alone => Some(Sourced::new(port_of_this_process(range), "derived from this process, the only one")),
+        _ if is_alone => Some(Sourced::new(
+            port_of_this_process(range),
+            "derived from this process, the only one",
+        )),
         _ => None,
     }
 }
 
 fn of_job(placement: &Placement, range: PortRange) -> Result<Sourced<Port>, Error> {
     own_port(placement, range).ok_or_else(|| {
-        Error::new(Reason::NoJobIdentity, "give a number as the port").by(placement.launcher).of(overrides::MASTER_PORT)
+        Error::new(Reason::NoJobIdentity, "give a number as the port")
+            .by(placement.launcher)
+            .of(overrides::MASTER_PORT)
     })
 }

@@ -13,8 +13,9 @@ const DEFAULT: &str = "^docker0,lo";
 
 /// What to do with `NCCL_SOCKET_IFNAME`.
 ///
-/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. By default, the value is
-/// `^docker0,lo` on Azure. Elsewhere, an inherited value is kept, and `^docker0,lo` is set if there is none.
+/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. By default, the
+/// value is `^docker0,lo` on Azure. Elsewhere, an inherited value is kept, and `^docker0,lo` is set
+/// if there is none.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, NcclIfname};
@@ -63,14 +64,19 @@ pub(crate) fn ifname(
 ) -> Result<Sourced<Option<String>>, Error> {
     let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
     Ok(match (explicit, set) {
-        (Some(Sourced { value: NcclIfname::Value(value), source }), _) => Sourced::new(Some(value), source),
+        (Some(Sourced { value: NcclIfname::Value(value), source }), _) => {
+            Sourced::new(Some(value), source)
+        }
         (Some(Sourced { value: NcclIfname::Unset, source }), _) => {
             Sourced::new(None, format!("to be unset, by {source}"))
         }
-        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => Sourced::new(None, "not set, kept as it is"),
-        (None, Some(value)) if on_azure && value != DEFAULT => {
-            Sourced::new(Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}"))
+        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => {
+            Sourced::new(None, "not set, kept as it is")
         }
+        (None, Some(value)) if on_azure && value != DEFAULT => Sourced::new(
+            Some(DEFAULT.to_owned()),
+            format!("default on Azure, in place of {value:?}"),
+        ),
         (_, Some(value)) => Sourced::new(Some(value.to_owned()), VARIABLE),
         (None, None) => Sourced::new(Some(DEFAULT.to_owned()), "default"),
     })

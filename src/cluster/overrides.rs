@@ -1,4 +1,5 @@
-//! Overrides: values that users request, which take precedence over everything else in the environment.
+//! Overrides: values that users request, which take precedence over everything else in the
+//! environment.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,7 +39,8 @@ pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
 /// Variables that `mpienv launch` sets for its workers and that must not reach another job.
 #[cfg(any(feature = "cli", feature = "testing"))]
-pub(crate) const OF_WORKERS: [&str; 6] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
+pub(crate) const OF_WORKERS: [&str; 6] =
+    [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
 
 /// The requested port on rank 0's host. Its text form is a number or `auto`.
 ///
@@ -55,7 +57,8 @@ pub(crate) const OF_WORKERS: [&str; 6] = [LAUNCHER, MASTER_ADDR, MASTER_PORT, TO
 pub enum MasterPort {
     /// A fixed port.
     Fixed(Port),
-    /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have different ports.
+    /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have
+    /// different ports.
     FromJob,
 }
 
@@ -99,7 +102,10 @@ pub(crate) struct SourcedOverrides {
 
 impl Overrides {
     /// Adds overrides from variables for values that the program does not set.
-    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<SourcedOverrides, Error> {
+    pub(crate) fn or_inherited(
+        &self,
+        environment: &Environment,
+    ) -> Result<SourcedOverrides, Error> {
         Ok(SourcedOverrides {
             launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
                 name.parse().map_err(|_| unknown_launcher(name))
@@ -114,28 +120,36 @@ impl Overrides {
                 text.parse().map_err(|_| Error::of_setting(Reason::NotAPortRange, PORT_RANGE, text))
             })?
             .map(|range| range.value),
-            nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| Ok(NcclIfname::from(text)))?,
+            nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| {
+                Ok(NcclIfname::from(text))
+            })?,
         })
     }
 
-    /// Returns the variables that request the same overrides, except those that place only this process.
+    /// Returns the variables that request the same overrides, except those that place only this
+    /// process.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
         let ifname = self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string()));
         ifname.chain(self.port_range.map(|range| (PORT_RANGE, range.to_string()))).collect()
     }
 
-    /// Returns whether a launcher, master or node is overridden. Such overrides do not apply to jobs that this process
-    /// starts.
+    /// Returns whether a launcher, master or node is overridden. Such overrides do not apply to
+    /// jobs that this process starts.
     pub(crate) fn place_this_process(&self) -> bool {
-        self.launcher.is_some() || self.master_addr.is_some() || self.master_port.is_some() || self.give_node()
+        self.launcher.is_some()
+            || self.master_addr.is_some()
+            || self.master_port.is_some()
+            || self.give_node()
     }
 
-    /// Returns the launcher whose variables show the same place to processes that inherit the exports.
+    /// Returns the launcher whose variables show the same place to processes that inherit the
+    /// exports.
     pub(crate) fn reader(&self, launcher: Launcher) -> Launcher {
         if self.give_node() { Launcher::User } else { launcher }
     }
 
-    /// Returns whether an override makes this process the only one on its node, which no launcher's variables show.
+    /// Returns whether an override makes this process the only one on its node, which no launcher's
+    /// variables show.
     pub(crate) fn give_node(&self) -> bool {
         self.node.is_some() || self.one_per_node
     }

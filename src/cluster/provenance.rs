@@ -45,7 +45,8 @@ impl ClusterInfo {
     }
 }
 
-/// The source of each value of a [`ClusterInfo`]: the name of a variable, or a description of a rule.
+/// The source of each value of a [`ClusterInfo`]: the name of a variable, or a description of a
+/// rule.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Provenance};

@@ -19,9 +19,10 @@ static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 impl ClusterInfo {
     /// Prints this rank's [`warnings`](ClusterInfo::warnings) on stderr, each once in a process.
     ///
-    /// Call it after reading the environment, because a process whose place is only suspicious goes on: in a batch
-    /// script without `srun`, each process of a job would be rank 0 of 1. The feature `collective` calls it whenever a
-    /// group connects. `MPIENV_QUIET=1` in the environment silences it.
+    /// Call it after reading the environment, because a process whose place is only suspicious goes
+    /// on: in a batch script without `srun`, each process of a job would be rank 0 of 1. The
+    /// feature `collective` calls it whenever a group connects. `MPIENV_QUIET=1` in the environment
+    /// silences it.
     ///
     /// ```
     /// let info = mpienv::ClusterInfo::from_env()?;
@@ -32,15 +33,20 @@ impl ClusterInfo {
         if is_silenced(&Environment::current()) {
             return;
         }
-        let texts = self.warnings().into_iter().map(|finding| finding.lines(&finding.severity.to_string(), ""));
+        let texts = self
+            .warnings()
+            .into_iter()
+            .map(|finding| finding.lines(&finding.severity.to_string(), ""));
         let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
         let text: String = texts.filter(|text| said.insert(text.clone())).collect();
-        // A single write keeps the lines of several nodes apart. If stderr is closed, the failure cannot be reported.
+        // A single write keeps the lines of several nodes apart. If stderr is closed, the failure
+        // cannot be reported.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
-    /// Returns this place for a process that starts `workers` processes itself, as [`Launch`](crate::Launch) does. If it
-    /// starts several in a batch job of one node, it need not warn that the job's script runs only once.
+    /// Returns this place for a process that starts `workers` processes itself, as
+    /// [`Launch`](crate::Launch) does. If it starts several in a batch job of one node, it need not
+    /// warn that the job's script runs only once.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -60,9 +66,10 @@ impl ClusterInfo {
         info
     }
 
-    /// Returns the findings that are probably wrong, for a program that prints them itself. Ranks that would repeat
-    /// what another rank of their node says get none: only rank 0 and the first rank of each other node warn. What
-    /// `mpienv exec` said before it became this program is not said again.
+    /// Returns the findings that are probably wrong, for a program that prints them itself. Ranks
+    /// that would repeat what another rank of their node says get none: only rank 0 and the first
+    /// rank of each other node warn. What `mpienv exec` said before it became this program is not
+    /// said again.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -78,17 +85,22 @@ impl ClusterInfo {
     }
 
     /// Like [`ClusterInfo::warnings`], with findings that are looked for only on a rank that warns.
-    pub(crate) fn warnings_and<T: IntoIterator<Item = Finding>>(&self, others: impl FnOnce() -> T) -> Vec<Finding> {
+    pub(crate) fn warnings_and<T: IntoIterator<Item = Finding>>(
+        &self,
+        others: impl FnOnce() -> T,
+    ) -> Vec<Finding> {
         // The first rank on another node may see problems that rank 0 does not.
         if !self.local_rank().map_or(self.rank() == 0, |local| local == 0) {
             return Vec::new();
         }
-        let own = self.findings().iter().filter(|finding| finding.severity == Severity::Warning).cloned();
+        let own =
+            self.findings().iter().filter(|finding| finding.severity == Severity::Warning).cloned();
         let is_new = |finding: &Finding| !self.said.iter().any(|code| code == finding.code);
         own.chain(others()).filter(is_new).map(|finding| self.placed(finding)).collect()
     }
 
-    /// Returns this place for a program that this process becomes after it has printed these warnings.
+    /// Returns this place for a program that this process becomes after it has printed these
+    /// warnings.
     #[cfg(feature = "cli")]
     pub(crate) fn having_said(mut self, warnings: &[Finding]) -> ClusterInfo {
         self.said.extend(warnings.iter().map(|finding| finding.code.to_owned()));

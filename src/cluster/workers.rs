@@ -10,16 +10,20 @@ use crate::value::port::Port;
 use crate::value::rank::{Local, Rank};
 
 impl ClusterInfo {
-    /// The maximum number of workers on a node. No machine has as many cores, and each worker takes memory to describe.
+    /// The maximum number of workers on a node. No machine has as many cores, and each worker takes
+    /// memory to describe.
     pub const MOST_WORKERS: u32 = 1 << 16;
 
-    /// Returns the places of the `per_node` workers that this process starts on its node, in rank order.
+    /// Returns the places of the `per_node` workers that this process starts on its node, in rank
+    /// order.
     ///
-    /// Use it in jobs with one process on each node: worker `i` on this node has rank `node * per_node + i` of
-    /// `nodes * per_node`. If this process is the whole job, its workers form a job on this node.
+    /// Use it in jobs with one process on each node: worker `i` on this node has rank
+    /// `node * per_node + i` of `nodes * per_node`. If this process is the whole job, its workers
+    /// form a job on this node.
     ///
-    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take precedence over all
-    /// inherited variables. If a worker starts another launcher, that launcher's processes read its variables instead.
+    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take
+    /// precedence over all inherited variables. If a worker starts another launcher, that
+    /// launcher's processes read its variables instead.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -38,17 +42,23 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if this process is not known to be the only one on its node, if `per_node` is 0 or more than
-    /// [`ClusterInfo::MOST_WORKERS`], or if the world would have more than 2^32 - 1 ranks.
+    /// Returns an error if this process is not known to be the only one on its node, if `per_node`
+    /// is 0 or more than [`ClusterInfo::MOST_WORKERS`], or if the world would have more than 2^32 -
+    /// 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank(), self.world_size());
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
             let most = ClusterInfo::MOST_WORKERS;
-            Error::new(reason, format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX))
+            Error::new(
+                reason,
+                format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX),
+            )
         };
-        let size = nodes.checked_mul(per_node).filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
+        let size = nodes
+            .checked_mul(per_node)
+            .filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
         let size = size.ok_or_else(too_many)?;
         let worker = |index: u32| {
             let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
@@ -60,9 +70,10 @@ impl ClusterInfo {
 
     /// Returns the same place, whose exports also set `MPIENV_CONTEXT`.
     ///
-    /// Use it for a program that this process becomes or starts, if that program may itself start a launcher. mpienv in
-    /// the inner launcher's processes then reads the inner place. Without `MPIENV_CONTEXT`, it may mistake the outer
-    /// launcher's variables for those of the inner one. `mpienv exec` and [`Launch`](crate::Launch) use this method.
+    /// Use it for a program that this process becomes or starts, if that program may itself start a
+    /// launcher. mpienv in the inner launcher's processes then reads the inner place. Without
+    /// `MPIENV_CONTEXT`, it may mistake the outer launcher's variables for those of the inner one.
+    /// `mpienv exec` and [`Launch`](crate::Launch) use this method.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -117,7 +128,10 @@ impl ClusterInfo {
     fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {
         let mut worker = self.clone();
         let (node, nodes, workers) = (self.rank(), self.world_size(), local.size().unwrap_or(1));
-        let rule = Source::from(format!("worker {} of {workers} on node {node} of {nodes}", local.rank().unwrap_or(0)));
+        let rule = Source::from(format!(
+            "worker {} of {workers} on node {node} of {nodes}",
+            local.rank().unwrap_or(0)
+        ));
         worker.launcher_source = rule.clone();
         worker.placement = Placement {
             launcher: Launcher::User,
@@ -135,7 +149,9 @@ impl ClusterInfo {
         // The override is for the process that starts the workers, not for the workers.
         worker.to_unset.push(LAUNCHER);
         if workers > 1 {
-            worker.to_unset.extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
+            worker
+                .to_unset
+                .extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         if !self.token_is_own {
             // Pass on only the name of the file, so that its secret stays in it.
@@ -151,7 +167,10 @@ impl ClusterInfo {
         let what = match (self.local_world_size(), self.node_count()) {
             (None, _) => "the launcher does not provide the local size".to_owned(),
             (Some(1), Some(nodes)) => {
-                format!("it is alone on its node, but the job has {} ranks on {nodes} nodes", self.world_size())
+                format!(
+                    "it is alone on its node, but the job has {} ranks on {nodes} nodes",
+                    self.world_size()
+                )
             }
             (Some(size), _) => format!("{size} ranks of the job are on its node"),
         };

@@ -22,12 +22,14 @@ use crate::rendezvous::LONGEST_TIMEOUT;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Backend {
-    /// [`Backend::SharedMemory`], which is faster on one host, if the launcher says that all ranks are on this host and
-    /// `MPIENV_MPI_LIB` is not set. Otherwise MPI, if the launcher starts MPI programs, its library can be loaded, and
-    /// this program was built with the feature `mpi`. Otherwise [`Backend::SharedMemory`].
+    /// [`Backend::SharedMemory`], which is faster on one host, if the launcher says that all ranks
+    /// are on this host and `MPIENV_MPI_LIB` is not set. Otherwise MPI, if the launcher starts MPI
+    /// programs, its library can be loaded, and this program was built with the feature `mpi`.
+    /// Otherwise [`Backend::SharedMemory`].
     #[default]
     Auto,
-    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting fails if it cannot be used.
+    /// The launcher's MPI library, or the one that `MPIENV_MPI_LIB` names. Connecting fails if it
+    /// cannot be used.
     Mpi,
     /// Shared memory on each host and TCP between hosts, even if the launcher starts MPI programs.
     SharedMemory,
@@ -60,7 +62,10 @@ pub struct GroupBuilder<'a> {
     timeout: Duration,
     backend: Backend,
     quiet: bool,
-    #[cfg_attr(not(feature = "mpi"), expect(dead_code, reason = "only MPI waits where it cannot be called back"))]
+    #[cfg_attr(
+        not(feature = "mpi"),
+        expect(dead_code, reason = "only MPI waits where it cannot be called back")
+    )]
     on_lost: fn(&super::CollectiveError) -> u8,
     #[cfg(feature = "mpi")]
     hints: Option<crate::mpi::Hints>,
@@ -82,7 +87,8 @@ impl<'a> GroupBuilder<'a> {
         }
     }
 
-    /// Sets how long to wait for another rank, now and in every later call: 60 s by default, at most ten years.
+    /// Sets how long to wait for another rank, now and in every later call: 60 s by default, at
+    /// most ten years.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
@@ -92,7 +98,8 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { backend, ..self }
     }
 
-    /// Sets whether [`ClusterInfo::warn`] is not called. By default it is: warnings go to stderr, once on each node.
+    /// Sets whether [`ClusterInfo::warn`] is not called. By default it is: warnings go to stderr,
+    /// once on each node.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -107,10 +114,12 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { quiet, ..self }
     }
 
-    /// Sets the function that runs before this process exits because a rank is lost over MPI, where a blocked call
-    /// cannot return an error. It returns the exit code. Over other transports, calls return errors instead.
+    /// Sets the function that runs before this process exits because a rank is lost over MPI, where
+    /// a blocked call cannot return an error. It returns the exit code. Over other transports,
+    /// calls return errors instead.
     ///
-    /// The function runs in a thread other than the group's. By default, it prints the error to stderr and returns 1.
+    /// The function runs in a thread other than the group's. By default, it prints the error to
+    /// stderr and returns 1.
     pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
         GroupBuilder { on_lost, ..self }
     }
@@ -133,11 +142,12 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { hints: Some(hints), ..self }
     }
 
-    /// Connects all ranks of the job. Every rank must call this. It first prints this rank's warnings, unless
-    /// [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
+    /// Connects all ranks of the job. Every rank must call this. It first prints this rank's
+    /// warnings, unless [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
     ///
     /// # Errors
-    /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be used.
+    /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
+    /// used.
     pub fn connect(self) -> Result<Group, ConnectError> {
         let GroupBuilder { info, timeout, backend, quiet, .. } = self;
         if !quiet {
@@ -153,7 +163,9 @@ impl<'a> GroupBuilder<'a> {
             Backend::Auto | Backend::Mpi => {
                 let required = backend == Backend::Mpi;
                 match mpi::init(info, timeout, required, self.hints.as_ref(), self.on_lost)? {
-                    Ok(world) => return Ok(Group::new(Box::new(Mpi::new(world, timeout, self.on_lost)?))),
+                    Ok(world) => {
+                        return Ok(Group::new(Box::new(Mpi::new(world, timeout, self.on_lost)?)));
+                    }
                     Err(why) => why,
                 }
             }
@@ -164,17 +176,24 @@ impl<'a> GroupBuilder<'a> {
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let host = info.master_addr()?.clone();
-        let rendezvous = info.rendezvous(host.clone(), info.master_port()).default_port(info.default_master_port());
+        let rendezvous = info
+            .rendezvous(host.clone(), info.master_port())
+            .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
-        if backend == Backend::Tcp { Ok(Group::new(Box::new(tcp))) } else { Ok(Group::new(hosts::join(tcp)?)) }
+        if backend == Backend::Tcp {
+            Ok(Group::new(Box::new(tcp)))
+        } else {
+            Ok(Group::new(hosts::join(tcp)?))
+        }
     }
 }
 
 /// Returns whether a user has named the MPI library to use.
 fn mpi_is_named() -> bool {
     #[cfg(feature = "mpi")]
-    let is_named = crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    let is_named =
+        crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
     #[cfg(not(feature = "mpi"))]
     let is_named = false;
     is_named

@@ -9,10 +9,11 @@ use super::element::{ElementKind, Reduction};
 pub(super) struct Call {
     pub(super) operation: Operation,
     pub(super) kind: Option<ElementKind>,
-    /// The number of values in a reduction, the root of a broadcast, or the bytes of a part in an all-to-all.
+    /// The number of values in a reduction, the root of a broadcast, or the bytes of a part in an
+    /// all-to-all.
     pub(super) count: u64,
-    /// Whether the rank refused its own arguments. It takes no part in the call then, but must not leave the others
-    /// waiting.
+    /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
+    /// leave the others waiting.
     pub(super) is_refused: bool,
 }
 
@@ -37,8 +38,8 @@ pub(super) enum Operation {
 }
 
 use Operation::{
-    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Close, Connect,
-    ReduceScatterMax, ReduceScatterMin, ReduceScatterSum, Split,
+    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Close,
+    Connect, ReduceScatterMax, ReduceScatterMin, ReduceScatterSum, Split,
 };
 
 const NAMES: [(Operation, &str); 13] = [
@@ -77,7 +78,10 @@ impl Call {
 
     /// A call of this name whose arguments the rank itself refuses.
     pub(super) fn refused(name: &str) -> Call {
-        let operation = NAMES.iter().find(|(_, known)| *known == name).map_or(Barrier, |(operation, _)| *operation);
+        let operation = NAMES
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map_or(Barrier, |(operation, _)| *operation);
         Call { is_refused: true, ..Call::of(operation, 0) }
     }
 
@@ -97,7 +101,12 @@ impl Call {
         Call::reduction(by, [ReduceScatterSum, ReduceScatterMin, ReduceScatterMax], kind, count)
     }
 
-    fn reduction(by: Reduction, [sum, min, max]: [Operation; 3], kind: ElementKind, count: usize) -> Call {
+    fn reduction(
+        by: Reduction,
+        [sum, min, max]: [Operation; 3],
+        kind: ElementKind,
+        count: usize,
+    ) -> Call {
         let operation = match by {
             Reduction::Sum => sum,
             Reduction::Min => min,
@@ -113,7 +122,8 @@ impl Call {
 
     /// Decodes a message. An unknown operation becomes a barrier.
     pub(super) fn from_codes([operation, kind, is_refused]: [u8; 3], count: u64) -> Call {
-        let operation = NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
+        let operation =
+            NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
         let operation = operation.unwrap_or_default();
         Call { operation, kind: ElementKind::from_code(kind), count, is_refused: is_refused != 0 }
     }
@@ -151,13 +161,17 @@ impl Call {
         Call::from_codes(codes, u64::from_le_bytes(count))
     }
 
-    /// Returns whether the calls are the same reduction, except perhaps for how many numbers they reduce.
+    /// Returns whether the calls are the same reduction, except perhaps for how many numbers they
+    /// reduce.
     pub(super) fn differs_in_length_alone(self, other: Call) -> bool {
         self.kind.is_some() && Call { count: other.count, ..self } == other
     }
 
     pub(super) fn name(self) -> &'static str {
-        NAMES.iter().find(|(operation, _)| *operation == self.operation).map_or("", |(_, name)| name)
+        NAMES
+            .iter()
+            .find(|(operation, _)| *operation == self.operation)
+            .map_or("", |(_, name)| name)
     }
 }
 
@@ -182,7 +196,9 @@ mod tests {
     fn a_call_comes_out_of_a_message_as_it_went_in() {
         let kinds = [None, Some(ElementKind::F32), Some(ElementKind::U64)];
         for (operation, _) in NAMES {
-            for (kind, is_refused) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+            for (kind, is_refused) in
+                kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+            {
                 let call = Call { operation, kind, count: 7, is_refused };
                 assert_eq!(Call::from_codes(call.codes(), 7), call);
             }
@@ -198,7 +214,11 @@ mod tests {
         assert_eq!(Call::BARRIER.to_string(), "barrier");
         assert_eq!(Call::refused("broadcast").to_string(), "broadcast with invalid arguments");
         assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
-        assert!(!sum.differs_in_length_alone(Call::all_reduce(Reduction::Sum, ElementKind::F64, 11)));
+        assert!(!sum.differs_in_length_alone(Call::all_reduce(
+            Reduction::Sum,
+            ElementKind::F64,
+            11
+        )));
         assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));
     }
 }

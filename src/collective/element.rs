@@ -116,7 +116,8 @@ macro_rules! elements {
                 }
             }
 
-            /// Combines each number in `into` with the one in `from`, which comes after it in rank order.
+            /// Combines each number in `into` with the one in `from`, which comes after it in rank
+            /// order.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
                     // Empty slices may be unaligned, which the casts reject.
@@ -125,7 +126,8 @@ macro_rules! elements {
                 }
             }
 
-            /// Combines each number in `into` with the one in `from`, which comes before it in rank order.
+            /// Combines each number in `into` with the one in `from`, which comes before it in rank
+            /// order.
             pub(super) fn combine_before(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
                     _ if into.is_empty() => {}
@@ -174,7 +176,8 @@ fn combine_before<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) 
     }
 }
 
-/// The numbers of one rank, as passed to a [`Transport`](super::Transport): the bytes of any [`Element`] type.
+/// The numbers of one rank, as passed to a [`Transport`](super::Transport): the bytes of any
+/// [`Element`] type.
 ///
 /// ```
 /// use mpienv::collective::{ElementKind, Numbers};
@@ -226,7 +229,8 @@ impl<'a> Numbers<'a> {
         part.start * self.kind.size()..part.end * self.kind.size()
     }
 
-    /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that ranks still meet.
+    /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that
+    /// ranks still meet.
     #[cfg(target_os = "linux")]
     pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
@@ -257,7 +261,8 @@ pub(super) fn in_rank_order<'r>(
     }
 }
 
-/// A reusable buffer, aligned for every element type. It grows to what the largest call needs and never shrinks.
+/// A reusable buffer, aligned for every element type. It grows to what the largest call needs and
+/// never shrinks.
 #[derive(Debug, Default)]
 pub(super) struct Scratch(Vec<u64>);
 

@@ -8,8 +8,8 @@ use crate::rendezvous::RendezvousError;
 
 /// Why a collective call failed.
 ///
-/// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later call fails too and
-/// names the same rank, except over MPI.
+/// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
+/// call fails too and names the same rank, except over MPI.
 ///
 /// ```
 /// use std::time::Duration;
@@ -40,7 +40,9 @@ pub enum CollectiveError {
         reason: String,
     },
     /// A rank did not arrive in time.
-    #[error("rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started")]
+    #[error(
+        "rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started"
+    )]
     TimedOut {
         /// The rank, by its number in the job.
         rank: u32,
@@ -50,13 +52,17 @@ pub enum CollectiveError {
         seconds: f64,
     },
     /// An unknown rank did not arrive in time.
-    #[error("a rank did not come within {seconds} s over MPI; the launcher names the one that was lost")]
+    #[error(
+        "a rank did not come within {seconds} s over MPI; the launcher names the one that was lost"
+    )]
     SomeTimedOut {
         /// How long this rank waited.
         seconds: f64,
     },
     /// MPI's initialization took too long.
-    #[error("MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started")]
+    #[error(
+        "MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started"
+    )]
     MpiTimedOut {
         /// How long this rank waited.
         seconds: f64,
@@ -74,7 +80,9 @@ pub enum CollectiveError {
         expected: usize,
     },
     /// A rank made another call.
-    #[error("rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order")]
+    #[error(
+        "rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order"
+    )]
     Differs {
         /// The other rank, by its number in the job.
         rank: u32,
@@ -85,7 +93,8 @@ pub enum CollectiveError {
         /// What this rank called.
         expected: String,
     },
-    /// Another rank found that ranks made different calls or contributed different counts of numbers.
+    /// Another rank found that ranks made different calls or contributed different counts of
+    /// numbers.
     #[error("{difference}")]
     Disagree {
         /// One of the ranks that differ, by its number in the job.
@@ -93,7 +102,8 @@ pub enum CollectiveError {
         /// The other rank's error.
         difference: String,
     },
-    /// This rank's arguments are invalid. The group can still be used if all ranks refuse the same call.
+    /// This rank's arguments are invalid. The group can still be used if all ranks refuse the same
+    /// call.
     #[error("{call}: {reason}")]
     Argument {
         /// The call.
@@ -101,7 +111,8 @@ pub enum CollectiveError {
         /// What is wrong with its arguments.
         reason: String,
     },
-    /// This process was forked from the one that connected the group. The group of that process is not affected.
+    /// This process was forked from the one that connected the group. The group of that process is
+    /// not affected.
     #[error(
         "this process was forked from process {connected}, which alone can use the group: connect after \
          the fork, or start a new program instead of forking"
@@ -147,15 +158,31 @@ impl CollectiveError {
 
     /// Fails if this process was forked from the one that connected.
     pub(super) fn check_owner(owner: Owner) -> Result<(), CollectiveError> {
-        if owner.is_here() { Ok(()) } else { Err(CollectiveError::Forked { connected: owner.id() }) }
+        if owner.is_here() {
+            Ok(())
+        } else {
+            Err(CollectiveError::Forked { connected: owner.id() })
+        }
     }
 
-    /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call `expected`.
-    pub(super) fn different_calls(rank: u32, found: Call, own: u32, expected: Call) -> CollectiveError {
+    /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call
+    /// `expected`.
+    pub(super) fn different_calls(
+        rank: u32,
+        found: Call,
+        own: u32,
+        expected: Call,
+    ) -> CollectiveError {
         if !expected.differs_in_length_alone(found) {
-            return CollectiveError::Differs { rank, found: found.to_string(), own, expected: expected.to_string() };
+            return CollectiveError::Differs {
+                rank,
+                found: found.to_string(),
+                own,
+                expected: expected.to_string(),
+            };
         }
-        let [found, expected] = [found, expected].map(|call| usize::try_from(call.count).unwrap_or(usize::MAX));
+        let [found, expected] =
+            [found, expected].map(|call| usize::try_from(call.count).unwrap_or(usize::MAX));
         CollectiveError::Length { rank, found, expected }
     }
 }
@@ -193,7 +220,9 @@ pub enum ConnectError {
     #[error(transparent)]
     Mpi(crate::mpi::MpiError),
     /// MPI is required, but this program was built without it.
-    #[error("this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend")]
+    #[error(
+        "this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend"
+    )]
     NoMpi,
 }
 

@@ -10,10 +10,12 @@ use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
 
-/// Ranks that make the same calls in the same order: all ranks of a job, or those of a [`split`](Group::split).
+/// Ranks that make the same calls in the same order: all ranks of a job, or those of a
+/// [`split`](Group::split).
 ///
-/// A group stays in the thread that connected it: it is neither `Send` nor `Sync`. Dropping a group leaves the job
-/// cleanly, but over MPI use [`close`](Group::close), which waits for the other ranks.
+/// A group stays in the thread that connected it: it is neither `Send` nor `Sync`. Dropping a group
+/// leaves the job cleanly, but over MPI use [`close`](Group::close), which waits for the other
+/// ranks.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;
@@ -77,8 +79,8 @@ impl Group {
         self.rank().size()
     }
 
-    /// What carries the calls and why it was chosen, for a log line: `shared memory`, `TCP (built without MPI)`,
-    /// `MPI (libmpi.so.40, Open MPI v4.1.4)`.
+    /// What carries the calls and why it was chosen, for a log line: `shared memory`,
+    /// `TCP (built without MPI)`, `MPI (libmpi.so.40, Open MPI v4.1.4)`.
     #[must_use]
     pub fn describe(&self) -> String {
         self.transport.describe()
@@ -99,7 +101,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// If a rank is lost, hangs, passes another length or makes another call. The values are then undefined.
+    /// If a rank is lost, hangs, passes another length or makes another call. The values are then
+    /// undefined.
     pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
     }
@@ -144,8 +147,9 @@ impl Group {
         self.transport.all_reduce(Numbers::new(values), Reduction::Max)
     }
 
-    /// Adds the ranks' `values` and returns this rank's part of the sum: the numbers from `rank * count / size` to
-    /// `(rank + 1) * count / size`, so that parts differ by one number at most.
+    /// Adds the ranks' `values` and returns this rank's part of the sum: the numbers from
+    /// `rank * count / size` to `(rank + 1) * count / size`, so that parts differ by one number at
+    /// most.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -160,7 +164,10 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>, CollectiveError> {
+    pub fn reduce_scatter_sum<T: Element>(
+        &mut self,
+        values: &[T],
+    ) -> Result<Vec<T>, CollectiveError> {
         let rank = self.rank();
         let mut values = values.to_vec();
         self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
@@ -189,8 +196,8 @@ impl Group {
         self.transport.all_gather(bytes)
     }
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. All parts on all
-    /// ranks must have the same length.
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
+    /// order. All parts on all ranks must have the same length.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -205,8 +212,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not the number of ranks,
-    /// or the parts on this rank have different lengths.
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
+    /// the number of ranks, or the parts on this rank have different lengths.
     pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let size = self.size();
         let call = "all_to_all";
@@ -214,7 +221,8 @@ impl Group {
             return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
         }
         if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
-            return Err(self.refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
+            return Err(self
+                .refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
         }
         self.transport.all_to_all(parts)
     }
@@ -233,7 +241,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the group.
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
+    /// group.
     pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let size = self.size();
         if root >= size {
@@ -242,7 +251,8 @@ impl Group {
         self.transport.broadcast(bytes, root)
     }
 
-    /// Tells the others that this rank refuses its arguments. Ranks that make another call get an error.
+    /// Tells the others that this rank refuses its arguments. Ranks that make another call get an
+    /// error.
     fn refuse(&mut self, call: &'static str, reason: String) -> CollectiveError {
         match self.transport.refuse(call) {
             Err(fork @ CollectiveError::Forked { .. }) => fork,
@@ -265,10 +275,11 @@ impl Group {
         self.transport.barrier()
     }
 
-    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns this rank's new group.
+    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns
+    /// this rank's new group.
     ///
-    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors name ranks by their
-    /// number in the job.
+    /// Both groups can be used afterwards, in any order that is the same on all their ranks. Errors
+    /// name ranks by their number in the job.
     ///
     /// ```
     /// # use mpienv::collective::{CollectiveError, threads};
@@ -290,7 +301,8 @@ impl Group {
         self.transport.split(color, key).map(Group::new)
     }
 
-    /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be used afterwards.
+    /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be
+    /// used afterwards.
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
@@ -298,10 +310,11 @@ impl Group {
         self.transport.close()
     }
 
-    /// Calls `last_words`, then exits all ranks of the job, including this one, with `code`. Works only over MPI and on
-    /// the group of all ranks; otherwise returns without doing anything.
+    /// Calls `last_words`, then exits all ranks of the job, including this one, with `code`. Works
+    /// only over MPI and on the group of all ranks; otherwise returns without doing anything.
     ///
-    /// Use this when a rank fails on its own, so that the others do not wait for it. Without MPI, they see it exit.
+    /// Use this when a rank fails on its own, so that the others do not wait for it. Without MPI,
+    /// they see it exit.
     ///
     /// ```
     /// # use mpienv::collective::Group;
@@ -313,8 +326,8 @@ impl Group {
         self.transport.abort(code, last_words);
     }
 
-    /// How many bytes this rank has written to other ranks since it connected, including the protocol and all groups
-    /// that share its connections; `None` over MPI.
+    /// How many bytes this rank has written to other ranks since it connected, including the
+    /// protocol and all groups that share its connections; `None` over MPI.
     ///
     /// ```
     /// assert_eq!(mpienv::collective::Group::alone().bytes_sent(), Some(0));
@@ -324,8 +337,8 @@ impl Group {
         self.transport.bytes_sent()
     }
 
-    /// How many connections this rank rejected while connecting, because they did not come from ranks of this job but,
-    /// for example, from a port scanner, a health check or another job.
+    /// How many connections this rank rejected while connecting, because they did not come from
+    /// ranks of this job but, for example, from a port scanner, a health check or another job.
     ///
     /// ```
     /// assert_eq!(mpienv::collective::Group::alone().rejected(), 0);
@@ -338,6 +351,9 @@ impl Group {
 
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Group").field("rank", &self.rank()).field("transport", &self.describe()).finish()
+        f.debug_struct("Group")
+            .field("rank", &self.rank())
+            .field("transport", &self.describe())
+            .finish()
     }
 }

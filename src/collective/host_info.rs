@@ -12,7 +12,8 @@ use crate::value::host_name::host_name;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostInfo {
     pub host: String,
-    /// The machine's ID: the same for all ranks that share cores, even in containers with other host names.
+    /// The machine's ID: the same for all ranks that share cores, even in containers with other
+    /// host names.
     pub machine: String,
     /// The rank's network namespace, which usually differs between containers of one machine.
     pub network: String,
@@ -36,7 +37,10 @@ pub(super) struct Listener {
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Listener { port, addresses, key: _ } = self;
-        f.debug_struct("Listener").field("port", port).field("addresses", addresses).finish_non_exhaustive()
+        f.debug_struct("Listener")
+            .field("port", port)
+            .field("addresses", addresses)
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,8 +51,12 @@ impl HostInfo {
         let quota = (parallel < cores.len()).then_some(parallel);
         let host = host_name().unwrap_or_default();
         // A machine's containers share its boot ID.
-        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_else(|_| host.clone());
-        let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default().to_string_lossy().into_owned();
+        let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .unwrap_or_else(|_| host.clone());
+        let network = std::fs::read_link("/proc/self/ns/net")
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         HostInfo { host, machine, network, cores, quota, listens }
     }
 
@@ -59,11 +67,13 @@ impl HostInfo {
     }
 }
 
-/// Returns whether every rank has its own core, as far as is known. All ranks get the same answer from the same data.
+/// Returns whether every rank has its own core, as far as is known. All ranks get the same answer
+/// from the same data.
 pub(super) fn have_a_core_each(infos: &[HostInfo]) -> bool {
     let mut machines = BTreeMap::<&str, (usize, BTreeSet<usize>, usize)>::new();
     for host_info in infos {
-        let (ranks, cores, quota) = machines.entry(&host_info.machine).or_insert((0, BTreeSet::new(), usize::MAX));
+        let (ranks, cores, quota) =
+            machines.entry(&host_info.machine).or_insert((0, BTreeSet::new(), usize::MAX));
         *ranks += 1;
         cores.extend(&host_info.cores);
         *quota = (*quota).min(host_info.quota.unwrap_or(usize::MAX));
@@ -88,7 +98,12 @@ mod tests {
     use super::*;
 
     fn host_info(machine: &str, cores: &[usize], quota: Option<usize>) -> HostInfo {
-        HostInfo { machine: machine.to_owned(), cores: cores.iter().copied().collect(), quota, ..HostInfo::default() }
+        HostInfo {
+            machine: machine.to_owned(),
+            cores: cores.iter().copied().collect(),
+            quota,
+            ..HostInfo::default()
+        }
     }
 
     #[test]
@@ -105,7 +120,10 @@ mod tests {
             host_info("a", &[0], None)
         ]));
         // A container that sees three cores and has a CPU quota of one.
-        assert!(!have_a_core_each(&[host_info("a", &[0, 1, 2], Some(1)), host_info("a", &[0, 1, 2], Some(1))]));
+        assert!(!have_a_core_each(&[
+            host_info("a", &[0, 1, 2], Some(1)),
+            host_info("a", &[0, 1, 2], Some(1))
+        ]));
         // A system that does not report its cores.
         assert!(!have_a_core_each(&[host_info("a", &[], None)]));
     }

@@ -1,14 +1,17 @@
 //! Ranks connected by MPI, whose library is loaded at run time.
 //!
-//! If every rank has its own core, a sum or an all-to-all is a blocking call that spins, which is fastest. Otherwise,
-//! and for all other calls, this module starts the call, polls it, and yields between polls: a spinning rank would take
-//! the core from the rank that it waits for. In both cases, a watch thread exits the process when a rank is lost.
+//! If every rank has its own core, a sum or an all-to-all is a blocking call that spins, which is
+//! fastest. Otherwise, and for all other calls, this module starts the call, polls it, and yields
+//! between polls: a spinning rank would take the core from the rank that it waits for. In both
+//! cases, a watch thread exits the process when a rank is lost.
 //!
-//! MPI recommends but does not guarantee that a sum has the same bits on all ranks. It does if every rank adds in the
-//! same order, or if one rank adds and distributes the result, as Open MPI and MPICH do between identical machines.
+//! MPI recommends but does not guarantee that a sum has the same bits on all ranks. It does if
+//! every rank adds in the same order, or if one rank adds and distributes the result, as Open MPI
+//! and MPICH do between identical machines.
 //!
-//! MPI does not compare the calls of different ranks: calls that differ may hang, or return what no rank has sent. So
-//! every call begins with the same small sum, over which the ranks compare what they are about to do.
+//! MPI does not compare the calls of different ranks: calls that differ may hang, or return what no
+//! rank has sent. So every call begins with the same small sum, over which the ranks compare what
+//! they are about to do.
 
 mod init;
 mod lost;
@@ -31,7 +34,8 @@ use crate::value::rank::Rank;
 pub(super) use init::init;
 pub(super) use lost::OnLost;
 
-/// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it takes milliseconds.
+/// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
+/// takes milliseconds.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
 
 /// The most bytes that one MPI call broadcasts; MPI's own limit is below 2^31.
@@ -77,21 +81,29 @@ impl Ranks {
 }
 
 impl Mpi {
-    /// Connects the ranks of `world`, which must all call this. `timeout` limits every wait for a rank.
+    /// Connects the ranks of `world`, which must all call this. `timeout` limits every wait for a
+    /// rank.
     ///
     /// # Errors
     /// If the ranks cannot exchange their host information, or the watch cannot start.
-    pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi, CollectiveError> {
+    pub(super) fn new(
+        world: World,
+        timeout: Duration,
+        on_lost: OnLost,
+    ) -> Result<Mpi, CollectiveError> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
         let own = serde_json::to_vec(&own).unwrap_or_default();
         let infos = world.communicator().all_gather_within(&own, timeout)?;
         // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
-        let infos: Vec<HostInfo> =
-            infos.iter().map(|host_info| serde_json::from_slice(host_info).unwrap_or_default()).collect();
+        let infos: Vec<HostInfo> = infos
+            .iter()
+            .map(|host_info| serde_json::from_slice(host_info).unwrap_or_default())
+            .collect();
         let spins = host_info::have_a_core_each(&infos);
-        let watch = Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
+        let watch =
+            Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
         let library = format!("{}, {}", world.library().display(), world.version());
         let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
         let numbers = (0..rank.size()).collect();
@@ -99,16 +111,21 @@ impl Mpi {
     }
 
     /// Makes a call under the watch.
-    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T, CollectiveError> {
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&Communicator) -> Result<T, MpiError>,
+    ) -> Result<T, CollectiveError> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
         if let Err(MpiError::Call { .. }) = result {
-            // MPI may notice a loss first. Wait for the watch, which names the rank and exits this process.
+            // MPI may notice a loss first. Wait for the watch, which names the rank and exits this
+            // process.
             thread::sleep(WATCH_FIRST);
         }
         Ok(result?)
     }
 
-    /// Compares this call with those of all other ranks, because MPI does not. Returns once all ranks have made it.
+    /// Compares this call with those of all other ranks, because MPI does not. Returns once all
+    /// ranks have made it.
     ///
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
     fn agree(&self, call: Call) -> Result<(), CollectiveError> {
@@ -119,10 +136,15 @@ impl Mpi {
             let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
             prints.copy_from_slice(&sum);
         }
-        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go on here. The exception
-        // are three or more calls whose fingerprints happen to have this mean, one case in 2^64.
+        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go
+        // on here. The exception are three or more calls whose fingerprints happen to have this
+        // mean, one case in 2^64.
         let size = f64::from(self.rank().size());
-        if prints == call.fingerprints().map(|print| size * print) { Ok(()) } else { self.name_difference(call) }
+        if prints == call.fingerprints().map(|print| size * print) {
+            Ok(())
+        } else {
+            self.name_difference(call)
+        }
     }
 
     /// Exchanges whole calls, which tell who has made another one.
@@ -148,7 +170,9 @@ impl Mpi {
 impl From<MpiError> for CollectiveError {
     fn from(error: MpiError) -> CollectiveError {
         match error {
-            MpiError::TimedOut { limit, .. } => CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() },
+            MpiError::TimedOut { limit, .. } => {
+                CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() }
+            }
             MpiError::Forked { initialized } => CollectiveError::Forked { connected: initialized },
             error => CollectiveError::Mpi(error),
         }
@@ -156,7 +180,11 @@ impl From<MpiError> for CollectiveError {
 }
 
 /// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
-fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>, CollectiveError> {
+fn sum<T: Element>(
+    mpi: &Mpi,
+    values: &mut [T],
+    mut buffer: Vec<T>,
+) -> Result<Vec<T>, CollectiveError> {
     if mpi.spins {
         mpi.call(|ranks| ranks.all_reduce_sum(values))?;
         return Ok(buffer);
@@ -208,7 +236,11 @@ impl Mpi {
     }
 
     /// Gathers the numbers of all ranks and reduces them on this rank, in rank order.
-    fn reduce_here(&mut self, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_here(
+        &mut self,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
         let all = self.gather(numbers.bytes())?;
         let mut row = Scratch::default();
@@ -238,7 +270,11 @@ impl Transport for Mpi {
         self.reduce(numbers, by)
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         self.agree(Call::reduce_scatter(by, numbers.kind(), numbers.count()))?;
         let is_even = numbers.count().is_multiple_of(self.rank().size() as usize);
         match (by, numbers.kind()) {
@@ -261,7 +297,9 @@ impl Transport for Mpi {
         } else {
             bytes = self.wait(|ranks| ranks.start_all_to_all(bytes))?;
         }
-        Ok((0..parts.len()).map(|rank| bytes[rank * length..(rank + 1) * length].to_vec()).collect())
+        Ok((0..parts.len())
+            .map(|rank| bytes[rank * length..(rank + 1) * length].to_vec())
+            .collect())
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
@@ -312,7 +350,8 @@ impl Transport for Mpi {
         self.agree(Call::CLOSE)?;
         let Mpi { watch, ranks, timeout, .. } = *self;
         let Ranks::World(world) = ranks else { return Ok(()) };
-        // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank during MPI_Finalize.
+        // Announce the exit before finalizing: after a stop signal, a launcher may kill a rank
+        // during MPI_Finalize.
         watch.end();
         Ok(world.finalize_within(watch::limit(timeout))?)
     }
@@ -328,14 +367,22 @@ impl Transport for Mpi {
         let members = split::members(color, &all);
         // MPI's colors and keys are below 2^31, so name the new group by its first rank.
         let first = members.iter().copied().min().unwrap_or_default() as u32;
-        let place = members.iter().position(|&rank| rank == self.rank().index() as usize).unwrap_or_default();
+        let place = members
+            .iter()
+            .position(|&rank| rank == self.rank().index() as usize)
+            .unwrap_or_default();
         let group = self.call(|ranks| ranks.split(first, place as u32))?;
         let number = self.numbers[self.rank().index() as usize];
-        let numbers = self.watch.over(|| group.all_gather_within(&number.to_le_bytes(), watch::limit(self.timeout)))?;
-        let numbers =
-            numbers.iter().map(|bytes| bytes.as_slice().try_into().map_or(number, u32::from_le_bytes)).collect();
+        let numbers = self
+            .watch
+            .over(|| group.all_gather_within(&number.to_le_bytes(), watch::limit(self.timeout)))?;
+        let numbers = numbers
+            .iter()
+            .map(|bytes| bytes.as_slice().try_into().map_or(number, u32::from_le_bytes))
+            .collect();
         let Mpi { timeout, spins, .. } = *self;
-        let (watch, library, ranks) = (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
+        let (watch, library, ranks) =
+            (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
         Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum: Sum::default(), library }))
     }
 }

@@ -1,8 +1,8 @@
 //! Ranks of one host, connected by shared memory.
 //!
-//! Every rank copies its numbers into the memory. All ranks read them and add them in rank order, so every rank gets
-//! the same bits, which are also those of TCP. The TCP connections stay open: they close when a rank is killed, so that
-//! the others can name it.
+//! Every rank copies its numbers into the memory. All ranks read them and add them in rank order,
+//! so every rank gets the same bits, which are also those of TCP. The TCP connections stay open:
+//! they close when a rank is killed, so that the others can name it.
 
 mod memory;
 #[cfg(test)]
@@ -29,9 +29,11 @@ const SPIN: Duration = Duration::from_micros(50);
 const YIELD: Duration = Duration::from_millis(1);
 /// The first and the longest sleep before a check for lost ranks.
 const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
-/// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum, each adds its part.
+/// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
+/// each adds its part.
 const DIRECT: usize = 128 * 1024;
-/// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are added.
+/// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are
+/// added.
 const BLOCK: usize = 8 * 1024;
 
 /// All ranks of a group, on one host.
@@ -46,8 +48,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Shares memory among the ranks of `tcp`, or returns why it cannot. The outcome is the same on all ranks.
-    pub(super) fn new(mut tcp: Tcp, spins: bool) -> Result<Result<Shared, (Tcp, String)>, CollectiveError> {
+    /// Shares memory among the ranks of `tcp`, or returns why it cannot. The outcome is the same on
+    /// all ranks.
+    pub(super) fn new(
+        mut tcp: Tcp,
+        spins: bool,
+    ) -> Result<Result<Shared, (Tcp, String)>, CollectiveError> {
         let (ranks, own) = (tcp.rank().size() as usize, tcp.rank().index() as usize);
         let created = if own == 0 { Some(memory::create(ranks)) } else { None };
         let offer = match &created {
@@ -100,12 +106,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Runs one round: `fill` gets this rank's slot and the previous round's slots. Returns once all ranks have
-    /// published.
-    fn round(&mut self, call: Call, fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize) -> Result<(), CollectiveError> {
+    /// Runs one round: `fill` gets this rank's slot and the previous round's slots. Returns once
+    /// all ranks have published.
+    fn round(
+        &mut self,
+        call: Call,
+        fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
+    ) -> Result<(), CollectiveError> {
         self.tcp.members().check()?;
         let own = self.memory.own();
-        let Some((slot, before)) = self.memory.next() else { return Err(self.tcp.members().late(own)) };
+        let Some((slot, before)) = self.memory.next() else {
+            return Err(self.tcp.members().late(own));
+        };
         self.published += fill(slot, before) as u64;
         self.memory.publish(call);
         for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
@@ -161,7 +173,12 @@ impl Shared {
     }
 
     /// Every rank reads the numbers of all others.
-    fn reduce_directly(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_directly(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let values = chunk.bytes();
@@ -171,7 +188,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's `values`.
+    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
+    /// `values`.
     fn add_up(
         &mut self,
         kind: ElementKind,
@@ -191,7 +209,12 @@ impl Shared {
     }
 
     /// Every rank adds its part and then reads the parts of all others.
-    fn reduce_by_parts(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_by_parts(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let parts: Vec<_> = (0..ranks).map(|rank| chunk.part(rank, ranks)).collect();
@@ -222,7 +245,8 @@ fn open(offer: &[u8], ranks: usize) -> Result<OwnedFd, String> {
     }
 }
 
-/// Returns why memory is not shared, given a reason from every rank, which is empty if that rank succeeded.
+/// Returns why memory is not shared, given a reason from every rank, which is empty if that rank
+/// succeeded.
 fn first_reason(reasons: &[Vec<u8>]) -> Option<String> {
     let (rank, reason) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty())?;
     Some(format!("rank {rank} cannot share memory: {}", printable(reason)))
@@ -234,8 +258,16 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into `into`.
-fn add_blocks(kind: ElementKind, by: Reduction, ranks: usize, slots: Slots<'_>, start: usize, into: &mut [u8]) {
+/// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into
+/// `into`.
+fn add_blocks(
+    kind: ElementKind,
+    by: Reduction,
+    ranks: usize,
+    slots: Slots<'_>,
+    start: usize,
+    into: &mut [u8],
+) {
     for (index, into) in into.chunks_mut(BLOCK).enumerate() {
         let start = start + index * BLOCK;
         let row = |rank| &slots.of(rank)[start..start + into.len()];
@@ -254,7 +286,11 @@ impl Transport for Shared {
         if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::all_reduce(by, numbers.kind(), numbers.count());
         let ranks = self.memory.ranks();
         if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
@@ -264,9 +300,14 @@ impl Transport for Shared {
         }
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
-        let (ranks, own, kind, slot) = (self.memory.ranks(), self.memory.own(), numbers.kind(), self.memory.slot());
+        let (ranks, own, kind, slot) =
+            (self.memory.ranks(), self.memory.own(), numbers.kind(), self.memory.slot());
         let mine = numbers.part(own, ranks);
         for (index, mut chunk) in numbers.blocks_or_none(slot).enumerate() {
             let (values, at) = (chunk.bytes(), index * slot);
@@ -279,7 +320,8 @@ impl Transport for Shared {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let (ranks, own, length) = (self.memory.ranks(), self.memory.own(), (bytes.len() as u64).to_le_bytes());
+        let (ranks, own, length) =
+            (self.memory.ranks(), self.memory.own(), (bytes.len() as u64).to_le_bytes());
         let mut all: Vec<Vec<u8>> = Vec::new();
         let mut lengths = vec![bytes.len(); ranks];
         let mut sent = 0;
@@ -300,7 +342,8 @@ impl Transport for Shared {
                 if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
                     *length = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
                     let mut bytes = Vec::new();
-                    room::make(&mut bytes, *length, members.own()).map_err(|why| members.give_up_on(rank, why))?;
+                    room::make(&mut bytes, *length, members.own())
+                        .map_err(|why| members.give_up_on(rank, why))?;
                     all.push(bytes);
                     slot = rest;
                 }
@@ -356,7 +399,8 @@ impl Transport for Shared {
             if own != root && head > 0 {
                 let announced = slot[..head].try_into().map_or(0, u64::from_le_bytes);
                 length = usize::try_from(announced).unwrap_or(usize::MAX);
-                room::make(bytes, length, members.own()).map_err(|why| members.give_up_on(root, why))?;
+                room::make(bytes, length, members.own())
+                    .map_err(|why| members.give_up_on(root, why))?;
             }
             let now = (slot.len() - head).min(length - done);
             if own != root {

@@ -5,8 +5,12 @@ pub(super) fn request(color: u32, key: u32) -> Vec<u8> {
     [color.to_le_bytes(), key.to_le_bytes()].concat()
 }
 
-/// The ranks of this color, ordered by key, then by rank. `requests` has one request from each rank, in rank order.
-pub(super) fn members<'a>(color: u32, requests: impl IntoIterator<Item = &'a Vec<u8>>) -> Vec<usize> {
+/// The ranks of this color, ordered by key, then by rank. `requests` has one request from each
+/// rank, in rank order.
+pub(super) fn members<'a>(
+    color: u32,
+    requests: impl IntoIterator<Item = &'a Vec<u8>>,
+) -> Vec<usize> {
     let mut members = Vec::new();
     for (rank, request) in requests.into_iter().enumerate() {
         if let ([other, key], []) = request.as_chunks::<4>()

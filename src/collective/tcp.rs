@@ -1,8 +1,8 @@
 //! Ranks connected by TCP, with one connection to each peer.
 //!
-//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large sum, every rank
-//! sends each other rank the part that the other adds, also in rank order, and then sends its own part of the sum to
-//! all. Either way, all ranks get the same bits.
+//! For a small sum, every rank sends its numbers to all others and adds in rank order. For a large
+//! sum, every rank sends each other rank the part that the other adds, also in rank order, and then
+//! sends its own part of the sum to all. Either way, all ranks get the same bits.
 
 mod handshake;
 mod inbox;
@@ -33,7 +33,8 @@ pub(super) use mesh::MeetingPoint;
 const DIRECT: usize = 512 * 1024;
 /// Largest sum that is exchanged directly, in bytes sent to one other rank.
 const DIRECT_EACH: usize = 64 * 1024;
-/// The most bytes of a large call that one rank sends or adds at a time. A megabyte stays in the processor's cache.
+/// The most bytes of a large call that one rank sends or adds at a time. A megabyte stays in the
+/// processor's cache.
 const PIECE: usize = 1 << 20;
 
 /// All ranks of a job, or a group of them, connected by TCP.
@@ -50,11 +51,16 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// Connects all ranks, which meet at `place`. `timeout` limits this call and every later wait for a rank.
+    /// Connects all ranks, which meet at `place`. `timeout` limits this call and every later wait
+    /// for a rank.
     ///
     /// # Errors
     /// If the ranks do not meet, or one cannot be reached.
-    pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Tcp, ConnectError> {
+    pub(super) fn connect(
+        rank: Rank,
+        place: &MeetingPoint,
+        timeout: Duration,
+    ) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeout)?;
         let members = Members::world(Links::new(mesh.peers, timeout)?);
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
@@ -82,7 +88,11 @@ impl Tcp {
     fn announce(&mut self, call: Call, length: usize) -> Result<Vec<usize>, CollectiveError> {
         let own = (length as u64).to_le_bytes();
         let mut lengths = vec![0; 8 * self.size()];
-        self.members.transfer(call, |_| Some(&own), &mut Rows { bytes: &mut lengths, length: 8 })?;
+        self.members.transfer(
+            call,
+            |_| Some(&own),
+            &mut Rows { bytes: &mut lengths, length: 8 },
+        )?;
         if let Some(at) = lengths.chunks_exact_mut(8).nth(self.own()) {
             at.copy_from_slice(&own);
         }
@@ -91,12 +101,23 @@ impl Tcp {
     }
 
     /// Makes room for the bytes that a rank has announced.
-    fn make_room(&self, rank: usize, bytes: &mut Vec<u8>, length: usize) -> Result<(), CollectiveError> {
-        room::make(bytes, length, self.members.own()).map_err(|reason| self.members.give_up_on(rank, reason))
+    fn make_room(
+        &self,
+        rank: usize,
+        bytes: &mut Vec<u8>,
+        length: usize,
+    ) -> Result<(), CollectiveError> {
+        room::make(bytes, length, self.members.own())
+            .map_err(|reason| self.members.give_up_on(rank, reason))
     }
 
     /// Every rank sends all of its numbers to every other rank.
-    fn reduce_directly(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_directly(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let (size, own, kind) = (self.size(), self.own(), numbers.kind());
         let values = numbers.bytes();
         let length = values.len();
@@ -109,7 +130,12 @@ impl Tcp {
     }
 
     /// Every rank sends each other rank that rank's part, and keeps its own part of the sum.
-    fn reduce_parts(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_parts(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let (size, own, kind) = (self.size(), self.own(), numbers.kind());
         let parts: Vec<_> = (0..size).map(|rank| numbers.part(rank, size)).collect();
         let values = numbers.bytes();
@@ -123,21 +149,34 @@ impl Tcp {
         Ok(())
     }
 
-    /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its part and sends it to
-    /// all.
-    fn reduce_blocks(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its
+    /// part and sends it to all.
+    fn reduce_blocks(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let (size, own) = (self.size(), self.own());
         for mut block in numbers.blocks(PIECE * size) {
             self.reduce_parts(call, &mut block, by)?;
             let parts: Vec<_> = (0..size).map(|rank| block.part(rank, size)).collect();
             let sum = self.sum.bytes(parts[own].len());
-            self.members.transfer(call, |_| Some(sum), &mut Parts { bytes: block.bytes(), parts: &parts })?;
+            self.members.transfer(
+                call,
+                |_| Some(sum),
+                &mut Parts { bytes: block.bytes(), parts: &parts },
+            )?;
         }
         Ok(())
     }
 
     /// Every rank gets the bytes of every rank, as part of `call`.
-    pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    pub(super) fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+    ) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let lengths = self.announce(call, bytes.len())?;
         let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
         let mut all = vec![Vec::new(); lengths.len()];
@@ -206,7 +245,9 @@ fn rows<'r>(
     own: usize,
     mine: &'r [u8],
 ) -> impl Iterator<Item = &'r [u8]> {
-    (0..size).map(move |rank| if rank == own { mine } else { &others[rank * length..(rank + 1) * length] })
+    (0..size).map(
+        move |rank| if rank == own { mine } else { &others[rank * length..(rank + 1) * length] },
+    )
 }
 
 impl Transport for Tcp {
@@ -218,17 +259,27 @@ impl Transport for Tcp {
         if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::all_reduce(by, numbers.kind(), numbers.count());
         let bytes = numbers.bytes().len();
         match self.size() - 1 {
             0 => Ok(()),
-            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => self.reduce_directly(call, &mut numbers, by),
+            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
+                self.reduce_directly(call, &mut numbers, by)
+            }
             _ => self.reduce_blocks(call, &mut numbers, by),
         }
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
         self.reduce_parts(call, &mut numbers, by)
     }
@@ -242,7 +293,11 @@ impl Transport for Tcp {
         let own = self.own();
         let length = part(own).len();
         let mut all = vec![vec![0; length]; self.size()];
-        self.members.transfer(Call::all_to_all(length), |to| Some(part(to)), &mut Slots(&mut all))?;
+        self.members.transfer(
+            Call::all_to_all(length),
+            |to| Some(part(to)),
+            &mut Slots(&mut all),
+        )?;
         if let Some(all) = all.get_mut(own) {
             all.copy_from_slice(part(own));
         }
@@ -251,7 +306,8 @@ impl Transport for Tcp {
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
         let (call, from, own) = (Call::broadcast(root), root as usize, self.own());
-        // The root hears from all ranks too: another root, or another call, must be an error on every rank.
+        // The root hears from all ranks too: another root, or another call, must be an error on
+        // every rank.
         let lengths = self.announce(call, if from == own { bytes.len() } else { 0 })?;
         if from == own {
             return bytes
@@ -262,7 +318,11 @@ impl Transport for Tcp {
         self.make_room(from, bytes, length)?;
         for start in (0..length).step_by(PIECE) {
             bytes.resize(start.saturating_add(PIECE).min(length), 0);
-            self.members.transfer(call, |_| None, &mut Slot { from, bytes: &mut bytes[start..] })?;
+            self.members.transfer(
+                call,
+                |_| None,
+                &mut Slot { from, bytes: &mut bytes[start..] },
+            )?;
         }
         Ok(())
     }

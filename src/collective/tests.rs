@@ -14,19 +14,23 @@ mod calls;
 
 const PLENTY: Duration = Duration::from_secs(1200);
 
-/// How long ranks wait for one that hangs: much longer than this machine now takes for `work`, in which none hangs.
+/// How long ranks wait for one that hangs: much longer than this machine now takes for `work`, in
+/// which none hangs.
 pub(super) fn longer_than(least: Duration, work: impl FnOnce()) -> Duration {
     let begun = Instant::now();
     work();
     least.max(50 * begun.elapsed())
 }
 
-/// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs all ranks with a
-/// timeout.
+/// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs
+/// all ranks with a timeout.
 pub(super) fn check_that_a_hung_rank_is_named(
     hung: u32,
     length: usize,
-    ranks: impl Fn(Duration, &(dyn Fn(Group) -> Option<CollectiveError> + Sync)) -> Vec<Option<CollectiveError>>,
+    ranks: impl Fn(
+        Duration,
+        &(dyn Fn(Group) -> Option<CollectiveError> + Sync),
+    ) -> Vec<Option<CollectiveError>>,
 ) {
     let ended = AtomicU32::new(0);
     let timeout = longer_than(Duration::from_secs(2), || {
@@ -45,7 +49,8 @@ pub(super) fn check_that_a_hung_rank_is_named(
         Some(error)
     });
     for error in errors.into_iter().flatten() {
-        let (CollectiveError::TimedOut { rank, .. } | CollectiveError::Lost { rank, .. }) = error else {
+        let (CollectiveError::TimedOut { rank, .. } | CollectiveError::Lost { rank, .. }) = error
+        else {
             panic!("{length} numbers: {error}")
         };
         assert_eq!(rank, hung, "{length} numbers");
@@ -53,11 +58,17 @@ pub(super) fn check_that_a_hung_rank_is_named(
 }
 
 /// What `run` returns on `size` ranks, by transport.
-fn over_each<T: Send>(size: u32, run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {
+fn over_each<T: Send>(
+    size: u32,
+    run: impl Fn(&mut Group) -> T + Sync,
+) -> Vec<(&'static str, Vec<T>)> {
     vec![
         ("threads", threads::run(size, PLENTY, |group| run(group)).unwrap()),
         ("TCP", ranks_within(PLENTY, size, |tcp| run(&mut Group::new(Box::new(tcp))))),
-        ("joined", ranks_within(PLENTY, size, |tcp| run(&mut Group::new(hosts::join(tcp).unwrap())))),
+        (
+            "joined",
+            ranks_within(PLENTY, size, |tcp| run(&mut Group::new(hosts::join(tcp).unwrap()))),
+        ),
     ]
 }
 
@@ -68,7 +79,8 @@ fn ranks_that_call_different_operations_are_named_with_what_they_called() {
         _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err().to_string(),
     }) {
         // Either rank may have found the difference.
-        let [first, second] = ["rank 2 called barrier, rank ", " called all_reduce_sum of 10 f32, rank 2 barrier: "];
+        let [first, second] =
+            ["rank 2 called barrier, rank ", " called all_reduce_sum of 10 f32, rank 2 barrier: "];
         for error in &errors {
             assert!(
                 error.starts_with("rank ") && (error.starts_with(first) || error.contains(second)),
@@ -96,7 +108,10 @@ fn numbers_of_another_type_or_reduction_or_root_are_another_call() {
             call(group).and_then(|()| group.barrier()).err().map(|error| error.to_string())
         }) {
             let named = errors.iter().flatten().any(|error| error.contains(" called "));
-            assert!(named && errors.iter().all(Option::is_some), "{over}: {one} {other}: {errors:?}");
+            assert!(
+                named && errors.iter().all(Option::is_some),
+                "{over}: {one} {other}: {errors:?}"
+            );
         }
     }
 }
@@ -115,7 +130,11 @@ fn lengths_that_differ_are_named_with_both_lengths() {
 #[test]
 fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
     for (over, errors) in over_each(3, |group| {
-        let first = if group.rank().index() == 1 { group.barrier() } else { group.all_gather(b"x").map(drop) };
+        let first = if group.rank().index() == 1 {
+            group.barrier()
+        } else {
+            group.all_gather(b"x").map(drop)
+        };
         let begun = Instant::now();
         let again = [group.barrier().is_err(), group.all_reduce_sum(&mut [1_u64]).is_err()];
         (first.unwrap_err().to_string(), again, begun.elapsed())
@@ -166,7 +185,11 @@ fn nothing_and_single_numbers_and_groups_of_one_are_no_special_case() {
         }) {
             for (rank, (nothing, one, part)) in (1..).zip(results) {
                 let expected = if rank == size { vec![2 * i64::from(size)] } else { Vec::new() };
-                assert_eq!((nothing, one, part), (0, i64::from(size), expected), "{over}, {size} ranks");
+                assert_eq!(
+                    (nothing, one, part),
+                    (0, i64::from(size), expected),
+                    "{over}, {size} ranks"
+                );
             }
         }
     }

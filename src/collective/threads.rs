@@ -66,7 +66,8 @@ struct Board {
 
 /// Returns the ranks of a group, each to be moved to its own thread.
 ///
-/// A rank gets an error if it waits for another longer than `timeout`, which is capped at ten years.
+/// A rank gets an error if it waits for another longer than `timeout`, which is capped at ten
+/// years.
 ///
 /// ```
 /// use std::time::Duration;
@@ -82,11 +83,19 @@ struct Board {
 /// If `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
-    let (timeout, shared) = (timeout.min(LONGEST_TIMEOUT), Arc::new(Shared::of((0..size).collect())));
+    let (timeout, shared) =
+        (timeout.min(LONGEST_TIMEOUT), Arc::new(Shared::of((0..size).collect())));
     let owner = Owner::current();
     Ok(first
         .all()
-        .map(|rank| Threads { rank, timeout, shared: Arc::clone(&shared), splits: 0, failed: None, owner })
+        .map(|rank| Threads {
+            rank,
+            timeout,
+            shared: Arc::clone(&shared),
+            splits: 0,
+            failed: None,
+            owner,
+        })
         .collect())
 }
 
@@ -109,11 +118,16 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
 ///
 /// # Panics
 /// If `work` panics.
-pub fn run<T: Send>(size: u32, timeout: Duration, work: impl Fn(&mut Group) -> T + Sync) -> Result<Vec<T>, RankError> {
+pub fn run<T: Send>(
+    size: u32,
+    timeout: Duration,
+    work: impl Fn(&mut Group) -> T + Sync,
+) -> Result<Vec<T>, RankError> {
     let ranks = group(size, timeout)?;
     Ok(thread::scope(|scope| {
         let work = &work;
-        let threads: Vec<_> = ranks.into_iter().map(|rank| scope.spawn(move || work(&mut rank.into()))).collect();
+        let threads: Vec<_> =
+            ranks.into_iter().map(|rank| scope.spawn(move || work(&mut rank.into()))).collect();
         threads
             .into_iter()
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -129,7 +143,12 @@ impl Shared {
             result: Arc::default(),
             gone: vec![false; names.len()],
         };
-        Shared { names, board: Mutex::new(board), changed: Condvar::new(), groups: Mutex::default() }
+        Shared {
+            names,
+            board: Mutex::new(board),
+            changed: Condvar::new(),
+            groups: Mutex::default(),
+        }
     }
 
     /// The rank's number in the original group.
@@ -138,14 +157,19 @@ impl Shared {
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
-        // No rank panics while it holds the board, and the board is consistent between any two statements.
+        // No rank panics while it holds the board, and the board is consistent between any two
+        // statements.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Threads {
     /// Like [`Threads::try_exchange`], but fails if an earlier call failed.
-    fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+    fn exchange(
+        &mut self,
+        call: Call,
+        bytes: Vec<u8>,
+    ) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
@@ -159,7 +183,11 @@ impl Threads {
     }
 
     /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
-    fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+    fn try_exchange(
+        &self,
+        call: Call,
+        bytes: Vec<u8>,
+    ) -> Result<Arc<Vec<Brought>>, CollectiveError> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
         let round = board.round;
@@ -169,31 +197,57 @@ impl Threads {
             board.round += 1;
             self.shared.changed.notify_all();
         }
-        // The result stays until all ranks have taken it: the next round completes only after all have joined it.
+        // The result stays until all ranks have taken it: the next round completes only after all
+        // have joined it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
-            if let Some(rank) = self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize]) {
+            if let Some(rank) =
+                self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize])
+            {
                 let reason = "it exited".to_owned();
-                return Err(CollectiveError::Lost { rank: self.shared.name(rank), host: HOST.to_owned(), reason });
+                return Err(CollectiveError::Lost {
+                    rank: self.shared.name(rank),
+                    host: HOST.to_owned(),
+                    reason,
+                });
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
                 let seconds = self.timeout.as_secs_f64();
-                return Err(CollectiveError::TimedOut { rank: self.shared.name(rank), host: HOST.to_owned(), seconds });
+                return Err(CollectiveError::TimedOut {
+                    rank: self.shared.name(rank),
+                    host: HOST.to_owned(),
+                    seconds,
+                });
             }
-            board = self.shared.changed.wait_timeout(board, left).unwrap_or_else(PoisonError::into_inner).0;
+            board = self
+                .shared
+                .changed
+                .wait_timeout(board, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         let result = Arc::clone(&board.result);
         drop(board);
         for (&rank, &(found, _)) in self.shared.names.iter().zip(result.iter()) {
             if found != call {
-                return Err(CollectiveError::different_calls(rank, found, self.shared.name(self.rank), call));
+                return Err(CollectiveError::different_calls(
+                    rank,
+                    found,
+                    self.shared.name(self.rank),
+                    call,
+                ));
             }
         }
         Ok(result)
     }
 
-    fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let kind = numbers.kind();
         let all = self.exchange(call, numbers.bytes().to_vec())?;
         // A vector of bytes may be unaligned for numbers.
@@ -236,12 +290,20 @@ impl Transport for Threads {
         "threads".to_owned()
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::all_reduce(by, numbers.kind(), numbers.count());
         self.reduce(call, &mut numbers, by)
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
         self.reduce(call, &mut numbers, by)
     }
@@ -278,14 +340,17 @@ impl Transport for Threads {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
         let all = self.exchange(Call::SPLIT, split::request(color, key))?;
         let members = split::members(color, all.iter().map(|(_, request)| request));
-        let position = members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
+        let position =
+            members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
         let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
         let size = names.len();
 
         let place = (self.splits, color);
         self.splits += 1;
         let mut groups = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = groups.entry(place).or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
+        let group = groups
+            .entry(place)
+            .or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
         group.ranks += 1;
         let (shared, complete) = (Arc::clone(&group.shared), group.ranks == size);
         if complete {
@@ -295,6 +360,13 @@ impl Transport for Threads {
         // The position is below the size, so this cannot fail.
         let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
         let owner = self.owner;
-        Ok(Box::new(Threads { rank, timeout: self.timeout, shared, splits: 0, failed: None, owner }))
+        Ok(Box::new(Threads {
+            rank,
+            timeout: self.timeout,
+            shared,
+            splits: 0,
+            failed: None,
+            owner,
+        }))
     }
 }

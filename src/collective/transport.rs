@@ -6,8 +6,9 @@ use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
 ///
-/// Implement this trait to put something between a group and its transport, such as a counter or, in tests, a fault.
-/// Every rank makes the same calls in the same order. [`Group`](super::Group) has already checked the arguments.
+/// Implement this trait to put something between a group and its transport, such as a counter or,
+/// in tests, a fault. Every rank makes the same calls in the same order. [`Group`](super::Group)
+/// has already checked the arguments.
 ///
 /// ```
 /// use mpienv::Rank;
@@ -62,14 +63,18 @@ pub trait Transport {
     /// If a rank is lost, hangs or makes another call.
     fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError>;
 
-    /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from `rank * count / size` to
-    /// `(rank + 1) * count / size`. The other numbers are then undefined.
+    /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from
+    /// `rank * count / size` to `(rank + 1) * count / size`. The other numbers are then undefined.
     ///
     /// By default, every rank computes all parts.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         self.all_reduce(numbers, by)
     }
 
@@ -79,8 +84,8 @@ pub trait Transport {
     /// As [`Transport::all_reduce`].
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank order. There is one part
-    /// for each rank, and all parts have the same length.
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
+    /// order. There is one part for each rank, and all parts have the same length.
     ///
     /// By default, all parts go to all ranks.
     ///
@@ -89,7 +94,8 @@ pub trait Transport {
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
         let length = parts.first().map_or(0, Vec::len);
         let start = length * self.rank().index() as usize;
-        let own = |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
+        let own =
+            |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
         Ok(self.all_gather(&parts.concat())?.into_iter().map(own).collect())
     }
 
@@ -105,8 +111,9 @@ pub trait Transport {
     /// As [`Transport::all_reduce`].
     fn barrier(&mut self) -> Result<(), CollectiveError>;
 
-    /// Tells the other ranks that this one refuses its own arguments of `call`, so that they do not wait for it. If all
-    /// ranks refuse the same call, this succeeds, and the transport can still be used.
+    /// Tells the other ranks that this one refuses its own arguments of `call`, so that they do not
+    /// wait for it. If all ranks refuse the same call, this succeeds, and the transport can still
+    /// be used.
     ///
     /// Does nothing by default: a transport around another one must pass this on.
     ///
@@ -116,7 +123,8 @@ pub trait Transport {
         Ok(())
     }
 
-    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns this rank's new group.
+    /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns
+    /// this rank's new group.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
@@ -135,12 +143,14 @@ pub trait Transport {
         Ok(())
     }
 
-    /// How many bytes this rank has written to other ranks, protocol included; `None`, the default, if unknown.
+    /// How many bytes this rank has written to other ranks, protocol included; `None`, the default,
+    /// if unknown.
     fn bytes_sent(&self) -> Option<u64> {
         None
     }
 
-    /// How many connections were rejected because they were not from ranks of this job; 0 by default.
+    /// How many connections were rejected because they were not from ranks of this job; 0 by
+    /// default.
     fn rejected(&self) -> u64 {
         0
     }

@@ -1,10 +1,10 @@
 //! Ranks on several hosts, some of which have several ranks.
 //!
-//! An all-reduce combines numbers in rank order, as over the other transports. The first host adds up its ranks'
-//! numbers, the next host adds its ranks' numbers to that sum, and so on. The last host sends the result to all. Only
-//! one rank of each host sends, and it sends the host's sum once, so hosts exchange much less than if every rank sent
-//! to every other. Numbers are sent in blocks, so that all hosts are busy. All other calls go over TCP from rank to
-//! rank.
+//! An all-reduce combines numbers in rank order, as over the other transports. The first host adds
+//! up its ranks' numbers, the next host adds its ranks' numbers to that sum, and so on. The last
+//! host sends the result to all. Only one rank of each host sends, and it sends the host's sum
+//! once, so hosts exchange much less than if every rank sent to every other. Numbers are sent in
+//! blocks, so that all hosts are busy. All other calls go over TCP from rank to rank.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -39,7 +39,8 @@ pub(super) struct TwoLevel {
 }
 
 impl TwoLevel {
-    /// The ranks of each host must be consecutive in `world`. `largest` is the largest number of ranks on a host.
+    /// The ranks of each host must be consecutive in `world`. `largest` is the largest number of
+    /// ranks on a host.
     pub(super) fn new(
         world: Tcp,
         host: Option<Shared>,
@@ -49,7 +50,16 @@ impl TwoLevel {
         largest: usize,
     ) -> TwoLevel {
         let block = BLOCK.min(slot_length(largest));
-        TwoLevel { world, host, firsts, place, hosts, block, before: Scratch::default(), sum: Scratch::default() }
+        TwoLevel {
+            world,
+            host,
+            firsts,
+            place,
+            hosts,
+            block,
+            before: Scratch::default(),
+            sum: Scratch::default(),
+        }
     }
 
     /// Returns once every rank has made this call.
@@ -59,7 +69,13 @@ impl TwoLevel {
     }
 
     /// Adds this host's numbers of a block to the sum of the hosts before it.
-    fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<(), CollectiveError> {
+    fn add(
+        &mut self,
+        call: Call,
+        kind: ElementKind,
+        by: Reduction,
+        values: &[u8],
+    ) -> Result<(), CollectiveError> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,
             None => vec![values],
@@ -71,8 +87,8 @@ impl TwoLevel {
         Ok(())
     }
 
-    /// Sends the block that this host has added to. Receives a block from the host before, and a complete one from the
-    /// last.
+    /// Sends the block that this host has added to. Receives a block from the host before, and a
+    /// complete one from the last.
     fn exchange(
         &mut self,
         call: Call,
@@ -110,15 +126,20 @@ impl Transport for TwoLevel {
         format!("shared memory on each host and TCP between {hosts} hosts{why}")
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         let (kind, call) = (numbers.kind(), Call::all_reduce(by, numbers.kind(), numbers.count()));
         let (place, last) = (self.place, self.hosts - 1);
         let mut blocks: Vec<&mut [u8]> = numbers.bytes().chunks_mut(self.block).collect();
         if blocks.is_empty() {
             return self.barrier_of(call);
         }
-        let length =
-            |block: Option<usize>, blocks: &[&mut [u8]]| block.and_then(|at| blocks.get(at)).map_or(0, |b| b.len());
+        let length = |block: Option<usize>, blocks: &[&mut [u8]]| {
+            block.and_then(|at| blocks.get(at)).map_or(0, |b| b.len())
+        };
         for step in 0..blocks.len() + last {
             // Each host is one step behind the previous host.
             let (own, complete) = (step.checked_sub(place), step.checked_sub(last));
@@ -143,7 +164,11 @@ impl Transport for TwoLevel {
         Ok(())
     }
 
-    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn reduce_scatter(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         self.meet(Call::reduce_scatter(by, numbers.kind(), numbers.count()))?;
         self.world.reduce_scatter(numbers, by)
     }

@@ -5,8 +5,8 @@ use crate::command::doctor::cores;
 use crate::environment::Environment;
 use crate::value::placement::Launcher;
 
-/// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and users set them by
-/// hand, also for version 5.
+/// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and
+/// users set them by hand, also for version 5.
 const ASKED: &[&str] = &[
     "OMPI_MCA_hwloc_base_binding_policy",
     "OMPI_MCA_hwloc_base_bind_to_core",
@@ -24,19 +24,24 @@ const ASKED: &[&str] = &[
     "PRTE_MCA_hwloc_default_cpu_list",
 ];
 
-/// Policies for placing ranks by nodes or slots, which do not request cores, or by parts of a node, which do.
-const MAPPING: &[&str] = &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"];
+/// Policies for placing ranks by nodes or slots, which do not request cores, or by parts of a node,
+/// which do.
+const MAPPING: &[&str] =
+    &["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"];
 
 /// The parts of a node to which Open MPI binds the ranks that it places by them.
-const PARTS: &[&str] =
-    &["hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board", "rankfile"];
+const PARTS: &[&str] = &[
+    "hwthread", "core", "l1cache", "l2cache", "l3cache", "numa", "socket", "package", "board",
+    "rankfile",
+];
 
-/// Lets this thread, and the programs that it becomes or starts, use all cores of the host if Open MPI bound it to
-/// fewer.
+/// Lets this thread, and the programs that it becomes or starts, use all cores of the host if Open
+/// MPI bound it to fewer.
 ///
-/// By default, Open MPI binds each of one or two ranks to one core. A program with several threads is then slower than
-/// under torchrun, which binds nothing. The binding stays if mpirun was asked for cores (which version 5 does not
-/// show), if it leaves the rank its share of the node's cores, and under other launchers.
+/// By default, Open MPI binds each of one or two ranks to one core. A program with several threads
+/// is then slower than under torchrun, which binds nothing. The binding stays if mpirun was asked
+/// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
+/// and under other launchers.
 ///
 /// Returns whether the binding has changed, which happens only on Linux.
 ///
@@ -54,8 +59,11 @@ pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> b
     if info.launcher() != Launcher::OpenMpi || is_asked(environment) {
         return false;
     }
-    let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else { return false };
-    let local_size = info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
+    let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else {
+        return false;
+    };
+    let local_size =
+        info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
     // With more ranks, Open MPI binds each to a NUMA node or a socket.
     (info.world_size() <= 2 || allowed < all / local_size) && cores::widen()
 }
@@ -66,10 +74,13 @@ fn is_asked(environment: &Environment) -> bool {
     ASKED.iter().any(|name| environment.is_set(name)) || policies.any(names_cores)
 }
 
-/// Returns whether a policy such as `ppr:2:socket` or `slot:PE=2` names parts of a node or the cores for each rank.
+/// Returns whether a policy such as `ppr:2:socket` or `slot:PE=2` names parts of a node or the
+/// cores for each rank.
 fn names_cores(policy: &str) -> bool {
     let policy = policy.to_ascii_lowercase();
-    policy.split([':', ',']).any(|word| PARTS.contains(&word.trim()) || word.trim().starts_with("pe="))
+    policy
+        .split([':', ','])
+        .any(|word| PARTS.contains(&word.trim()) || word.trim().starts_with("pe="))
 }
 
 #[cfg(test)]
@@ -78,13 +89,16 @@ mod tests {
 
     #[test]
     fn a_placement_by_parts_of_a_node_asks_for_cores_and_one_by_nodes_does_not() {
-        for policy in ["core", "Core:PE=1", "slot:PE=1", "ppr:2:socket", "node:span,pe=2", "hwthread"] {
+        for policy in
+            ["core", "Core:PE=1", "slot:PE=1", "ppr:2:socket", "node:span,pe=2", "hwthread"]
+        {
             assert!(names_cores(policy), "{policy}");
         }
         for policy in ["", "node", "slot", "ppr:1:node", "slot:OVERSUBSCRIBE", "seq"] {
             assert!(!names_cores(policy), "{policy}");
         }
-        for name in ["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"] {
+        for name in ["OMPI_MCA_rmaps_base_mapping_policy", "PRTE_MCA_rmaps_default_mapping_policy"]
+        {
             assert!(is_asked(&Environment::from_vars([(name, "core")])), "{name}");
         }
     }

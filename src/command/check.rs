@@ -1,4 +1,5 @@
-//! Lets all ranks meet at the master and compare what they know. The result is a map of the job, or the problems found.
+//! Lets all ranks meet at the master and compare what they know. The result is a map of the job, or
+//! the problems found.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,7 +46,8 @@ use crate::value::printable::printable;
 
 use self::at_master::Look;
 
-/// Marks the ranks that `mpienv simulate` starts. All of them run on one host, wherever the job places them.
+/// Marks the ranks that `mpienv simulate` starts. All of them run on one host, wherever the job
+/// places them.
 pub(crate) const SIMULATED: &str = "MPIENV_SIMULATED";
 
 /// What each rank reports at the meeting.
@@ -62,15 +64,22 @@ struct Statement {
 /// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
 /// # Errors
-/// - If ranks are missing, arrive twice or disagree on the world size, every rank that arrived gets the same error.
+/// - If ranks are missing, arrive twice or disagree on the world size, every rank that arrived gets
+///   the same error.
 /// - Rank 0 also learns if the master's address is not its own, or if the name has no address.
 /// - A rank that did not reach the master gets an error that describes what it found there.
-/// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the others get an error.
-pub fn check(info: &ClusterInfo, host: String, timeout: Duration) -> Result<Option<JobMap>, CheckError> {
+/// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the
+///   others get an error.
+pub fn check(
+    info: &ClusterInfo,
+    host: String,
+    timeout: Duration,
+) -> Result<Option<JobMap>, CheckError> {
     check_at(info, host, timeout, None)
 }
 
-/// Like [`check`], but rank 0 listens on its host's address `bind`, or on every address for `0.0.0.0` or `::`.
+/// Like [`check`], but rank 0 listens on its host's address `bind`, or on every address for
+/// `0.0.0.0` or `::`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -109,7 +118,8 @@ pub fn check_at(
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
         let ranks = ranks.map_err(CheckError::Report)?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
-        let (master, seconds) = (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
+        let (master, seconds) =
+            (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
         Ok(JobMap { master, seconds, rejected, listened, simulated, ranks })
     };
@@ -118,15 +128,18 @@ pub fn check_at(
     let rendezvous = rendezvous(info, master, timeout);
     let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
     let gathered = rendezvous.gather_with_reply(statement_bytes, |meeting| {
-        let report = map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
+        let report =
+            map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
     });
     let gathered = gathered.map_err(|error| match look.and_then(|look| look.end(info)) {
         Some(seen) => CheckError::Master { seen, error },
-        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) => match another(info) {
-            Some((how, own)) => CheckError::PortInUse { error, how, own },
-            None => CheckError::Rendezvous(error),
-        },
+        None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) => {
+            match another(info) {
+                Some((how, own)) => CheckError::PortInUse { error, how, own },
+                None => CheckError::Rendezvous(error),
+            }
+        }
         None => CheckError::Rendezvous(error),
     })?;
     match gathered {
@@ -138,22 +151,30 @@ pub fn check_at(
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
-    info.rendezvous(master, info.master_port()).default_port(info.default_master_port()).timeout(timeout)
+    info.rendezvous(master, info.master_port())
+        .default_port(info.default_master_port())
+        .timeout(timeout)
 }
 
 /// Exchanges the ranks' endpoints, and returns them in rank order.
-pub(crate) fn exchange_endpoints(info: &ClusterInfo, own: &str, timeout: Duration) -> Result<Vec<String>, CheckError> {
+pub(crate) fn exchange_endpoints(
+    info: &ClusterInfo,
+    own: &str,
+    timeout: Duration,
+) -> Result<Vec<String>, CheckError> {
     let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather(own)?;
     let endpoint = |member: &Member| {
         let text = printable(member.blob());
         let is_endpoint = text.parse::<SocketAddr>().is_ok();
-        let report = || format!("{text:?} is not an address; start the same version of mpienv on all hosts");
+        let report =
+            || format!("{text:?} is not an address; start the same version of mpienv on all hosts");
         if is_endpoint { Ok(text) } else { Err(CheckError::Inconsistent { report: report() }) }
     };
     meeting.members().iter().map(endpoint).collect()
 }
 
-/// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS Batch's main node does.
+/// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS
+/// Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
 }
@@ -237,14 +258,16 @@ impl JobMap {
 
     /// Returns the first error, for the ranks that have no map.
     fn first_error(&self) -> Option<String> {
-        let errors = self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        let errors =
+            self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
     }
 
     fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
         let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
         let local = |rank: u32| self.ranks.get(rank as usize).and_then(|report| report.local_rank);
-        let (first, second) = ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
+        let (first, second) =
+            ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
         Some(Finding {
             severity: Severity::Error,
             code: "local-rank-twice",
@@ -253,13 +276,16 @@ impl JobMap {
                 local(second).unwrap_or_default()
             ),
             why: "both would use the same device".into(),
-            remedy: "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
+            remedy: "give each rank of a host a different LOCAL_RANK; take it from the launcher"
+                .into(),
         })
     }
 
     fn other_local_size(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
         let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|report| report.local_size);
-        let wrong = ranks.iter().find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
+        let wrong = ranks
+            .iter()
+            .find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
         Some(Finding {
             severity: Severity::Warning,
             code: "local-size-differs",
@@ -276,12 +302,17 @@ impl JobMap {
     }
 
     fn masters_differ(&self) -> Option<Finding> {
-        let (rank, other) =
-            (0..).zip(&self.ranks).skip(1).find(|(_, report): &(u32, _)| report.master != self.master)?;
+        let (rank, other) = (0..)
+            .zip(&self.ranks)
+            .skip(1)
+            .find(|(_, report): &(u32, _)| report.master != self.master)?;
         Some(Finding {
             severity: Severity::Note,
             code: "master-names-differ",
-            what: format!("rank 0 names the master {}, and rank {rank} names it {}", self.master, other.master),
+            what: format!(
+                "rank 0 names the master {}, and rank {rank} names it {}",
+                self.master, other.master
+            ),
             why: "both names lead to the same place now, but that may change".into(),
             remedy: "give all ranks the same MASTER_ADDR".into(),
         })
@@ -293,7 +324,9 @@ impl JobMap {
             code: "strangers",
             what: match self.rejected {
                 1 => "1 connection to the master's port was not a rank of this job".to_owned(),
-                count => format!("{count} connections to the master's port were not ranks of this job"),
+                count => {
+                    format!("{count} connections to the master's port were not ranks of this job")
+                }
             },
             why: "a port scanner, a health check, or another job with the same port".into(),
             remedy: "if it is another job, give each job a different MASTER_PORT".into(),
@@ -357,7 +390,14 @@ mod tests {
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         let master = as_others_call_it(&ranks).unwrap().to_owned();
-        let map = JobMap { master, seconds: 0.0, rejected: 0, listened: Vec::new(), simulated: false, ranks };
+        let map = JobMap {
+            master,
+            seconds: 0.0,
+            rejected: 0,
+            listened: Vec::new(),
+            simulated: false,
+            ranks,
+        };
         assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
         let map = JobMap {

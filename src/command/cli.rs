@@ -58,11 +58,13 @@ struct Command {
 enum Verb {
     /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
     ///
-    /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core by default, unless you
-    /// pass `mpirun --bind-to none`. `mpienv exec` lets the command use all cores.
+    /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core
+    /// by default, unless you pass `mpirun --bind-to none`. `mpienv exec` lets the command use all
+    /// cores.
     ///
-    /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec` refuses: its ranks would inherit
-    /// one rank's variables. For torchrun start one process on each node, with --per-node.
+    /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec`
+    /// refuses: its ranks would inherit one rank's variables. For torchrun start one process on
+    /// each node, with --per-node.
     #[command(after_help = examples::EXPORT)]
     Export {
         #[command(flatten)]
@@ -74,10 +76,12 @@ enum Verb {
         program: Program,
         /// Print the node's variables instead, for a torchrun on each node
         ///
-        /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK, PET_NNODES, PET_MASTER_ADDR,
-        /// PET_MASTER_PORT, so that `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
-        /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE. If the
-        /// platform does not give the place of the node, add --one-per-node, or --node-rank and --nnodes.
+        /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK,
+        /// PET_NNODES, PET_MASTER_ADDR, PET_MASTER_PORT, so that
+        /// `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
+        /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and
+        /// LOCAL_WORLD_SIZE. If the platform does not give the place of the node, add
+        /// --one-per-node, or --node-rank and --nnodes.
         #[arg(long, conflicts_with = "set")]
         per_node: bool,
         /// Print all findings on stderr, including notes
@@ -88,8 +92,9 @@ enum Verb {
     },
     /// Run a command with the variables set (replaces this process)
     ///
-    /// The command keeps the process number, the open files and the ignored signals. The exception is SIGPIPE, which is
-    /// reset to its default; `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
+    /// The command keeps the process number, the open files and the ignored signals. The exception
+    /// is SIGPIPE, which is reset to its default;
+    /// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
     #[command(after_help = examples::EXEC)]
     Exec {
         #[command(flatten)]
@@ -106,16 +111,18 @@ enum Verb {
     },
     /// Start this node's workers, and stop them all when one fails
     ///
-    /// Use it for jobs with one process on each node, or to start N ranks on this machine without a launcher. Each line of
-    /// a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on. A second SIGINT or
-    /// SIGTERM kills workers that ignore the first, as does the end of --grace. When a worker
-    /// fails, the others get SIGTERM and later SIGKILL. The exit code is that of the first worker that failed, or 128 plus
-    /// the signal's number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
+    /// Use it for jobs with one process on each node, or to start N ranks on this machine without a
+    /// launcher. Each line of a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP,
+    /// SIGUSR1 and SIGUSR2 are passed on. A second SIGINT or SIGTERM kills workers that ignore the
+    /// first, as does the end of --grace. When a worker fails, the others get SIGTERM and later
+    /// SIGKILL. The exit code is that of the first worker that failed, or 128 plus the signal's
+    /// number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
     ///
-    /// On Linux, everything that descends from a worker is stopped with the job, in any process group or session, even if
-    /// mpienv itself is killed. Processes of another user can survive. If mpienv was killed, or replaced a shell that had
-    /// children, a process can survive that has cleared its environment and whose parents have exited. On other systems,
-    /// or if /proc is empty or belongs to another PID namespace, the worker's process group is stopped.
+    /// On Linux, everything that descends from a worker is stopped with the job, in any process
+    /// group or session, even if mpienv itself is killed. Processes of another user can survive. If
+    /// mpienv was killed, or replaced a shell that had children, a process can survive that has
+    /// cleared its environment and whose parents have exited. On other systems, or if /proc is
+    /// empty or belongs to another PID namespace, the worker's process group is stopped.
     #[command(after_help = examples::LAUNCH)]
     Launch {
         #[command(flatten)]
@@ -149,8 +156,9 @@ enum Verb {
     },
     /// Show each value, and find problems on this host
     ///
-    /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other ranks. A rank that
-    /// does not reach rank 0 in time prints its own report. With --json each rank prints its own object.
+    /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
+    /// ranks. A rank that does not reach rank 0 in time prints its own report. With --json each
+    /// rank prints its own object.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
         #[command(flatten)]
@@ -164,8 +172,9 @@ enum Verb {
     },
     /// Test whether all ranks can meet at the master, and name the missing ones
     ///
-    /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0 prints the hosts and
-    /// their ranks. If a rank is missing, came twice, disagrees or runs another version, all ranks name it.
+    /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
+    /// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
+    /// another version, all ranks name it.
     #[command(after_help = examples::CHECK)]
     Check {
         #[command(flatten)]
@@ -175,8 +184,8 @@ enum Verb {
         timeout: Duration,
         /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
         ///
-        /// Without this option rank 0 listens on the master's address if that is an address of its host, and otherwise on
-        /// every address.
+        /// Without this option rank 0 listens on the master's address if that is an address of its
+        /// host, and otherwise on every address.
         #[arg(long, value_name = "ADDRESS")]
         bind: Option<IpAddr>,
         /// Print the map as one JSON object
@@ -187,9 +196,10 @@ enum Verb {
     },
     /// Print the environments that a launcher would create, or run a command in each
     ///
-    /// The ranks run together on this machine, as `launch` runs them: each line starts with `[rank] `, and all ranks stop
-    /// when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is free, so the ranks can meet. With --rank one rank runs
-    /// alone, with the terminal and the launcher's own master.
+    /// The ranks run together on this machine, as `launch` runs them: each line starts with
+    /// `[rank] `, and all ranks stop when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is
+    /// free, so the ranks can meet. With --rank one rank runs alone, with the terminal and the
+    /// launcher's own master.
     #[command(after_help = examples::SIMULATE)]
     Simulate {
         #[command(flatten)]
@@ -257,10 +267,17 @@ fn sets() -> String {
     let mut text = "Also set the variables that this program reads\n\n".to_owned();
     for set in Target::ALL {
         let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
-        let names =
-            if names.is_empty() { "RANK and so on, as with every program".to_owned() } else { names.join(", ") };
+        let names = if names.is_empty() {
+            "RANK and so on, as with every program".to_owned()
+        } else {
+            names.join(", ")
+        };
         let unset = set.removed_prefixes();
-        let unset = if unset.is_empty() { String::new() } else { format!("; unsets inherited {}*", unset.join("*, ")) };
+        let unset = if unset.is_empty() {
+            String::new()
+        } else {
+            format!("; unsets inherited {}*", unset.join("*, "))
+        };
         text += &format!("{} ({}): {names}{unset}{}.\n", set.name(), set.title(), set.note());
     }
     text
@@ -278,7 +295,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is as good as forever, and adding it to an `Instant` cannot overflow.
     let number = number.map(|number| number.min(365.0 * 86_400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds above 0".to_owned())
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
 }
 
 fn seconds_or_none(text: &str) -> Result<Duration, String> {
@@ -308,10 +327,16 @@ pub fn main() -> process::ExitCode {
         Verb::Launch { overrides, program, options, quiet, command } => {
             launch::run(overrides, program.set, options, quiet, command)
         }
-        Verb::Show { overrides, own_addr, warn, json } => show::run(overrides, own_addr, warn, json),
+        Verb::Show { overrides, own_addr, warn, json } => {
+            show::run(overrides, own_addr, warn, json)
+        }
         Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
-        Verb::Check { overrides, timeout, bind, json, quiet } => check::run(overrides, timeout, bind, json, quiet),
-        Verb::Simulate { shape, rank, keep_master, command } => simulate::run(shape, rank, keep_master, command),
+        Verb::Check { overrides, timeout, bind, json, quiet } => {
+            check::run(overrides, timeout, bind, json, quiet)
+        }
+        Verb::Simulate { shape, rank, keep_master, command } => {
+            simulate::run(shape, rank, keep_master, command)
+        }
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
@@ -353,7 +378,9 @@ fn print_error(failure: &Failure) {
     let hint = meant.or_else(|| hint::for_failure(failure).map(str::to_owned));
     let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
     let report = match failure {
-        Failure::Launch(error) => error.report().map(ToString::to_string).filter(|report| !report.is_empty()),
+        Failure::Launch(error) => {
+            error.report().map(ToString::to_string).filter(|report| !report.is_empty())
+        }
         _ => None,
     };
     let report = report.map_or(String::new(), |report| report + "\n");

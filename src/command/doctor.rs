@@ -46,12 +46,13 @@ use crate::value::placement::LaunchStyle;
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
-/// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose codes are in
-/// [`CODES`].
+/// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose
+/// codes are in [`CODES`].
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
     // All ranks of a simulated job run on this host, whatever its nodes are called.
-    let between_hosts = |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
+    let between_hosts =
+        |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
     let checks: [Option<Finding>; 14] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
@@ -75,10 +76,19 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
 pub const CODES: &[(&str, &str)] = &[
     ("master-unresolved", "this host cannot resolve the master's name"),
     ("master-not-here", "this is rank 0, but the master's address belongs to another host"),
-    ("master-loopback", "the master's address is a loopback address, but the job is on several nodes"),
-    ("master-link-local", "the master's address is link-local: it needs a zone, and zones differ from host to host"),
+    (
+        "master-loopback",
+        "the master's address is a loopback address, but the job is on several nodes",
+    ),
+    (
+        "master-link-local",
+        "the master's address is link-local: it needs a zone, and zones differ from host to host",
+    ),
     ("port-in-use", "this is rank 0, and another program already listens on the master's port"),
-    ("port-ephemeral", "the master's port is in the range of outgoing connections, any of which may take it"),
+    (
+        "port-ephemeral",
+        "the master's port is in the range of outgoing connections, any of which may take it",
+    ),
     (
         "hostname-loopback",
         "this host's name resolves to a loopback address, which programs may announce to other hosts",
@@ -86,16 +96,25 @@ pub const CODES: &[(&str, &str)] = &[
     ("stale-open-mpi", "Open MPI's variables are left over from a job that has ended"),
     ("proxy", "a proxy is set, and `no_proxy` does not exempt the master"),
     ("cuda-devices", "fewer GPUs are visible than this node has ranks"),
-    ("cpu-binding", "this process may use only some of the cores that it could have; `show` reports it too"),
-    ("mpi-library", "this host's MPI library does not recognize the launcher (with the feature `mpi`)"),
+    (
+        "cpu-binding",
+        "this process may use only some of the cores that it could have; `show` reports it too",
+    ),
+    (
+        "mpi-library",
+        "this host's MPI library does not recognize the launcher (with the feature `mpi`)",
+    ),
     ("nccl-nothing-left", "NCCL_SOCKET_IFNAME excludes every interface of this host"),
     ("nccl-bridge", "NCCL_SOCKET_IFNAME allows the bridge of a container or virtual machine"),
     ("nccl-address", "NCCL_SOCKET_IFNAME is an address, but NCCL expects the names of interfaces"),
-    ("gloo-no-such-interface", "GLOO_SOCKET_IFNAME names an interface that this host does not have"),
+    (
+        "gloo-no-such-interface",
+        "GLOO_SOCKET_IFNAME names an interface that this host does not have",
+    ),
 ];
 
-/// Returns this host's interfaces that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar. `None` if it is not set, so
-/// that NCCL chooses the interfaces itself.
+/// Returns this host's interfaces that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar. `None`
+/// if it is not set, so that NCCL chooses the interfaces itself.
 ///
 /// ```
 /// use std::net::IpAddr;
@@ -119,7 +138,8 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
 }
 
-/// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on the host.
+/// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on
+/// the host.
 ///
 /// ```
 /// use mpienv::command::doctor::cpu_binding;
@@ -137,8 +157,8 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
     cores::binding(info, environment, cores::count())
 }
 
-/// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is known to be on one
-/// node.
+/// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
+/// known to be on one node.
 ///
 /// If the master is a loopback address or this host's own name, no lookup is made.
 ///
@@ -156,14 +176,22 @@ pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Find
 #[must_use]
 pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     let host = info.master_addr().ok()?;
-    if info.rank() != 0 || known_nodes(info) != Some(Nodes::One) || host.is_loopback() || is_own_name(host) {
+    if info.rank() != 0
+        || known_nodes(info) != Some(Nodes::One)
+        || host.is_loopback()
+        || is_own_name(host)
+    {
         return None;
     }
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
-/// Like [`master_of_one_node`], but for rank 0 of any job. Also returns the addresses of the master's name.
-pub(crate) fn master_elsewhere(info: &ClusterInfo, patience: Duration) -> Option<(Finding, Vec<IpAddr>)> {
+/// Like [`master_of_one_node`], but for rank 0 of any job. Also returns the addresses of the
+/// master's name.
+pub(crate) fn master_elsewhere(
+    info: &ClusterInfo,
+    patience: Duration,
+) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
     let interfaces = interfaces();
     match machine::addresses(host, patience) {
@@ -177,7 +205,13 @@ fn is_own_name(host: &Host) -> bool {
     host_name().is_some_and(|own| host.to_string().eq_ignore_ascii_case(&own))
 }
 
-fn finding(severity: Severity, code: &'static str, what: String, why: &str, remedy: String) -> Option<Finding> {
+fn finding(
+    severity: Severity,
+    code: &'static str,
+    what: String,
+    why: &str,
+    remedy: String,
+) -> Option<Finding> {
     Some(Finding { severity, code, what, why: why.to_owned(), remedy })
 }
 
@@ -197,7 +231,9 @@ fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
     match (info.launch_style(), info.node_count()) {
         (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
         (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
-        (LaunchStyle::Unknown, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
+        (LaunchStyle::Unknown, nodes) => {
+            nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several })
+        }
     }
 }
 
@@ -211,7 +247,8 @@ fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
         "master-unresolved",
         format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
         "this rank cannot reach rank 0",
-        "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host".into(),
+        "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host"
+            .into(),
     )
 }
 
@@ -226,7 +263,9 @@ fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 /// Returns whether one of the addresses belongs to this host.
 fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
     let here = |address: &IpAddr| {
-        address.is_loopback() || address.is_unspecified() || interfaces.iter().any(|(_, own)| own == address)
+        address.is_loopback()
+            || address.is_unspecified()
+            || interfaces.iter().any(|(_, own)| own == address)
     };
     found.iter().any(here)
 }
@@ -254,11 +293,12 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
     )
 }
 
-/// Lists the addresses at which other hosts may reach this one, with their interfaces; bridges only if there is nothing
-/// else.
+/// Lists the addresses at which other hosts may reach this one, with their interfaces; bridges only
+/// if there is nothing else.
 fn routed(interfaces: &[(String, IpAddr)]) -> String {
     let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
-    let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| interface::is_bridge(name));
+    let (bridges, others): (Vec<_>, Vec<_>) =
+        reachable.partition(|(name, _)| interface::is_bridge(name));
     let own = if others.is_empty() { bridges } else { others };
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
@@ -266,7 +306,9 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
 fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
     let first = found.first()?;
-    if !several_nodes(info) || !found.iter().all(|address| address.is_loopback() || address.is_unspecified()) {
+    if !several_nodes(info)
+        || !found.iter().all(|address| address.is_loopback() || address.is_unspecified())
+    {
         return None;
     }
     let is_name = host.address().is_none() && !host.is_loopback();
@@ -276,9 +318,13 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),
         Some(_) => (Severity::Error, "the job is on several nodes"),
     };
-    let what =
-        if is_name { format!("MASTER_ADDR {host} resolves to {first} here") } else { format!("MASTER_ADDR is {host}") };
-    let own = Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
+    let what = if is_name {
+        format!("MASTER_ADDR {host} resolves to {first} here")
+    } else {
+        format!("MASTER_ADDR is {host}")
+    };
+    let own =
+        Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
     let mend = if is_name { ", or correct /etc/hosts" } else { "" };
     finding(
@@ -286,7 +332,9 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "master-loopback",
         format!("{what}, and {nodes}"),
         "on each host this address means the host itself: ranks on other hosts look for rank 0 on their own host and never find it",
-        format!("set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"),
+        format!(
+            "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"
+        ),
     )
 }
 
@@ -322,13 +370,15 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "hostname-loopback",
         format!("this host's name {name} resolves to {address}"),
         "gloo and others announce the address of their host's name to the other hosts, which then connect to themselves",
-        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or correct /etc/hosts".into(),
+        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or correct /etc/hosts"
+            .into(),
     )
 }
 
 fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
     let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
-    let (variable, folder) = variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
+    let (variable, folder) =
+        variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
     if !environment.is_set("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
         return None;
     }
@@ -344,9 +394,19 @@ fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding
 fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let host = info.master_addr().ok()?.to_string();
     let get = |name: &str| environment.get(name).map(|value| value.to_string_lossy().into_owned());
-    let names = ["grpc_proxy", "https_proxy", "http_proxy", "all_proxy", "HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
+    let names = [
+        "grpc_proxy",
+        "https_proxy",
+        "http_proxy",
+        "all_proxy",
+        "HTTPS_PROXY",
+        "HTTP_PROXY",
+        "ALL_PROXY",
+    ];
     let name = names.into_iter().find(|name| environment.is_set(name))?;
-    let left_out = |list: String| list.split(',').map(str::trim).any(|entry| entry == "*" || covers(entry, &host));
+    let left_out = |list: String| {
+        list.split(',').map(str::trim).any(|entry| entry == "*" || covers(entry, &host))
+    };
     if !several_nodes(info) || ["no_proxy", "NO_PROXY"].into_iter().filter_map(get).any(left_out) {
         return None;
     }
@@ -359,8 +419,10 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     )
 }
 
-/// Returns whether an entry of no_proxy covers a host: the host itself, or a domain that contains it.
+/// Returns whether an entry of no_proxy covers a host: the host itself, or a domain that contains
+/// it.
 fn covers(entry: &str, host: &str) -> bool {
     let domain = entry.strip_prefix('.').unwrap_or(entry);
-    !domain.is_empty() && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
+    !domain.is_empty()
+        && (host == domain || host.strip_suffix(domain).is_some_and(|front| front.ends_with('.')))
 }

@@ -64,7 +64,11 @@ mod tests {
         let mut tries = 0;
         let late = |_| {
             tries += 1;
-            if tries < 3 { Err("Name or service not known".to_owned()) } else { Ok(vec![IpAddr::from([10, 0, 0, 1])]) }
+            if tries < 3 {
+                Err("Name or service not known".to_owned())
+            } else {
+                Ok(vec![IpAddr::from([10, 0, 0, 1])])
+            }
         };
         assert!(retry(&host, Duration::from_secs(60), late).is_ok());
         assert_eq!(tries, 3);
@@ -74,7 +78,12 @@ mod tests {
     fn a_name_that_never_resolves_is_named_with_the_reason() {
         let host: Host = "pod-0".parse().unwrap();
         let error =
-            retry(&host, Duration::from_millis(10), |_| Err("Name or service not known".to_owned())).unwrap_err();
+            retry(
+                &host,
+                Duration::from_millis(10),
+                |_| Err("Name or service not known".to_owned()),
+            )
+            .unwrap_err();
         let text = "the master pod-0 did not resolve within 0.01 s: Name or service not known; ";
         assert!(error.to_string().starts_with(text), "{error}");
         assert!(retry(&host, Duration::from_millis(10), |_| Ok(Vec::new())).is_err());

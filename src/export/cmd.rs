@@ -10,7 +10,9 @@ impl Lines for Cmd {
             '"' => Some("a double quote ends the text for cmd"),
             '%' => Some("% is doubled in a batch file and single elsewhere"),
             '!' => Some("! is lost under delayed expansion"),
-            _ if c.is_ascii_control() => Some("cmd reads lines, and control characters end or change them"),
+            _ if c.is_ascii_control() => {
+                Some("cmd reads lines, and control characters end or change them")
+            }
             _ if !c.is_ascii() => Some("cmd reads only ASCII alike in every code page"),
             _ => None,
         };

@@ -17,8 +17,8 @@ use crate::export::{Exports, cmd, csh, docker, dotenv, fish, github, posix, powe
 /// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; variables to unset are set to an empty string |
 /// | [`Json`](Dialect::Json) | `json` | programs | any JSON parser | - |
 ///
-/// If a dialect cannot express a variable, the result is [`Unrepresentable`], and nothing is written. Only JSON can
-/// contain a NUL, which no environment can contain either.
+/// If a dialect cannot express a variable, the result is [`Unrepresentable`], and nothing is
+/// written. Only JSON can contain a NUL, which no environment can contain either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -30,29 +30,31 @@ pub enum Dialect {
     ///
     /// The quotes around the backticks preserve blanks. Backticks never preserve a newline.
     Csh,
-    /// `$env:NAME = 'value';` and `Remove-Item Env:NAME -ErrorAction SilentlyContinue;`. The text is always ASCII,
-    /// because Windows reads a program's output in the console's code page.
+    /// `$env:NAME = 'value';` and `Remove-Item Env:NAME -ErrorAction SilentlyContinue;`. The text
+    /// is always ASCII, because Windows reads a program's output in the console's code page.
     PowerShell,
     /// `set "NAME=value"` and `set "NAME="`.
     ///
-    /// The same text must work in `for /f` and as a batch file. `%` must be doubled in only one of them, `!` has a
-    /// meaning under delayed expansion, and both are read in the console's code page. Values with `%`, `!` or non-ASCII
-    /// characters are therefore rejected. In cmd, a variable without a value does not exist.
+    /// The same text must work in `for /f` and as a batch file. `%` must be doubled in only one of
+    /// them, `!` has a meaning under delayed expansion, and both are read in the console's code
+    /// page. Values with `%`, `!` or non-ASCII characters are therefore rejected. In cmd, a
+    /// variable without a value does not exist.
     Cmd,
     /// `NAME='value'`, limited to what all four readers agree on.
     ///
-    /// python-dotenv treats `\\` and `\'` as escapes in single quotes and replaces `${NAME}` even there; the others do
-    /// not. Such a file can only set variables. To leave one out of the file, unset it where mpienv runs.
+    /// python-dotenv treats `\\` and `\'` as escapes in single quotes and replaces `${NAME}` even
+    /// there; the others do not. Such a file can only set variables. To leave one out of the file,
+    /// unset it where mpienv runs.
     Dotenv,
     /// `NAME=value`: no quotes and no escapes; the rest of the line is the value, including blanks.
     ///
-    /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes around a whole value and
-    /// some do not, so such a value is rejected.
+    /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes around
+    /// a whole value and some do not, so such a value is rejected.
     Docker,
     /// `NAME<<EOF`, the value, and a delimiter that does not occur in it.
     ///
-    /// A step cannot unset a variable of the job. The variable is set to an empty string instead, which mpienv, PyTorch
-    /// and NCCL treat as unset.
+    /// A step cannot unset a variable of the job. The variable is set to an empty string instead,
+    /// which mpienv, PyTorch and NCCL treat as unset.
     GitHub,
     /// One JSON object; null means unset.
     #[cfg(feature = "cli")]
@@ -60,11 +62,12 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// Returns the text to print if the export fails. It makes the script that evaluates it fail, too.
+    /// Returns the text to print if the export fails. It makes the script that evaluates it fail,
+    /// too.
     ///
-    /// It is needed because a shell ignores the exit code of a command whose output it evaluates. Under `set -e` the
-    /// shell stops. Without it, `eval` returns a non-zero status. PowerShell always stops. The text is empty for
-    /// dialects that are read as data.
+    /// It is needed because a shell ignores the exit code of a command whose output it evaluates.
+    /// Under `set -e` the shell stops. Without it, `eval` returns a non-zero status. PowerShell
+    /// always stops. The text is empty for dialects that are read as data.
     ///
     /// ```
     /// use mpienv::Dialect;
@@ -108,11 +111,16 @@ pub(crate) type Reason = &'static str;
 pub(crate) trait Lines {
     /// Returns the lines that set a variable, including their line ends. The value contains no NUL.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason>;
-    /// Returns the lines that unset a variable, including their line ends. Empty if nothing needs to be done.
+    /// Returns the lines that unset a variable, including their line ends. Empty if nothing needs
+    /// to be done.
     fn unset(&self, name: &str) -> Result<String, Reason>;
 }
 
-fn lines(to: &impl Lines, dialect: &'static str, exports: &Exports) -> Result<String, Unrepresentable> {
+fn lines(
+    to: &impl Lines,
+    dialect: &'static str,
+    exports: &Exports,
+) -> Result<String, Unrepresentable> {
     let line = |(name, value): (&str, Option<&str>)| {
         let line = match value {
             Some(value) if value.contains('\0') => Err("an environment variable cannot hold a NUL"),
@@ -160,7 +168,9 @@ impl Unrepresentable {
                 quote(value)
             ),
             None => {
-                format!("{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect")
+                format!(
+                    "{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect"
+                )
             }
         }
     }

@@ -7,7 +7,8 @@ pub(crate) struct Docker;
 impl Lines for Docker {
     // Blanks are part of the value, and a `#` starts a comment only at the start of a line.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
-        let within = |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
+        let within =
+            |quote: char| value.len() > 1 && value.starts_with(quote) && value.ends_with(quote);
         if value.contains('\n') {
             return Err("a value ends with its line, and this format has no escapes");
         }

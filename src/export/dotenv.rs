@@ -1,4 +1,5 @@
-//! A `.env` file, limited to what Docker Compose, python-dotenv, Node's dotenv and Node itself agree on.
+//! A `.env` file, limited to what Docker Compose, python-dotenv, Node's dotenv and Node itself
+//! agree on.
 
 use crate::export::dialect::{Lines, Reason};
 

@@ -7,7 +7,9 @@ pub(crate) struct GitHub;
 impl Lines for GitHub {
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
         if value.ends_with('\r') {
-            return Err("a runner on Windows takes a carriage return at the end for a part of the line's end");
+            return Err(
+                "a runner on Windows takes a carriage return at the end for a part of the line's end",
+            );
         }
         let delimiter = delimiter(value);
         Ok(format!("{name}<<{delimiter}\n{value}\n{delimiter}\n"))

@@ -6,6 +6,7 @@ use crate::export::Exports;
 
 pub(crate) fn document(exports: &Exports) -> String {
     let value = |value: Option<&str>| value.map_or(Value::Null, Value::from);
-    let object: Map<String, Value> = exports.iter().map(|(name, text)| (name.to_owned(), value(text))).collect();
+    let object: Map<String, Value> =
+        exports.iter().map(|(name, text)| (name.to_owned(), value(text))).collect();
     format!("{:#}\n", Value::Object(object))
 }

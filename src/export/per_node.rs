@@ -7,7 +7,8 @@ use crate::export::Exports;
 use crate::launcher::context::CONTEXT;
 
 /// Variables of this process that its workers must not take for their own.
-const OF_THIS_PROCESS: [&str; 6] = ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
+const OF_THIS_PROCESS: [&str; 6] =
+    ["RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", LAUNCHER, CONTEXT];
 
 /// torchrun's own name for the number of workers.
 const WORKERS: &str = "PET_NPROC_PER_NODE";
@@ -15,11 +16,12 @@ const WORKERS: &str = "PET_NPROC_PER_NODE";
 impl ClusterInfo {
     /// Returns the node's variables, for a `torchrun` that one process on each node starts.
     ///
-    /// They are `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own `PET_NODE_RANK`, `PET_NNODES`,
-    /// `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and `NCCL_SOCKET_IFNAME`. This process's rank and sizes are unset.
-    /// `PET_NPROC_PER_NODE` is also set if the platform provides the number of workers
-    /// ([`ClusterInfo::workers_per_node`]) and the user has not set it. `torchrun train.py` then needs no argument.
-    /// Elsewhere, `torchrun --nproc-per-node 8 train.py` needs no other argument.
+    /// They are `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own
+    /// `PET_NODE_RANK`, `PET_NNODES`, `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and
+    /// `NCCL_SOCKET_IFNAME`. This process's rank and sizes are unset. `PET_NPROC_PER_NODE` is also
+    /// set if the platform provides the number of workers ([`ClusterInfo::workers_per_node`]) and
+    /// the user has not set it. `torchrun train.py` then needs no argument. Elsewhere,
+    /// `torchrun --nproc-per-node 8 train.py` needs no other argument.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -38,7 +40,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// Returns an error if this process is not known to be the only one on its node, or if the master is unknown.
+    /// Returns an error if this process is not known to be the only one on its node, or if the
+    /// master is unknown.
     pub fn per_node_exports(&self) -> Result<Exports, Error> {
         self.check_per_node()?;
         let (node, nodes) = (self.rank().to_string(), self.world_size().to_string());

@@ -8,7 +8,9 @@ impl Lines for PowerShell {
     // Lines end in `;`, so that lines joined with blanks work too.
     fn set(&self, name: &str, value: &str) -> Result<String, Reason> {
         if value.is_empty() {
-            return Err("before version 7.5 PowerShell removes a variable that is set to an empty text");
+            return Err(
+                "before version 7.5 PowerShell removes a variable that is set to an empty text",
+            );
         }
         Ok(format!("$env:{name} = {};\n", expression(value)))
     }
@@ -23,8 +25,9 @@ fn expression(value: &str) -> String {
     let mut text = String::from("'");
     let mut inside = true;
     for unit in value.encode_utf16() {
-        // The pipe changes line ends, U+2018 to U+201B close a quoted string as ' does, and non-ASCII characters depend
-        // on the code page. All of these are written as numbers outside the quotes.
+        // The pipe changes line ends, U+2018 to U+201B close a quoted string as ' does, and
+        // non-ASCII characters depend on the code page. All of these are written as numbers outside
+        // the quotes.
         let plain = u8::try_from(unit).ok().map(char::from).filter(|c| matches!(c, ' '..='~'));
         if inside != plain.is_some() {
             text += if inside { "'" } else { " + '" };

@@ -28,7 +28,8 @@ macro_rules! targets {
     ($($target:ident = $file:ident, $meaning:literal;)+) => {
         /// The programs whose variables can be exported.
         ///
-        /// [The guide](crate::guide::variables) lists the variables of each, with the page that defines them.
+        /// [The guide](crate::guide::variables) lists the variables of each, with the page that
+        /// defines them.
         ///
         /// ```
         /// use mpienv::{Target, TargetVariable};
@@ -62,7 +63,8 @@ macro_rules! targets {
     };
 }
 
-// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then adds it to the guide.
+// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then
+// adds it to the guide.
 targets! {
     Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
     Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
@@ -114,7 +116,15 @@ struct Set {
 
 impl Set {
     /// A set that adds no variables.
-    const PLAIN: Set = Set { name: "", title: "", note: "", additions: &[], place: None, unset: &[], scheduler: None };
+    const PLAIN: Set = Set {
+        name: "",
+        title: "",
+        note: "",
+        additions: &[],
+        place: None,
+        unset: &[],
+        scheduler: None,
+    };
 }
 
 /// A variable and its value. `None` if it is not set, or if the set's `place` decides.
@@ -171,7 +181,8 @@ impl Target {
         self.set().note
     }
 
-    /// Returns the variables that the set adds to PyTorch's, including those that are set only in some environments.
+    /// Returns the variables that the set adds to PyTorch's, including those that are set only in
+    /// some environments.
     pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
         self.set().additions.iter().map(|addition| &addition.variable)
     }
@@ -182,7 +193,8 @@ impl Target {
         self.set().unset
     }
 
-    /// Returns the variables by which the scheduler differs from rank 0. `None` if the program needs no scheduler.
+    /// Returns the variables by which the scheduler differs from rank 0. `None` if the program
+    /// needs no scheduler.
     pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
         self.set().scheduler
     }
@@ -198,9 +210,11 @@ impl FromStr for Target {
 }
 
 impl ClusterInfo {
-    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and its own.
+    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and
+    /// its own.
     ///
-    /// Inherited launcher variables that would mislead the program are unset, as listed in [`Target`].
+    /// Inherited launcher variables that would mislead the program are unset, as listed in
+    /// [`Target`].
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Target};
@@ -218,8 +232,8 @@ impl ClusterInfo {
     /// ```
     ///
     /// # Errors
-    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that the launcher does not
-    /// provide, such as the local rank or the hosts of all ranks.
+    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that
+    /// the launcher does not provide, such as the local rank or the hosts of all ranks.
     pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
         let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
@@ -229,22 +243,33 @@ impl ClusterInfo {
                 exports.set(variable.name, value);
             }
         }
-        let place = place.map(|place| place(self, &inherited.with(exports.iter()))).transpose()?.unwrap_or_default();
+        let place = place
+            .map(|place| place(self, &inherited.with(exports.iter())))
+            .transpose()?
+            .unwrap_or_default();
         let is_placed = !place.is_empty();
         place.into_iter().for_each(|(name, value)| exports.set(name, value));
-        let wanted = |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
+        let wanted =
+            |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // mpienv in a child process cannot detect the launcher from variables that were unset.
         let is_gone = !names.is_empty();
         if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
-        let takes_some = self.launcher().variables().any(|variable| names.iter().any(|name| name == variable.name));
+        let takes_some = self
+            .launcher()
+            .variables()
+            .any(|variable| names.iter().any(|name| name == variable.name));
         names.into_iter().for_each(|name| exports.remove(name));
         // The launcher would still be detected, but its variables could not be read.
-        let is_torn = takes_some && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
-        // The context keeps launcher variables that are meant only for the program from misleading other processes.
-        if let Some(launcher) = self.leaves_context.or((is_placed || is_torn).then_some(self.launcher())) {
+        let is_torn = takes_some
+            && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
+        // The context keeps launcher variables that are meant only for the program from misleading
+        // other processes.
+        if let Some(launcher) =
+            self.leaves_context.or((is_placed || is_torn).then_some(self.launcher()))
+        {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
             exports.set(CONTEXT, context.to_text());
@@ -253,7 +278,8 @@ impl ClusterInfo {
     }
 }
 
-/// Returns whether every dialect can express this name. Programs do not read variables with other names.
+/// Returns whether every dialect can express this name. Programs do not read variables with other
+/// names.
 fn is_plain(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

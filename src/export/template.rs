@@ -64,7 +64,8 @@ impl Placeholders {
     /// Returns a word with each placeholder replaced, or `None` if the word is for other nodes.
     ///
     /// # Errors
-    /// Returns an error if a placeholder does not exist or has no value here, or if braces do not form a placeholder.
+    /// Returns an error if a placeholder does not exist or has no value here, or if braces do not
+    /// form a placeholder.
     pub fn expand(&self, word: &str) -> Result<Option<String>, TemplateError> {
         self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
     }
@@ -83,43 +84,54 @@ impl Placeholders {
     pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
         let mut texts = words.iter().filter_map(|word| word.to_str());
         let check = |word| parse(word)?.iter().try_for_each(check);
-        texts.try_for_each(|word| check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault }))
+        texts.try_for_each(|word| {
+            check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
+        })
     }
 
-    /// Returns whether the words contain the node, but nothing that differs between the node's processes.
+    /// Returns whether the words contain the node, but nothing that differs between the node's
+    /// processes.
     #[cfg(feature = "cli")]
     pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
         let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
         let names = |piece| match piece {
             Piece::Condition { .. } => vec!["node_rank"],
             Piece::Value(name) => vec![name],
-            Piece::Sum { left, right, .. } => [left, right].into_iter().filter_map(Operand::name).collect(),
+            Piece::Sum { left, right, .. } => {
+                [left, right].into_iter().filter_map(Operand::name).collect()
+            }
             Piece::Text(_) => Vec::new(),
         };
         let names: BTreeSet<&str> = pieces.flat_map(names).collect();
-        names.contains("node_rank") && !["rank", "local_rank"].iter().any(|name| names.contains(name))
+        names.contains("node_rank")
+            && !["rank", "local_rank"].iter().any(|name| names.contains(name))
     }
 
-    /// Returns the words of a command with each placeholder replaced, without the words for other nodes.
+    /// Returns the words of a command with each placeholder replaced, without the words for other
+    /// nodes.
     ///
     /// Words that are not UTF-8 are kept as they are.
     ///
     /// # Errors
-    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word with braces is not
-    /// UTF-8.
+    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word
+    /// with braces is not UTF-8.
     pub fn expand_words(&self, words: &[OsString]) -> Result<Vec<OsString>, TemplateError> {
         let mut expanded = Vec::new();
         for word in words {
             match word.to_str() {
                 Some(text) => expanded.extend(self.expand(text)?.map(OsString::from)),
                 None if word.as_encoded_bytes().iter().any(|byte| b"{}".contains(byte)) => {
-                    return Err(TemplateError { word: word.to_string_lossy().into_owned(), fault: Fault::NotUnicode });
+                    return Err(TemplateError {
+                        word: word.to_string_lossy().into_owned(),
+                        fault: Fault::NotUnicode,
+                    });
                 }
                 None => expanded.push(word.clone()),
             }
         }
         if expanded.is_empty() {
-            let word = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            let word =
+                words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
             return Err(TemplateError { word, fault: Fault::NothingLeft });
         }
         Ok(expanded)
@@ -138,7 +150,9 @@ impl Placeholders {
                     }
                 }
                 Piece::Value(name) => text += &self.text(name)?,
-                Piece::Sum { left, sign, right } => text += &self.sum(left, sign, right)?.to_string(),
+                Piece::Sum { left, sign, right } => {
+                    text += &self.sum(left, sign, right)?.to_string()
+                }
             }
         }
         Ok(Some(text))
@@ -150,7 +164,8 @@ impl Placeholders {
 
     fn value(&self, name: &str) -> Result<Value, Fault> {
         let placeholder = find(name)?;
-        let not_known = |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
+        let not_known =
+            |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
         if self.per_node && OF_PROCESS.contains(&name) {
             return Err(not_known("the command is for the whole node".to_owned()));
         }
@@ -164,7 +179,8 @@ impl Placeholders {
     fn known(&self) -> Vec<&'static str> {
         let is_known = |placeholder: &&Placeholder| {
             let is_asked = ASKED.contains(&placeholder.name) && self.info.master_addr().is_ok();
-            let is_there = || !(ASKED.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok();
+            let is_there =
+                || !(ASKED.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok();
             !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (is_asked || is_there())
         };
         PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
@@ -217,7 +233,10 @@ fn check(piece: &Piece<'_>) -> Result<(), Fault> {
 }
 
 fn find(name: &str) -> Result<&'static Placeholder, Fault> {
-    PLACEHOLDERS.iter().find(|placeholder| placeholder.name == name).ok_or_else(|| Fault::NoSuchName(name.to_owned()))
+    PLACEHOLDERS
+        .iter()
+        .find(|placeholder| placeholder.name == name)
+        .ok_or_else(|| Fault::NoSuchName(name.to_owned()))
 }
 
 impl ClusterInfo {
@@ -227,7 +246,8 @@ impl ClusterInfo {
         Placeholders { info: self.clone(), per_node: false }
     }
 
-    /// Returns the values that replace placeholders in a command for the whole node. Those of a rank are not available.
+    /// Returns the values that replace placeholders in a command for the whole node. Those of a
+    /// rank are not available.
     ///
     /// ```
     /// use mpienv::ClusterInfo;
@@ -299,7 +319,8 @@ pub(crate) enum Fault {
 }
 
 fn all_names() -> String {
-    let names: Vec<_> = Placeholders::names().map(|(name, _)| name).chain(parse::CONDITIONS).collect();
+    let names: Vec<_> =
+        Placeholders::names().map(|(name, _)| name).chain(parse::CONDITIONS).collect();
     debug_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     names.join(", ")
 }

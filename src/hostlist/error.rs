@@ -38,7 +38,9 @@ pub enum HostlistError {
         column: usize,
     },
     /// A bracket is inside another bracket.
-    #[error("column {column}: \"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\"")]
+    #[error(
+        "column {column}: \"[\" stands inside brackets, expected a number, \",\", \"-\" or \"]\""
+    )]
     Nested {
         /// Where the inner bracket opens.
         column: usize,
@@ -62,7 +64,9 @@ pub enum HostlistError {
         range: bool,
     },
     /// A range runs from a high number to a low one.
-    #[error("column {column}: the range {low}-{high} runs backwards, expected the lower number first")]
+    #[error(
+        "column {column}: the range {low}-{high} runs backwards, expected the lower number first"
+    )]
     Backwards {
         /// Where the range begins.
         column: usize,

@@ -40,7 +40,14 @@ struct Wheel<'a> {
 
 impl<'a> Hosts<'a> {
     pub(super) fn new(text: &'a str, len: u64) -> Hosts<'a> {
-        Hosts { text, scanner: Scanner::new(text), left: len, wheels: Vec::new(), tail: "", length: 0 }
+        Hosts {
+            text,
+            scanner: Scanner::new(text),
+            left: len,
+            wheels: Vec::new(),
+            tail: "",
+            length: 0,
+        }
     }
 
     /// Advances to the next host: turns the wheels, or begins the next host expression.
@@ -66,7 +73,8 @@ impl<'a> Hosts<'a> {
 }
 
 impl Wheel<'_> {
-    /// Advances to the bracket's next number. After the last number, returns to the first and returns false.
+    /// Advances to the bracket's next number. After the last number, returns to the first and
+    /// returns false.
     fn turn(&mut self, text: &str) -> bool {
         if self.number < self.range.high {
             self.number += 1;

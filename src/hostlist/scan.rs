@@ -49,7 +49,10 @@ impl<'a> Scanner<'a> {
         match self.byte() {
             None if !comma => return Ok(None),
             None | Some(b',') => {
-                return Err(HostlistError::ExpectedHost { column: self.column(), found: self.found() });
+                return Err(HostlistError::ExpectedHost {
+                    column: self.column(),
+                    found: self.found(),
+                });
             }
             Some(_) => {}
         }
@@ -59,15 +62,18 @@ impl<'a> Scanner<'a> {
             match self.byte() {
                 Some(b'[') => {
                     let hosts = self.bracket()?;
-                    count = hosts
-                        .and_then(|hosts| count.checked_mul(hosts))
-                        .ok_or_else(|| HostlistError::TooMany { column: column(self.text, start) })?;
+                    count = hosts.and_then(|hosts| count.checked_mul(hosts)).ok_or_else(|| {
+                        HostlistError::TooMany { column: column(self.text, start) }
+                    })?;
                 }
                 Some(b']') => {
                     return Err(HostlistError::Unopened { column: self.column() });
                 }
                 Some(b'{' | b'}') => {
-                    return Err(HostlistError::Function { column: self.column(), found: self.found() });
+                    return Err(HostlistError::Function {
+                        column: self.column(),
+                        found: self.found(),
+                    });
                 }
                 None | Some(b',' | b' ' | b'\t' | b'\n') => break,
                 Some(_) => self.at += 1,
@@ -124,7 +130,9 @@ impl Range {
         match text.as_bytes().get(end) {
             None => Err(HostlistError::Unclosed { column: column(text, open) }),
             Some(b'[') => Err(HostlistError::Nested { column: column(text, end) }),
-            Some(b',' | b']') if low > high => Err(HostlistError::Backwards { column: column(text, start), low, high }),
+            Some(b',' | b']') if low > high => {
+                Err(HostlistError::Backwards { column: column(text, start), low, high })
+            }
             Some(b',' | b']') => Ok(Range { low, high, width, end }),
             Some(_) => Err(HostlistError::ExpectedNext {
                 column: column(text, end),
@@ -157,7 +165,8 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
 }
 
 impl Element {
-    /// Returns one of its hosts. `digits` selects the item of each bracket; a missing digit selects the first item.
+    /// Returns one of its hosts. `digits` selects the item of each bracket; a missing digit selects
+    /// the first item.
     pub(super) fn host<'a>(&self, text: &'a str, digits: &[u64]) -> Cow<'a, str> {
         let mut name = String::new();
         let mut from = self.start;
@@ -212,7 +221,8 @@ fn ranges(text: &str, open: usize) -> impl Iterator<Item = Range> {
 }
 
 fn size(text: &str, open: usize) -> u64 {
-    ranges(text, open).fold(0, |sum, range| sum.saturating_add(range.high - range.low).saturating_add(1))
+    ranges(text, open)
+        .fold(0, |sum, range| sum.saturating_add(range.high - range.low).saturating_add(1))
 }
 
 /// Returns the number at this position in a bracket, its width, and the byte after the bracket.

@@ -26,7 +26,8 @@ pub(super) use self::nodes::{Meeting, meet};
 
 use self::coordinator::{Order, Verdict};
 
-/// Exit codes after which a restart would fail in the same way: wrong usage, and commands that cannot be started.
+/// Exit codes after which a restart would fail in the same way: wrong usage, and commands that
+/// cannot be started.
 const FINAL_CODES: [i32; 3] = [2, 126, 127];
 
 /// Why an attempt failed on this node.
@@ -133,7 +134,8 @@ fn one<E: From<LaunchError> + Display>(
 }
 
 fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
-    let (after, endings) = running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
+    let (after, endings) =
+        running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
     let failure = Box::new(Failure { node: link.node(), host: own_host(), after, is_final, cause });
     link.send(Event::Failing { haste: Haste::Failure });
     link.send(Event::Failed { failure, endings });
@@ -157,9 +159,10 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
-        LaunchError::Stopped { rank: Some(rank), signal, .. } => {
-            (Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None }, Some(Final::Signal))
-        }
+        LaunchError::Stopped { rank: Some(rank), signal, .. } => (
+            Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None },
+            Some(Final::Signal),
+        ),
         LaunchError::Stopped { rank: None, .. } => (other(error), Some(Final::Signal)),
         error => (other(error), Some(Final::Launch)),
     }
@@ -175,7 +178,8 @@ impl Between<'_> {
     /// Returns the next order. Until one arrives, reports each signal that ends the job.
     ///
     /// # Errors
-    /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice that it is gone.
+    /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice
+    /// that it is gone.
     fn order(&self) -> Result<Order, LaunchError> {
         loop {
             if let Some(order) = self.link.take() {
@@ -190,10 +194,17 @@ impl Between<'_> {
     }
 
     fn leave(Request { signal, .. }: Request) -> LaunchError {
-        LaunchError::Stopped { rank: None, host: None, signal, killed: None, report: Box::default() }
+        LaunchError::Stopped {
+            rank: None,
+            host: None,
+            signal,
+            killed: None,
+            report: Box::default(),
+        }
     }
 
-    /// Returns an order that arrives before the pause is over, or that follows from a signal during the pause.
+    /// Returns an order that arrives before the pause is over, or that follows from a signal during
+    /// the pause.
     fn order_within(&self, pause: Duration) -> Result<Option<Order>, LaunchError> {
         let until = Instant::now() + pause;
         loop {
@@ -219,16 +230,24 @@ fn announce(failure: &Failure, next: Attempt, pause: Duration) {
     let (failed, pause) = (failure.summary(), pause.as_secs_f64());
     let next = next.number();
     let last = next.saturating_sub(1);
-    let text = format!("mpienv: attempt {last} failed: {failed}; attempt {next} starts in {pause} s\n");
+    let text =
+        format!("mpienv: attempt {last} failed: {failed}; attempt {next} starts in {pause} s\n");
     // If stderr is closed, the failure cannot be reported.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Returns this node's result of the job.
-fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own: Option<Own<E>>) -> Result<(), E> {
+fn conclude<E: From<LaunchError>>(
+    link: &Link,
+    base: u32,
+    verdict: Verdict,
+    own: Option<Own<E>>,
+) -> Result<(), E> {
     let failed = match verdict {
         Verdict::Done => return Ok(()),
-        Verdict::Lost { node, host, reason } => return Err(LaunchError::NodeLost { node, host, reason }.into()),
+        Verdict::Lost { node, host, reason } => {
+            return Err(LaunchError::NodeLost { node, host, reason }.into());
+        }
         Verdict::Failed(failed) => failed,
     };
     let report = LaunchReport::of(&failed, base);
@@ -236,27 +255,54 @@ fn conclude<E: From<LaunchError>>(link: &Link, base: u32, verdict: Verdict, own:
     let Failure { node: failing, host, cause, is_final, .. } = failed.failure;
     Err(match own.filter(|_| failing == link.node()) {
         Some(Own::Start(error)) => error,
-        Some(Own::Launch(LaunchError::Failed { rank, host, status, passed_on, after, stderr, report })) => {
+        Some(Own::Launch(LaunchError::Failed {
+            rank,
+            host,
+            status,
+            passed_on,
+            after,
+            stderr,
+            report,
+        })) => {
             let report = Box::new(all.with_place(*report));
             LaunchError::Failed { rank, host, status, passed_on, after, stderr, report }.into()
         }
         Some(Own::Launch(LaunchError::Stopped { rank, host, signal, killed, .. })) => {
-            LaunchError::Stopped { rank, host, signal, killed, report: Box::new(all.of_stop()) }.into()
+            LaunchError::Stopped { rank, host, signal, killed, report: Box::new(all.of_stop()) }
+                .into()
         }
         Some(Own::Launch(error)) => error.into(),
         None => match cause {
-            Cause::Other { text } => LaunchError::OtherNode { node: failing, host, reason: text }.into(),
+            Cause::Other { text } => {
+                LaunchError::OtherNode { node: failing, host, reason: text }.into()
+            }
             Cause::Worker { rank, status, stderr } => {
-                if let Some(signal) =
-                    signal(status).filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
+                if let Some(signal) = signal(status)
+                    .filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
                 {
                     let report = Box::new(all.of_stop());
                     let rank = Some(rank);
-                    return Err(LaunchError::Stopped { rank, host: Some(host), signal, killed: None, report }.into());
+                    return Err(LaunchError::Stopped {
+                        rank,
+                        host: Some(host),
+                        signal,
+                        killed: None,
+                        report,
+                    }
+                    .into());
                 }
                 let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));
                 let (passed_on, after) = (false, None);
-                LaunchError::Failed { rank, host: Some(host), status, passed_on, after, stderr, report: all }.into()
+                LaunchError::Failed {
+                    rank,
+                    host: Some(host),
+                    status,
+                    passed_on,
+                    after,
+                    stderr,
+                    report: all,
+                }
+                .into()
             }
         },
     })

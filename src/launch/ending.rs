@@ -64,13 +64,20 @@ pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
         ranks.entry(*how).or_default().push(*rank);
     }
     let others: usize = ranks.values().skip(WAYS).map(Vec::len).sum();
-    let lines = ranks.into_iter().take(WAYS).map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks)));
-    lines.chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more"))).collect()
+    let lines =
+        ranks.into_iter().take(WAYS).map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks)));
+    lines
+        .chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more")))
+        .collect()
 }
 
 /// Returns the ranks that were killed, as `rank 4` or `ranks 0-1, 3`, or `None` if there are none.
 pub(super) fn killed(endings: &[Ending]) -> Option<String> {
-    let ranks: Vec<u32> = endings.iter().filter(|ending| ending.how == How::Killed).map(|ending| ending.rank).collect();
+    let ranks: Vec<u32> = endings
+        .iter()
+        .filter(|ending| ending.how == How::Killed)
+        .map(|ending| ending.rank)
+        .collect();
     (!ranks.is_empty()).then(|| of_ranks(ranks))
 }
 
@@ -85,9 +92,15 @@ pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
             _ => runs.push((*rank, *rank)),
         }
     }
-    let run = |&(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let run = |&(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
     let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
-    let runs = runs.iter().take(RUNS).map(run).chain((left_out > 0).then(|| format!("and {left_out} more")));
+    let runs = runs
+        .iter()
+        .take(RUNS)
+        .map(run)
+        .chain((left_out > 0).then(|| format!("and {left_out} more")));
     let runs: Vec<_> = runs.collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, runs.join(", "))
 }
@@ -121,7 +134,9 @@ impl fmt::Display for Final {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Final::Code(2) => f.write_str("exit code 2 means an invalid command line"),
-            Final::Code(code) => write!(f, "exit code {code} means that the command cannot be started"),
+            Final::Code(code) => {
+                write!(f, "exit code {code} means that the command cannot be started")
+            }
             Final::Signal => f.write_str("mpienv received a signal that ends the job"),
             Final::Output => f.write_str("nothing reads the output of the workers"),
             Final::Launch => f.write_str("mpienv itself failed, not a worker"),
@@ -149,14 +164,20 @@ impl Failure {
         }
     }
 
-    /// Returns one line, with at most the last line of stderr: `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
+    /// Returns one line, with at most the last line of stderr:
+    /// `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
     pub(super) fn summary(&self) -> String {
         let after = seconds(self.after);
         match &self.cause {
             Cause::Worker { rank, status, stderr, .. } => {
                 let last = stderr.as_ref().and_then(|lines| lines.last());
-                let last = last.map(|line| format!(", stderr: {}", line.trim())).unwrap_or_default();
-                format!("rank {rank} on {}: {} after {after}{last}", self.host, status_text(*status))
+                let last =
+                    last.map(|line| format!(", stderr: {}", line.trim())).unwrap_or_default();
+                format!(
+                    "rank {rank} on {}: {} after {after}{last}",
+                    self.host,
+                    status_text(*status)
+                )
             }
             Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
         }
@@ -208,7 +229,13 @@ mod tests {
 
     #[test]
     fn ranks_that_ended_in_the_same_way_share_a_line() {
-        let all = [(4, How::Asked), (0, How::Asked), (1, How::Asked), (2, How::Killed), (5, How::Exited(3))];
+        let all = [
+            (4, How::Asked),
+            (0, How::Asked),
+            (1, How::Asked),
+            (2, How::Killed),
+            (5, How::Exited(3)),
+        ];
         let endings = all.map(|(rank, how)| Ending { rank, how });
         let expected = [
             "stopped with SIGTERM: ranks 0-1, 4",
@@ -221,9 +248,14 @@ mod tests {
 
     #[test]
     fn thousands_of_ranks_fit_in_a_few_lines() {
-        let endings: Vec<_> = (0..5000).map(|rank| Ending { rank: 2 * rank, how: How::Asked }).collect();
-        assert_eq!(lines(&endings), ["stopped with SIGTERM: ranks 0, 2, 4, 6, 8, 10, 12, 14, and 4992 more"]);
-        let codes: Vec<_> = (1..=9).map(|code| Ending { rank: 9, how: How::Exited(code) }).collect();
+        let endings: Vec<_> =
+            (0..5000).map(|rank| Ending { rank: 2 * rank, how: How::Asked }).collect();
+        assert_eq!(
+            lines(&endings),
+            ["stopped with SIGTERM: ranks 0, 2, 4, 6, 8, 10, 12, 14, and 4992 more"]
+        );
+        let codes: Vec<_> =
+            (1..=9).map(|code| Ending { rank: 9, how: How::Exited(code) }).collect();
         assert_eq!(lines(&codes).len(), 7);
         assert_eq!(lines(&codes)[6], "failed afterwards in other ways: 3 more");
     }

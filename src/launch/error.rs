@@ -46,7 +46,9 @@ pub enum LaunchError {
     #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
     NoPort(#[source] io::Error),
     /// The system does not let this process pass signals on.
-    #[error("cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)")]
+    #[error(
+        "cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)"
+    )]
     Signals(#[source] io::Error),
     /// A file for a worker's output cannot be written.
     #[error("cannot write {path:?}: {error}; {}", log_dir_remedy(error))]
@@ -82,7 +84,9 @@ pub enum LaunchError {
         error: StartError,
     },
     /// A worker could not be waited for.
-    #[error("cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's children")]
+    #[error(
+        "cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's children"
+    )]
     Wait {
         /// The worker's rank.
         rank: u32,
@@ -104,13 +108,14 @@ pub enum LaunchError {
         passed_on: bool,
         /// SIGINT or SIGTERM, if this process had received it before the worker failed.
         after: Option<i32>,
-        /// The last lines that the worker wrote to stderr, joined into one. `None` if its output is inherited.
+        /// The last lines that the worker wrote to stderr, joined into one. `None` if its output is
+        /// inherited.
         stderr: Option<String>,
         /// What happened before the failure and because of it: see [`LaunchError::report`].
         report: Box<LaunchReport>,
     },
-    /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers that remained. SIGHUP
-    /// ends it if the terminal then stops a worker.
+    /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers
+    /// that remained. SIGHUP ends it if the terminal then stops a worker.
     #[error("{}", stopped(*signal, host.as_deref(), killed.as_deref()))]
     Stopped {
         /// The rank of a worker that it ended. `None` if no worker was running.
@@ -158,17 +163,20 @@ pub enum LaunchError {
         error: RendezvousError,
     },
     /// The launches of the nodes met, but could not stay connected.
-    #[error("cannot connect the launches of the nodes: {0}; check the firewall between the nodes (--port-range)")]
+    #[error(
+        "cannot connect the launches of the nodes: {0}; check the firewall between the nodes (--port-range)"
+    )]
     Nodes(#[source] io::Error),
 }
 
 debug_is_text!(LaunchError);
 
 impl LaunchError {
-    /// Returns what happened before the failure and because of it, if a worker failed: several lines for a person.
+    /// Returns what happened before the failure and because of it, if a worker failed: several
+    /// lines for a person.
     ///
-    /// The error itself is one line. The report contains the last lines of the worker's stderr, how the other workers
-    /// ended, and the failures of earlier attempts. It may be empty.
+    /// The error itself is one line. The report contains the last lines of the worker's stderr, how
+    /// the other workers ended, and the failures of earlier attempts. It may be empty.
     ///
     /// ```
     /// use std::process::Command;
@@ -184,13 +192,16 @@ impl LaunchError {
     #[must_use]
     pub fn report(&self) -> Option<&LaunchReport> {
         match self {
-            LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } => Some(report),
+            LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } => {
+                Some(report)
+            }
             _ => None,
         }
     }
 
-    /// Returns the same error for a terminal on which the workers' output appears: it repeats no text that is in sight,
-    /// and its report none of the error. `is_brief`: the user asked for silence, and gets no report.
+    /// Returns the same error for a terminal on which the workers' output appears: it repeats no
+    /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
+    /// silence, and gets no report.
     #[cfg(feature = "cli")]
     pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
         if let LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } = &mut self
@@ -212,7 +223,9 @@ impl LaunchError {
 
 fn log_dir_remedy(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::InvalidInput => "remove it, or choose another folder for the workers' output",
+        io::ErrorKind::InvalidInput => {
+            "remove it, or choose another folder for the workers' output"
+        }
         _ => "choose a writable folder for the workers' output",
     }
 }
@@ -224,7 +237,8 @@ fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
     format!("stopped by {}{on}{killed}", Name(signal))
 }
 
-/// Describes a failure in one line: the rank, its host, how it exited, and its last lines of stderr.
+/// Describes a failure in one line: the rank, its host, how it exited, and its last lines of
+/// stderr.
 fn failed(
     rank: u32,
     host: Option<&str>,

@@ -1,7 +1,7 @@
 //! The files of the workers' output, below a folder that the user has named.
 //!
-//! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder, another user could have
-//! made one, and the output would overwrite the file to which it leads.
+//! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder,
+//! another user could have made one, and the output would overwrite the file to which it leads.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -9,7 +9,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What is written to find out whether a disk has room. Less than a page may fit even if nothing else does.
+/// What is written to find out whether a disk has room. Less than a page may fit even if nothing
+/// else does.
 const PROBE: [u8; 4096] = [0; 4096];
 
 /// A folder at or below the one that the user has named.
@@ -40,7 +41,8 @@ impl Folder {
         self.below.iter().fold(self.named.clone(), |path, name| path.join(name))
     }
 
-    /// Creates a file, and its folders if needed. An existing regular file is truncated; anything else is left alone.
+    /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
+    /// else is left alone.
     pub(super) fn create(&self, name: &str) -> Result<File, Unusable> {
         let file = self.open(self.below.len())?.write(name);
         file.map_err(|error| Unusable { path: self.path().join(name), error })
@@ -101,7 +103,8 @@ mod by_handle {
 
     use rustix::fd::OwnedFd;
     use rustix::fs::{
-        AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, ftruncate, mkdirat, open, openat, statat, unlinkat,
+        AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, ftruncate, mkdirat, open, openat,
+        statat, unlinkat,
     };
     use rustix::io::Errno;
 
@@ -160,10 +163,13 @@ mod by_handle {
                 // Opening a device can have effects.
                 Some(kind) => return Err(refused(kind == FileType::Symlink)),
             }
-            let file = openat(&self.0, name, FILE | how, Mode::from_raw_mode(0o666)).map_err(|error| match error {
-                Errno::LOOP => refused(true),
-                error => error.into(),
-            })?;
+            let file =
+                openat(&self.0, name, FILE | how, Mode::from_raw_mode(0o666)).map_err(|error| {
+                    match error {
+                        Errno::LOOP => refused(true),
+                        error => error.into(),
+                    }
+                })?;
             if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
                 return Err(refused(false));
             }

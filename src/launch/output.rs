@@ -38,13 +38,15 @@ pub enum Output {
     Prefixed,
     /// Into files of a folder, which is created if needed: `rank.K/stdout` and `rank.K/stderr`.
     ///
-    /// Existing files with these names are truncated. The folder may be a symbolic link; links in it are an error.
+    /// Existing files with these names are truncated. The folder may be a symbolic link; links in
+    /// it are an error.
     LogDir(PathBuf),
 }
 
 /// The interval at which to check whether the last lines have arrived.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How many checks may find nothing to copy once all workers are gone, because a foreign process may hold the pipe.
+/// How many checks may find nothing to copy once all workers are gone, because a foreign process
+/// may hold the pipe.
 const QUIET_LOOKS: u32 = 1000;
 /// The files of a worker.
 const STDOUT: &str = "stdout";
@@ -126,8 +128,10 @@ impl Place {
             return Ok(self.folder_of(role).map_or(Captured::Nothing, Captured::File));
         };
         let tail = Tail::default();
-        let stdout =
-            child.stdout.take().map(|from| (copier::stdout(from), Lines::new(role, Sink::Stdout, None, faults)));
+        let stdout = child
+            .stdout
+            .take()
+            .map(|from| (copier::stdout(from), Lines::new(role, Sink::Stdout, None, faults)));
         let lines = || Lines::new(role, Sink::Stderr, Some(tail.clone()), faults);
         let stderr = child.stderr.take().map(|from| (copier::stderr(from), lines()));
         let mut copies = Vec::with_capacity(2);
@@ -150,7 +154,8 @@ impl Place {
 }
 
 impl Captured {
-    /// Waits for the last lines of a worker whose group has exited, however slow their reader is, unless `is_hurried`.
+    /// Waits for the last lines of a worker whose group has exited, however slow their reader is,
+    /// unless `is_hurried`.
     ///
     /// Returns whether all lines have been written.
     pub(super) fn finish(&self, is_hurried: impl Fn() -> bool) -> bool {
@@ -186,7 +191,10 @@ impl Captured {
                     place += &format!(" ({})", path.display());
                 }
                 if let Err(Unusable { error, .. }) = folder.try_room() {
-                    place += &format!(" (cannot write {}, lines may be missing: {error})", path.display());
+                    place += &format!(
+                        " (cannot write {}, lines may be missing: {error})",
+                        path.display()
+                    );
                 }
                 let text = (tail.text() + &place).trim_start().to_owned();
                 Some(Quote { text, lines: tail.lines(), is_in_sight: false, place })

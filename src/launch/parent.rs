@@ -6,10 +6,10 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 /// Asks Linux to kill this process when the thread that started it exits.
 ///
-/// The request survives [`exec`](crate::exec), but child processes do not inherit it. If the process of a
-/// [`Launch`](crate::Launch) is killed, its watchdog kills the workers, except for a worker that is just being started.
-/// A worker that calls this function first closes that gap. `parent` is the process ID of the process that started this
-/// one.
+/// The request survives [`exec`](crate::exec), but child processes do not inherit it. If the
+/// process of a [`Launch`](crate::Launch) is killed, its watchdog kills the workers, except for a
+/// worker that is just being started. A worker that calls this function first closes that gap.
+/// `parent` is the process ID of the process that started this one.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -28,7 +28,10 @@ pub fn end_with_parent(parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
     if parent.is_none() || getppid() != parent {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "the process that started this one has exited"));
+        return Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            "the process that started this one has exited",
+        ));
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use crate::value::port_range::PortRange;
 
 /// Returns a port of the range on which nothing listens now.
 ///
-/// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose the same port.
+/// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose
+/// the same port.
 pub(super) fn free_port(range: PortRange, attempt: u32) -> io::Result<Port> {
     let mut ports = range.ports_from(u64::from(std::process::id()) * 7 + u64::from(attempt));
     let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());

@@ -12,7 +12,8 @@ const LAST: usize = 4;
 /// How many lines of stderr the error itself contains.
 const LINES_OF_ERROR: usize = 3;
 
-/// What happened before a worker's failure and because of it. Its text is several indented lines, or empty.
+/// What happened before a worker's failure and because of it. Its text is several indented lines,
+/// or empty.
 ///
 /// See [`LaunchError::report`](crate::LaunchError::report).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +45,8 @@ impl LaunchReport {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Returns the stderr of the worker that failed in one line, and a report that contains only this stderr.
+    /// Returns the stderr of the worker that failed in one line, and a report that contains only
+    /// this stderr.
     pub(super) fn of_quote(quote: Quote) -> (String, LaunchReport) {
         let Quote { text, lines, is_in_sight, place } = quote;
         (text, LaunchReport { stderr: lines, is_in_sight, place, ..LaunchReport::default() })
@@ -91,7 +93,9 @@ impl LaunchReport {
             stderr,
             after: Some(ending::seconds(failure.after)),
             endings: ending::lines(endings),
-            earlier: summaries.map(|(failure, number)| format!("attempt {number}: {}", failure.summary())).collect(),
+            earlier: summaries
+                .map(|(failure, number)| format!("attempt {number}: {}", failure.summary()))
+                .collect(),
             most: *most,
             not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
             ..LaunchReport::default()
@@ -103,7 +107,8 @@ impl LaunchReport {
         LaunchReport { is_hidden: true, ..self }
     }
 
-    /// Returns the report of a job that a signal has ended, which is not a failure: it contains the earlier attempts.
+    /// Returns the report of a job that a signal has ended, which is not a failure: it contains the
+    /// earlier attempts.
     pub(super) fn of_stop(self) -> LaunchReport {
         LaunchReport { stderr: Vec::new(), after: None, ..self }
     }
@@ -129,7 +134,11 @@ impl fmt::Display for LaunchReport {
             lines.extend(self.endings.iter().map(|line| format!("    {line}")));
         }
         if self.most > 0 {
-            lines.push(format!("  {} of {} attempts used", self.attempts(), u64::from(self.most) + 1));
+            lines.push(format!(
+                "  {} of {} attempts used",
+                self.attempts(),
+                u64::from(self.most) + 1
+            ));
             let left_out = self.earlier.len().saturating_sub(FIRST + LAST);
             let (first, rest) = self.earlier.split_at(self.earlier.len().min(FIRST));
             lines.extend(first.iter().map(|line| format!("    {line}")));
@@ -154,7 +163,13 @@ mod tests {
     fn a_report_has_what_the_errors_own_line_has_not() {
         let after = Duration::from_millis(3200);
         let cause = Cause::Other { text: "no".to_owned() };
-        let failure = Failure { node: 1, host: "nodeB".to_owned(), after, is_final: Some(Final::Code(2)), cause };
+        let failure = Failure {
+            node: 1,
+            host: "nodeB".to_owned(),
+            after,
+            is_final: Some(Final::Code(2)),
+            cause,
+        };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
         let failed = Failed { failure: failure.clone(), endings, earlier: vec![failure], most: 3 };
         let mut report = LaunchReport::of(&failed, 3);
@@ -172,17 +187,26 @@ mod tests {
             "  not restarted: exit code 2 means an invalid command line",
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
-        assert_eq!((report.clone().hidden().to_string(), report.hidden().attempts()), (String::new(), 2));
-        let quote =
-            Quote { text: "a".to_owned(), lines: vec!["a".to_owned()], is_in_sight: true, place: String::new() };
+        assert_eq!(
+            (report.clone().hidden().to_string(), report.hidden().attempts()),
+            (String::new(), 2)
+        );
+        let quote = Quote {
+            text: "a".to_owned(),
+            lines: vec!["a".to_owned()],
+            is_in_sight: true,
+            place: String::new(),
+        };
         assert_eq!(LaunchReport::of_quote(quote).1.to_string(), "");
     }
 
     #[test]
     fn a_report_of_many_attempts_fits_on_a_screen() {
-        let earlier: Vec<_> = (0..40).map(|number| format!("attempt {number}: it failed")).collect();
+        let earlier: Vec<_> =
+            (0..40).map(|number| format!("attempt {number}: it failed")).collect();
         let lines = |earlier: &[String]| {
-            LaunchReport { earlier: earlier.to_vec(), most: 40, ..LaunchReport::default() }.to_string()
+            LaunchReport { earlier: earlier.to_vec(), most: 40, ..LaunchReport::default() }
+                .to_string()
         };
         let expected = [
             "  41 of 41 attempts used",
@@ -195,6 +219,9 @@ mod tests {
             "    attempt 39: it failed",
         ];
         assert_eq!(lines(&earlier), expected.join("\n"));
-        assert!(!lines(&earlier[..6]).contains("more") && lines(&earlier[..7]).contains("    ... 1 more\n"));
+        assert!(
+            !lines(&earlier[..6]).contains("more")
+                && lines(&earlier[..7]).contains("    ... 1 more\n")
+        );
     }
 }

@@ -39,15 +39,17 @@ impl Default for Restarts {
 impl Launch {
     /// Starts all workers again after a failure, at most `most` times. The default is 0.
     ///
-    /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of 0.5 s, which doubles
-    /// from restart to restart up to 30 s. Each attempt has its own keys, and its own master port unless a port was set.
-    /// Workers read the number of restarts from `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on
-    /// all ranks. Files of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
+    /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of
+    /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
+    /// its own master port unless a port was set. Workers read the number of restarts from
+    /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
+    /// of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
     ///
-    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or SIGUSR1.
+    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
+    /// SIGUSR1.
     ///
-    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The nodes stay the same:
-    /// if one is lost, the job ends. See [the guide](crate::guide::launch).
+    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
+    /// nodes stay the same: if one is lost, the job ends. See [the guide](crate::guide::launch).
     ///
     /// ```
     /// use std::process::Command;
@@ -69,9 +71,11 @@ impl Launch {
         self
     }
 
-    /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on several nodes.
+    /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
+    /// several nodes.
     ///
-    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's timeout counts.
+    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
+    /// timeout counts.
     #[must_use]
     pub fn node_timeout(mut self, silence: Duration) -> Launch {
         self.restarts.silence = silence.max(Duration::from_millis(100));
@@ -82,7 +86,10 @@ impl Launch {
     #[cfg(feature = "cli")]
     pub(crate) fn workers(&self) -> Vec<ClusterInfo> {
         let base = self.own_base();
-        self.workers.iter().map(|worker| self.in_attempt(worker, Attempt { base, again: 0 }).into_owned()).collect()
+        self.workers
+            .iter()
+            .map(|worker| self.in_attempt(worker, Attempt { base, again: 0 }).into_owned())
+            .collect()
     }
 
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
@@ -93,11 +100,19 @@ impl Launch {
         let several = node.filter(|info| most > 0 && info.world_size() > 1);
         #[cfg(feature = "rendezvous")]
         if let Some(info) = several {
-            return meet(Meeting { info, base, most, arrival: ARRIVAL, silence: self.restarts.silence });
+            return meet(Meeting {
+                info,
+                base,
+                most,
+                arrival: ARRIVAL,
+                silence: self.restarts.silence,
+            });
         }
         #[cfg(not(feature = "rendezvous"))]
         if several.is_some() {
-            let error = std::io::Error::other("restarts on several nodes need the feature rendezvous of mpienv");
+            let error = std::io::Error::other(
+                "restarts on several nodes need the feature rendezvous of mpienv",
+            );
             return Err(LaunchError::Nodes(error));
         }
         Ok((Link::alone(number, most), base))
@@ -106,7 +121,9 @@ impl Launch {
     /// Returns the workers of an attempt.
     pub(super) fn workers_in(&self, attempt: Attempt) -> Result<Vec<ClusterInfo>, LaunchError> {
         let free = match self.restarts.range.filter(|_| attempt.again > 0) {
-            Some(range) => Some(port::free_port(range, attempt.again).map_err(LaunchError::NoPort)?),
+            Some(range) => {
+                Some(port::free_port(range, attempt.again).map_err(LaunchError::NoPort)?)
+            }
             None => None,
         };
         let place = |worker: &ClusterInfo| {
@@ -130,6 +147,10 @@ impl Launch {
     }
 
     fn in_attempt<'a>(&self, worker: &'a ClusterInfo, attempt: Attempt) -> Cow<'a, ClusterInfo> {
-        if self.restarts.most == 0 { Cow::Borrowed(worker) } else { Cow::Owned(worker.in_attempt(attempt)) }
+        if self.restarts.most == 0 {
+            Cow::Borrowed(worker)
+        } else {
+            Cow::Owned(worker.in_attempt(attempt))
+        }
     }
 }

@@ -50,7 +50,8 @@ pub(super) struct Running {
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
-    /// A worker that was killed from outside, which other workers may have noticed before this process did.
+    /// A worker that was killed from outside, which other workers may have noticed before this
+    /// process did.
     killed: Option<(Member, ExitStatus)>,
 }
 
@@ -97,7 +98,12 @@ impl Running {
     }
 
     /// Starts a worker, or the scheduler of a rank.
-    pub(super) fn start(&mut self, role: Role, rank: u32, command: &mut Command) -> Result<(), LaunchError> {
+    pub(super) fn start(
+        &mut self,
+        role: Role,
+        rank: u32,
+        command: &mut Command,
+    ) -> Result<(), LaunchError> {
         self.output.direct(role, command)?;
         self.supervisor.prepare(command);
         let child = command.spawn().map_err(|error| StartError::new(command, error));
@@ -133,7 +139,8 @@ impl Running {
         self.faults.is_left()
     }
 
-    /// Waits for all workers of an attempt, and stops the others when one fails here or on another node.
+    /// Waits for all workers of an attempt, and stops the others when one fails here or on another
+    /// node.
     pub(super) fn wait(&mut self, link: &Link, again: u32) -> Result<Exit, LaunchError> {
         loop {
             if let Some(fault) = self.faults.take_if(|fault| !fault.is_by_reader()) {
@@ -172,11 +179,14 @@ impl Running {
                 Some(request) if Instant::now() >= request.deadline(self.grace.after_signal) => {
                     self.failed = Some(Instant::now());
                     link.send(Event::Failing { haste: Running::haste_of(Some(request)) });
-                    let rank = self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
+                    let rank =
+                        self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
                     self.end(false, link, again)?;
                     return Err(self.stopped(rank, request));
                 }
-                Some(request) => Some(self.name_after(request, request.deadline(self.grace.after_signal))),
+                Some(request) => {
+                    Some(self.name_after(request, request.deadline(self.grace.after_signal)))
+                }
                 None => None,
             };
             self.supervisor.wait(until);
@@ -199,7 +209,8 @@ impl Running {
         }
     }
 
-    /// Reports workers that a signal has stopped, because the job would otherwise hang without a visible reason.
+    /// Reports workers that a signal has stopped, because the job would otherwise hang without a
+    /// visible reason.
     fn tell_stops(&mut self) {
         for member in &self.members {
             if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
@@ -208,7 +219,12 @@ impl Running {
                 if is_stuck {
                     self.stuck.get_or_insert_with(Request::by_hang_up);
                 }
-                stopped::tell(member.role, member.child.id(), stop, is_stuck.then_some(self.grace.after_signal));
+                stopped::tell(
+                    member.role,
+                    member.child.id(),
+                    stop,
+                    is_stuck.then_some(self.grace.after_signal),
+                );
             }
         }
     }
@@ -229,10 +245,12 @@ impl Running {
 
     /// Returns this deadline, or an earlier one that a request sets.
     fn no_later(&self, deadline: Instant) -> Instant {
-        self.request().map_or(deadline, |request| deadline.min(request.deadline(self.grace.after_signal)))
+        self.request()
+            .map_or(deadline, |request| deadline.min(request.deadline(self.grace.after_signal)))
     }
 
-    /// Names the workers that do not follow a request, once. Returns how long to wait before the next look.
+    /// Names the workers that do not follow a request, once. Returns how long to wait before the
+    /// next look.
     ///
     /// `deadline`: when workers that remain are killed.
     fn name_after(&mut self, request: Request, deadline: Instant) -> Duration {
@@ -248,7 +266,8 @@ impl Running {
         left
     }
 
-    /// Removes the members that have exited, up to the first worker that failed, and returns that worker.
+    /// Removes the members that have exited, up to the first worker that failed, and returns that
+    /// worker.
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
@@ -273,31 +292,34 @@ impl Running {
         self.ended.push(member.captured);
     }
 
-    /// Stops all processes: asks them to exit, waits for the grace period, and kills them. May keep a worker that was
-    /// killed from outside.
+    /// Stops all processes: asks them to exit, waits for the grace period, and kills them. May keep
+    /// a worker that was killed from outside.
     fn end(&mut self, finds_cause: bool, link: &Link, again: u32) -> Result<(), LaunchError> {
         let asked = Instant::now();
-        // A worker that exits because of a request does not shorten the time of the others, which may save their state.
+        // A worker that exits because of a request does not shorten the time of the others, which
+        // may save their state.
         let request = self.request().filter(|_| finds_cause);
         let grace = match self.haste {
             Some(Haste::Signal) => self.grace.after_signal,
             _ => self.grace.after_failure,
         };
-        let mut deadline = request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
+        let mut deadline =
+            request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
         let mut is_told = false;
         loop {
             if link.stop(again) == Some(Haste::Now) {
                 deadline = asked;
             }
             // The node that a second signal has reached tells the others.
-            if finds_cause && !is_told && self.request().is_some_and(|request| request.is_repeated) {
+            if finds_cause && !is_told && self.request().is_some_and(|request| request.is_repeated)
+            {
                 is_told = true;
                 link.send(Event::Failing { haste: Haste::Now });
             }
             // A second failure is a consequence of the first.
             while let Some((member, status)) = self.reap()? {
-                // This process sends SIGKILL only after the grace period, and reaps none of those workers here. If it
-                // is sent later, the request to exit may be the reason.
+                // This process sends SIGKILL only after the grace period, and reaps none of those
+                // workers here. If it is sent later, the request to exit may be the reason.
                 let may_be_cause = finds_cause && asked.elapsed() < CAUSE_WITHIN;
                 if is_killed(status) && may_be_cause && self.killed.is_none() {
                     self.killed = Some((member, status));
@@ -321,7 +343,8 @@ impl Running {
         }
         self.is_over = true;
         self.supervisor.let_go();
-        self.is_cut = !self.ended.iter().all(|captured| captured.finish(|| self.signals.is_hurried()));
+        self.is_cut =
+            !self.ended.iter().all(|captured| captured.finish(|| self.signals.is_hurried()));
         Ok(())
     }
 
@@ -336,18 +359,31 @@ impl Running {
         }
     }
 
-    /// Returns the error for a job that a request has ended. `rank` is one of the workers that it ended.
+    /// Returns the error for a job that a request has ended. `rank` is one of the workers that it
+    /// ended.
     fn stopped(&self, rank: u32, request: Request) -> LaunchError {
-        let (signal, is_repeated) = (request.signal, self.request().is_some_and(|request| request.is_repeated));
+        let (signal, is_repeated) =
+            (request.signal, self.request().is_some_and(|request| request.is_repeated));
         let killed = killed(&self.endings).map(|ranks| match is_repeated {
             true => format!("a second signal killed {ranks}"),
             false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
         });
-        LaunchError::Stopped { rank: Some(rank), host: None, signal, killed, report: Box::default() }
+        LaunchError::Stopped {
+            rank: Some(rank),
+            host: None,
+            signal,
+            killed,
+            report: Box::default(),
+        }
     }
 
     /// Returns the error for a worker's failure. `request`: what had asked the job to end before.
-    fn failure(&self, member: &Member, status: ExitStatus, request: Option<Request>) -> LaunchError {
+    fn failure(
+        &self,
+        member: &Member,
+        status: ExitStatus,
+        request: Option<Request>,
+    ) -> LaunchError {
         member.captured.finish(|| self.signals.is_hurried());
         let signal = signal(status);
         let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
@@ -358,7 +394,9 @@ impl Running {
         let rank = member.role.rank().unwrap_or(0);
         let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
-        if let Some(request) = request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request)) {
+        if let Some(request) =
+            request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request))
+        {
             return self.stopped(rank, request);
         }
         let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));

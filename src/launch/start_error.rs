@@ -15,8 +15,9 @@ use self::meant::Meant;
 
 /// How much of a file is read to find out what it is: more than the first line that Linux reads.
 const HEAD: u64 = 512;
-/// Too many open files in this process, too many on this host, and a file that is neither a program nor a script. All
-/// Unix systems use these numbers, and the standard library has no names for them.
+/// Too many open files in this process, too many on this host, and a file that is neither a program
+/// nor a script. All Unix systems use these numbers, and the standard library has no names for
+/// them.
 const EMFILE: i32 = 24;
 const ENFILE: i32 = 23;
 const ENOEXEC: i32 = 8;
@@ -59,7 +60,8 @@ impl StartError {
         StartError { program, error, is_not_found, remedy, meant }
     }
 
-    /// Returns the error for a command that the system would start in a way that the user does not intend.
+    /// Returns the error for a command that the system would start in a way that the user does not
+    /// intend.
     #[cfg(unix)]
     pub(crate) fn before(command: &Command) -> Option<StartError> {
         let error = find(command).and_then(|path| meant::not_for_sh(&path))?;
@@ -145,7 +147,9 @@ fn remedy(error: &io::Error, path: Option<&Path>) -> String {
         _ if by_number.is_some() => by_number.unwrap_or_default(),
         (io::ErrorKind::NotFound, None) => "check that it is installed on this host and on PATH",
         (io::ErrorKind::NotFound, Some(path)) => return what_it_needs(path),
-        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => "it is a folder: choose a program in it",
+        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => {
+            "it is a folder: choose a program in it"
+        }
         (io::ErrorKind::PermissionDenied, Some(path)) if !is_executable(path) => {
             return format!("it is not executable: chmod +x {}", path.display());
         }
@@ -161,8 +165,12 @@ fn remedy(error: &io::Error, path: Option<&Path>) -> String {
             "no more processes can be started: raise the limit of this user (ulimit -u) or of the container (pids.max), or \
              start fewer"
         }
-        (io::ErrorKind::OutOfMemory, _) => "there is not enough memory: raise the limit (ulimit -v), or start fewer",
-        (io::ErrorKind::ExecutableFileBusy, _) => "another process is writing to it: try again later",
+        (io::ErrorKind::OutOfMemory, _) => {
+            "there is not enough memory: raise the limit (ulimit -v), or start fewer"
+        }
+        (io::ErrorKind::ExecutableFileBusy, _) => {
+            "another process is writing to it: try again later"
+        }
         _ => "check its path, its permissions and its first line",
     };
     text.to_owned()

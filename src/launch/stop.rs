@@ -1,10 +1,11 @@
-//! A request to end the job: SIGINT or SIGTERM, which this process has received, or SIGHUP if the terminal then stopped a
-//! worker.
+//! A request to end the job: SIGINT or SIGTERM, which this process has received, or SIGHUP if the
+//! terminal then stopped a worker.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A repetition within this time is the same request: `timeout` signals its child, then the child's process group.
+/// A repetition within this time is the same request: `timeout` signals its child, then the child's
+/// process group.
 #[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
 pub(super) const SAME_REQUEST: Duration = Duration::from_millis(500);
 
@@ -23,7 +24,10 @@ pub(super) struct Request {
 }
 
 impl Request {
-    #[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
+    #[cfg_attr(
+        not(all(feature = "launch", unix)),
+        expect(dead_code, reason = "no signal is caught")
+    )]
     pub(super) fn new(signal: i32) -> Request {
         Request { signal, since: Instant::now(), is_repeated: false }
     }
@@ -39,7 +43,8 @@ impl Request {
     }
 }
 
-/// The longest time that workers may take: a year is as good as forever, and adding it to an `Instant` cannot overflow.
+/// The longest time that workers may take: a year is as good as forever, and adding it to an
+/// `Instant` cannot overflow.
 pub(super) const LONGEST: Duration = Duration::from_secs(365 * 86400);
 
 /// How long workers may take to exit.

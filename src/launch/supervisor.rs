@@ -1,8 +1,8 @@
 //! Controls the processes that a launch starts, by the means that the system provides.
 //!
-//! With the feature `launch`, on Unix, each worker has its own process group: the children of a worker are stopped with
-//! it, and signals are passed on. On Linux, all descendants of a worker are stopped with it, in any process group.
-//! Without the feature, workers are only killed.
+//! With the feature `launch`, on Unix, each worker has its own process group: the children of a
+//! worker are stopped with it, and signals are passed on. On Linux, all descendants of a worker are
+//! stopped with it, in any process group. Without the feature, workers are only killed.
 
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod binding;

@@ -5,8 +5,8 @@ use std::thread;
 
 /// The stack size of a thread, in bytes. Its calls are few and shallow.
 const STACK: usize = 256 << 10;
-/// The memory that must be free before a thread is started, in bytes. A thread that starts, and the rest of the launch,
-/// cannot report that they have too little.
+/// The memory that must be free before a thread is started, in bytes. A thread that starts, and the
+/// rest of the launch, cannot report that they have too little.
 const ROOM: usize = 4 << 20;
 
 /// Starts a thread, or fails if too little memory is free.

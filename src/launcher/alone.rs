@@ -22,5 +22,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let source = marker.variable;
-    Placement::new(marker.launcher, (source, 0), (source, 1))?.with_local((source, Some(0)), (source, Some(1)))
+    Placement::new(marker.launcher, (source, 0), (source, 1))?
+        .with_local((source, Some(0)), (source, Some(1)))
 }

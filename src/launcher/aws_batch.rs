@@ -50,20 +50,23 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: AwsBatchVars = marker.read(environment)?;
     let node = Placement::new(marker.launcher, (INDEX, vars.index), (NODES, vars.nodes))?.rank;
     let main_index = vars.main_index.unwrap_or_default();
-    let main =
-        Rank::new(main_index, vars.nodes).map_err(|error| marker.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
+    let main = Rank::new(main_index, vars.nodes)
+        .map_err(|error| marker.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
     let rank = if node.index() >= main.index() {
         node.index() - main.index()
     } else {
         node.index() + (node.size() - main.index())
     };
-    let mut placement = Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
+    let mut placement =
+        Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
     placement.master_addr = match vars.main_address {
         Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
-        // Only the main node lacks its own address. The other nodes may connect to any of its interfaces.
-        None if rank == 0 => {
-            Some(Sourced::new(Host::ANY, "this is the main node, whose address AWS gives to the others"))
-        }
+        // Only the main node lacks its own address. The other nodes may connect to any of its
+        // interfaces.
+        None if rank == 0 => Some(Sourced::new(
+            Host::ANY,
+            "this is the main node, whose address AWS gives to the others",
+        )),
         None => None,
     };
     Ok(placement)
@@ -78,7 +81,8 @@ mod tests {
     fn ranks_are_counted_from_the_main_node_on() {
         for (index, rank) in [(2, 0), (3, 1), (4, 2), (0, 3), (1, 4)] {
             let index: &str = &u32::to_string(&index);
-            let vars = [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
+            let vars =
+                [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
             let marker = Marker { launcher: Launcher::AwsBatch, variable: INDEX };
             let placement = read(&Environment::from_vars(vars), marker).unwrap();
             assert_eq!((placement.rank.index(), placement.rank.size()), (rank, 5), "node {index}");

@@ -1,9 +1,11 @@
 //! Batch systems, which run a job's script once and leave starting its processes to the script.
 //!
-//! They give a process no place: only mpirun and the like do. What they do tell is whether the job has several
-//! processes. [LSF](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference),
+//! They give a process no place: only mpirun and the like do. What they do tell is whether the job
+//! has several processes.
+//! [LSF](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference),
 //! [Grid Engine](http://gridscheduler.sourceforge.net/htmlman/htmlman1/qsub.html) and
-//! [Cobalt](https://www.alcf.anl.gov/user-guides/running-jobs-xc40) document their variables there; [`pbs`] has PBS's.
+//! [Cobalt](https://www.alcf.anl.gov/user-guides/running-jobs-xc40) document their variables there;
+//! [`pbs`] has PBS's.
 
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
@@ -23,8 +25,8 @@ struct System {
 /// What a job asked for, and where that was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Size {
-    /// Whether the job probably has several processes. On one host, slots may be the cores of a multithreaded program
-    /// just as well as processes, and are no sign of several.
+    /// Whether the job probably has several processes. On one host, slots may be the cores of a
+    /// multithreaded program just as well as processes, and are no sign of several.
     pub is_several: bool,
     /// `None` if nothing shows it.
     pub hosts: Option<u64>,
@@ -57,7 +59,8 @@ static SYSTEMS: &[System] = &[
         code: "lsf-not-a-task",
         jobs: &["LSB_JOBID"],
         size: |environment| {
-            pairs(environment, "LSB_MCPU_HOSTS").or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
+            pairs(environment, "LSB_MCPU_HOSTS")
+                .or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
         },
         start: "start the program with jsrun or mpirun, which start every process",
     },
@@ -93,7 +96,10 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
         // A script of one process is as good as a task.
         severity: if several { Severity::Warning } else { Severity::Note },
         code,
-        what: format!("{}{size} {verb} set, and no launcher's variables are", display_variable(environment, job)),
+        what: format!(
+            "{}{size} {verb} set, and no launcher's variables are",
+            display_variable(environment, job)
+        ),
         why: format!(
             "{title} runs a job's script once, on the first of its hosts, however many processes the job requests: mpienv \
              treats this process as the only one"
@@ -114,7 +120,11 @@ fn of_job(environment: &Environment) -> Option<(&'static System, &'static str)> 
 }
 
 /// Returns the size that the number in a variable shows.
-pub(super) fn counted(environment: &Environment, name: &str, size: fn(u64, String) -> Size) -> Option<Size> {
+pub(super) fn counted(
+    environment: &Environment,
+    name: &str,
+    size: fn(u64, String) -> Size,
+) -> Option<Size> {
     Some(size(number(environment, name)?, display_variable(environment, name)))
 }
 
@@ -135,14 +145,20 @@ mod tests {
 
     #[test]
     fn a_size_that_is_not_a_number_shows_nothing() {
-        let of = |value: &str| counted(&Environment::from_vars([("A", value)]), "A", Size::of_hosts);
-        assert_eq!(of("2"), Some(Size { is_several: true, hosts: Some(2), text: "A=\"2\"".to_owned() }));
+        let of =
+            |value: &str| counted(&Environment::from_vars([("A", value)]), "A", Size::of_hosts);
+        assert_eq!(
+            of("2"),
+            Some(Size { is_several: true, hosts: Some(2), text: "A=\"2\"".to_owned() })
+        );
         assert_eq!((of("x"), of("")), (None, None));
     }
 
     #[test]
     fn lsfs_hosts_count_and_their_slots_do_not() {
-        let of = |list: &str| pairs(&Environment::from_vars([("HOSTS", list)]), "HOSTS").map(|size| size.is_several);
+        let of = |list: &str| {
+            pairs(&Environment::from_vars([("HOSTS", list)]), "HOSTS").map(|size| size.is_several)
+        };
         assert_eq!(
             (of("batch1 1 a 42 b 42"), of("a 42"), of("a 1"), of("")),
             (Some(true), Some(false), Some(false), None)

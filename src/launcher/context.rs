@@ -1,8 +1,9 @@
-//! What mpienv leaves in the environment of the programs that it starts. It shows a process whether another launcher
-//! has started it since.
+//! What mpienv leaves in the environment of the programs that it starts. It shows a process whether
+//! another launcher has started it since.
 //!
-//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every launcher variable at that moment. If a
-//! variable has another value now, a launcher in between has set it, and that launcher is the innermost.
+//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every launcher variable at
+//! that moment. If a variable has another value now, a launcher in between has set it, and that
+//! launcher is the innermost.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,13 @@ pub(crate) struct Seen(BTreeMap<String, u64>);
 
 impl Seen {
     /// Records these variables of an environment.
-    pub(crate) fn of<'a>(environment: &Environment, names: impl IntoIterator<Item = &'a str>) -> Seen {
-        let set = names.into_iter().filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
+    pub(crate) fn of<'a>(
+        environment: &Environment,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Seen {
+        let set = names
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
         Seen(set.collect())
     }
 
@@ -36,14 +42,18 @@ impl Seen {
         }
     }
 
-    /// Returns whether a variable was set or changed since. A variable that is merely gone proves nothing.
+    /// Returns whether a variable was set or changed since. A variable that is merely gone proves
+    /// nothing.
     pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
         current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
     }
 }
 
 fn current(environment: &Environment, name: &str) -> Option<u64> {
-    environment.get(name).filter(|_| environment.is_set(name)).map(|value| hash(value.as_encoded_bytes()))
+    environment
+        .get(name)
+        .filter(|_| environment.is_set(name))
+        .map(|value| hash(value.as_encoded_bytes()))
 }
 
 fn hash(value: &[u8]) -> u64 {
@@ -51,7 +61,8 @@ fn hash(value: &[u8]) -> u64 {
     fnv_1a(value.trim_ascii()) & 0xffff_ffff
 }
 
-/// What mpienv chose in the process that started this one, that started a parent of it, or that became it.
+/// What mpienv chose in the process that started this one, that started a parent of it, or that
+/// became it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub launcher: Launcher,
@@ -68,9 +79,12 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
-        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else { return Ok(None) };
+        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else {
+            return Ok(None);
+        };
         let unreadable = || {
-            let reason = Reason::Malformed("not in the form that this version of mpienv writes".to_owned());
+            let reason =
+                Reason::Malformed("not in the form that this version of mpienv writes".to_owned());
             let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");
             Error::new(reason, remedy).of(CONTEXT).found(text)
         };
@@ -88,7 +102,8 @@ impl Context {
         }
         let launcher = words.next()?.parse().ok()?;
         let (seen, said) = (Seen::default(), Vec::new());
-        let mut context = Context { launcher, master_addr: None, master_port: None, token, seen, said };
+        let mut context =
+            Context { launcher, master_addr: None, master_port: None, token, seen, said };
         for word in words {
             if let Some(host) = word.strip_prefix("addr=") {
                 context.master_addr = Some(host.to_owned());
@@ -127,13 +142,16 @@ mod tests {
 
     #[test]
     fn a_context_is_read_as_it_was_written() {
-        let environment = Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("BLANK", " ")]);
+        let environment =
+            Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("BLANK", " ")]);
         let seen = Seen::of(&environment, ["BLANK", "PMI_RANK", "PMI_SIZE", "RANK"]);
         assert_eq!(seen.0.keys().collect::<Vec<_>>(), ["PMI_RANK", "PMI_SIZE"]);
-        let (master_addr, master_port) = (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
+        let (master_addr, master_port) =
+            (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
         let token = Some("ƒ2 x token=y".to_owned());
         let said = vec!["master-not-here".to_owned(), "port-in-use".to_owned()];
-        let whole = Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen, said };
+        let whole =
+            Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen, said };
         let bare = Context {
             master_addr: None,
             master_port: None,
@@ -152,11 +170,15 @@ mod tests {
 
     #[test]
     fn only_a_value_that_is_new_counts_as_changed() {
-        let at = |rank: &'static str| Environment::from_vars([("PMI_RANK", rank), ("PMI_SIZE", "2")]);
+        let at =
+            |rank: &'static str| Environment::from_vars([("PMI_RANK", rank), ("PMI_SIZE", "2")]);
         let seen = Seen::of(&at("1"), ["PMI_RANK", "PMI_SIZE", "RANK"]);
         assert!(!seen.is_changed(&at(" 1"), "PMI_RANK") && !seen.is_changed(&at("1"), "RANK"));
         assert!(seen.is_changed(&at("0"), "PMI_RANK"));
-        assert!(!seen.is_changed(&at(""), "PMI_RANK"), "a variable that is gone is not a sign of a launcher");
+        assert!(
+            !seen.is_changed(&at(""), "PMI_RANK"),
+            "a variable that is gone is not a sign of a launcher"
+        );
         assert!(seen.is_changed(&Environment::from_vars([("RANK", "0")]), "RANK"));
     }
 }

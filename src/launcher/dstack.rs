@@ -48,7 +48,8 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: DstackVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement =
+        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
     let placement = match (&vars.master, &vars.ips) {
         (None, Some(ips)) => placement.with_master(marker, IPS, ips.lines().next())?,

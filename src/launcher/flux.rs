@@ -1,13 +1,15 @@
 //! Flux: `flux run`, `flux submit`.
 //!
-//! Flux does not provide the local size. It is known only if all ranks are on one node, or one on each. Nothing names
-//! rank 0's host.
+//! Flux does not provide the local size. It is known only if all ranks are on one node, or one on
+//! each. Nothing names rank 0's host.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
+use crate::launcher::{
+    Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+};
 use crate::value::placement::Placement;
 
 variables! {

@@ -1,7 +1,7 @@
 //! Horovod: `horovodrun` without MPI.
 //!
-//! The rendezvous address that it sets belongs to the driver, not to rank 0. With MPI, `mpirun` is detected instead.
-//! Based on documentation.
+//! The rendezvous address that it sets belongs to the driver, not to rank 0. With MPI, `mpirun` is
+//! detected instead. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -41,7 +41,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "Horovod",
         set: |process, vars| {
-            let has_it = |node: &u32| process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank);
+            let has_it = |node: &u32| {
+                process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
+            };
             vars.set(RANK, process.rank);
             vars.set(SIZE, process.size);
             vars.set(LOCAL_RANK, process.local_rank);

@@ -1,7 +1,8 @@
-//! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and related libraries; also any launcher that provides only
-//! PMI's rank and size.
+//! Hydra: `mpiexec` and `mpiexec.hydra` of MPICH, Intel MPI and related libraries; also any
+//! launcher that provides only PMI's rank and size.
 //!
-//! `srun` sets PMI's variables too, so they indicate Hydra only if Slurm is ruled out. Nothing names rank 0's host.
+//! `srun` sets PMI's variables too, so they indicate Hydra only if Slurm is ruled out. Nothing
+//! names rank 0's host.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -31,9 +32,12 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     title: "Hydra",
     variables: &[HydraVars::VARIABLES],
     marker: |environment| {
-        first_set(environment, &[RANK, SIZE]).filter(|_| environment.is_set(LOCAL_RANK) && !is_of_flux(environment))
+        first_set(environment, &[RANK, SIZE])
+            .filter(|_| environment.is_set(LOCAL_RANK) && !is_of_flux(environment))
     },
-    shared_marker: Some(|environment| first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))),
+    shared_marker: Some(|environment| {
+        first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))
+    }),
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -62,7 +66,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ],
 };
 
-/// Returns whether Flux, started by Hydra, put its own rank and size in these variables. It leaves Hydra's local ones.
+/// Returns whether Flux, started by Hydra, put its own rank and size in these variables. It leaves
+/// Hydra's local ones.
 fn is_of_flux(environment: &Environment) -> bool {
     let is_same = |own: &str, of_flux: &str| {
         let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());

@@ -46,7 +46,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(LOCAL_RANK, process.local_rank);
             vars.set(LOCAL_SIZE, process.local_size);
             let nodes = (0..).zip(process.counts);
-            let hosts: String = nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
+            let hosts: String =
+                nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
             vars.set(HOSTS, format!("batch0 1{hosts}"));
             vars.set(JOB_ID, 4711);
         },

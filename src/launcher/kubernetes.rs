@@ -52,7 +52,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[PetVars::VARIABLES, JaxVars::VARIABLES, IndexedJobVars::VARIABLES],
     // A job with one pod, or one that only needs the index, has no world size.
     marker: |environment| {
-        let indexed = || first_set(environment, &[INDEX]).filter(|_| first_set(environment, &[COUNT, SIZE]).is_some());
+        let indexed = || {
+            first_set(environment, &[INDEX])
+                .filter(|_| first_set(environment, &[COUNT, SIZE]).is_some())
+        };
         first_set(environment, &[NODE_RANK, JAX_RANK, JAX_SIZE]).or_else(indexed)
     },
     shared_marker: None,
@@ -66,7 +69,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     // Users set these for torchrun and for JAX.
-    nested: Nested { outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR], ..Nested::PLAIN },
+    nested: Nested {
+        outside: &[COUNT, MASTER_ADDR, MASTER_PORT, PER_NODE, COORDINATOR],
+        ..Nested::PLAIN
+    },
     samples: &[
         Sample {
             title: "Kubernetes",
@@ -102,7 +108,8 @@ fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Erro
         false => Placement::new(marker.launcher, rank, size)?,
     };
     if let Some(text) = vars.coordinator {
-        let parsed = Host::parse_with_port(&text).map_err(|error| Error::of_setting(error, COORDINATOR, &text));
+        let parsed = Host::parse_with_port(&text)
+            .map_err(|error| Error::of_setting(error, COORDINATOR, &text));
         let (host, port) = parsed?;
         placement.master_addr = Some(Sourced::new(host, COORDINATOR));
         placement.master_port = port.map(|port| Sourced::new(port, COORDINATOR));
@@ -124,14 +131,18 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return read_jax(environment, marker);
     }
     let vars: PetVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement =
+        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
     if let Some(text) = vars.master_addr {
-        let host = text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, &text))?;
+        let host = text
+            .parse()
+            .map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, &text))?;
         placement.master_addr = Some(Sourced::new(host, MASTER_ADDR));
     }
     if let Some(text) = vars.master_port {
-        let port = text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, &text))?;
+        let port =
+            text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, &text))?;
         placement.master_port = Some(Sourced::new(port, MASTER_PORT));
     }
     Ok(placement)

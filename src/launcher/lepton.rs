@@ -53,10 +53,12 @@ const PORT: Option<Port> = Port::new(29400);
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: LeptonVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
+    let placement =
+        Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     let mut placement = placement.with_workers(GPUS, vars.gpus);
     // If a job has only one worker, its processes must not share a port.
-    placement.master_port = PORT.filter(|_| vars.workers > 1).map(|port| Sourced::new(port, "Lepton's convention"));
+    placement.master_port =
+        PORT.filter(|_| vars.workers > 1).map(|port| Sourced::new(port, "Lepton's convention"));
     let Some((prefix, subdomain)) = vars.prefix.zip(vars.subdomain) else { return Ok(placement) };
     let host = |worker: u32| format!("{prefix}-{worker}.{subdomain}");
     let placement = placement.with_master(marker, SUBDOMAIN, Some(&host(0)))?;

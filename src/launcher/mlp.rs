@@ -56,11 +56,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
     }
-    let placement = Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
+    let placement =
+        Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
     let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
-    let placement = placement.with_port(marker, PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
+    let placement =
+        placement.with_port(marker, PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
     let placement = placement.with_job(TASK, vars.task);
-    let host = |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();
+    let host =
+        |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))
 }

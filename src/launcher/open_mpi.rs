@@ -1,7 +1,8 @@
-//! Open MPI's `mpirun` (`mpiexec`, `prterun`), versions 4 and 5; AzureML starts it for its MPI jobs.
+//! Open MPI's `mpirun` (`mpiexec`, `prterun`), versions 4 and 5; AzureML starts it for its MPI
+//! jobs.
 //!
-//! mpienv does not read `OMPI_COMM_WORLD_NODE_RANK`, which is a rank among this node's processes and not the node's
-//! number, or `OMPI_UNIVERSE_SIZE`, which counts slots and not ranks.
+//! mpienv does not read `OMPI_COMM_WORLD_NODE_RANK`, which is a rank among this node's processes
+//! and not the node's number, or `OMPI_UNIVERSE_SIZE`, which counts slots and not ranks.
 
 use std::net::IpAddr;
 
@@ -61,7 +62,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             title: "Open MPI 4",
             set: |process, vars| {
                 set(process, vars);
-                // The address where the daemon of a node listens. The daemon of node 0 is mpirun itself.
+                // The address where the daemon of a node listens. The daemon of node 0 is mpirun
+                // itself.
                 let family = 3_024_551_936 + (process.job << 16);
                 let uri = |node| format!("{family}.{node};tcp://{}:60493", process.address(node));
                 vars.set(NAMESPACE, family + 1);
@@ -95,17 +97,21 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let mut vars: OpenMpiVars = marker.read(environment)?;
     if vars.namespace.as_deref().is_some_and(is_of_version_5) {
-        // Version 5 sets none of these. They belong to an outer job, or another program is meant to read them.
+        // Version 5 sets none of these. They belong to an outer job, or another program is meant to
+        // read them.
         (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
     }
     let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
         .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
-    let mut placement =
-        placement.with_nodes((NUM_NODES, None), (NUM_NODES, nodes)).with_job(NAMESPACE, vars.namespace.clone());
+    let mut placement = placement
+        .with_nodes((NUM_NODES, None), (NUM_NODES, nodes))
+        .with_job(NAMESPACE, vars.namespace.clone());
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
-            Some(host) => placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars))),
+            Some(host) => {
+                placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars)))
+            }
             None => placement.findings.push(uri_unreadable(uri)),
         }
         placement.master_doubt = rank_0_is_elsewhere(&vars);
@@ -113,19 +119,23 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement)
 }
 
-/// Returns whether a daemon other than mpirun itself, which is daemon 0, started this process: `1234.2;tcp4://...`.
+/// Returns whether a daemon other than mpirun itself, which is daemon 0, started this process:
+/// `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
-    let daemons = servers.filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    let daemons = servers
+        .filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
 }
 
-/// Returns whether a namespace is version 5's, which has PRRTE's form `prterun-HOST-1234@1`. Version 4 uses numbers.
+/// Returns whether a namespace is version 5's, which has PRRTE's form `prterun-HOST-1234@1`.
+/// Version 4 uses numbers.
 fn is_of_version_5(namespace: &str) -> bool {
     namespace.contains('@')
 }
 
-/// Returns whether `nodes` nodes can hold `size` ranks, with `local_size` here and at least one on each other node.
+/// Returns whether `nodes` nodes can hold `size` ranks, with `local_size` here and at least one on
+/// each other node.
 // With a rankfile, 4.1.4 reports twice the number of nodes to some ranks.
 fn is_possible(nodes: u32, local_size: u32, size: u32) -> bool {
     let elsewhere = size - local_size;
@@ -141,7 +151,8 @@ fn source_of_host(vars: &OpenMpiVars) -> String {
     format!("{HNP_URI}: the host of mpirun, {proof}")
 }
 
-/// Reports that mpirun runs on another host. Only rank 0 can detect this, because its own daemon is then another one.
+/// Reports that mpirun runs on another host. Only rank 0 can detect this, because its own daemon is
+/// then another one.
 fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
     if vars.rank != 0 || hnp == own || vars.size == vars.local_size {
@@ -167,7 +178,8 @@ enum Reach {
 
 /// Returns the host in a URI such as `1234.0;tcp://10.0.0.4,172.17.0.1:5000;tcp6://[fd00::4]:5001`.
 ///
-/// Returns `None` if the URI has another form. Otherwise returns the address that other hosts can reach best, if any.
+/// Returns `None` if the URI has another form. Otherwise returns the address that other hosts can
+/// reach best, if any.
 fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     let (_job, contacts) = uri.split_once(';')?;
     let mut best: Option<(Reach, IpAddr)> = None;
@@ -231,7 +243,10 @@ mod tests {
     fn the_first_address_that_others_can_reach_is_taken() {
         for (uri, expected) in [
             ("3024486400.0;tcp://10.77.0.1:39829", Some("10.77.0.1")),
-            ("3030122496.0;tcp://10.77.0.1,10.78.0.1:49239;tcp6://[fd77::1]:50139", Some("10.77.0.1")),
+            (
+                "3030122496.0;tcp://10.77.0.1,10.78.0.1:49239;tcp6://[fd77::1]:50139",
+                Some("10.77.0.1"),
+            ),
             ("1.0;tcp://10.77.0.1,172.17.0.1:56097", Some("10.77.0.1")),
             ("1.0;tcp://172.17.0.1,10.77.0.1:56097", Some("10.77.0.1")),
             ("1.0;tcp://172.17.0.1:56097", Some("172.17.0.1")),
@@ -239,7 +254,10 @@ mod tests {
             ("1.0;tcp://169.254.3.4,192.168.122.1:1", Some("192.168.122.1")),
             ("1.0;tcp://169.254.3.4,127.0.0.1:1", Some("169.254.3.4")),
             ("1.0;tcp://127.0.0.1:58931", None),
-            ("1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370", Some("2620:10d:c083:150e::3000:2")),
+            (
+                "1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370",
+                Some("2620:10d:c083:150e::3000:2"),
+            ),
             ("1.0;tcp6://[fe80::1,::1]:43370", None),
         ] {
             assert_eq!(host(uri).as_deref(), expected, "{uri}");
@@ -268,18 +286,29 @@ mod tests {
     #[test]
     fn a_number_of_nodes_that_cannot_be_is_not_believed() {
         assert!(is_possible(2, 2, 4) && is_possible(3, 2, 4) && is_possible(1, 4, 4));
-        assert!(!is_possible(4, 2, 4) && !is_possible(1, 2, 4) && !is_possible(2, 4, 4) && !is_possible(0, 4, 4));
+        assert!(
+            !is_possible(4, 2, 4)
+                && !is_possible(1, 2, 4)
+                && !is_possible(2, 4, 4)
+                && !is_possible(0, 4, 4)
+        );
     }
 
     #[test]
     fn only_a_rank_0_on_mpiruns_host_knows_that_the_host_is_its_own() {
         let (here, there) = ("1.0;tcp://10.77.0.1:1", "1.1;tcp://10.77.0.2:1");
         for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
-            let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
+            let vars =
+                [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
             let vars = vars.into_iter().chain([(LOCAL_DAEMON_URI, own)]);
             let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
             let master = read(&Environment::from_vars(vars), marker).unwrap().master_addr.unwrap();
-            assert_eq!(master.source.ends_with("and rank 0 is there"), proven, "rank {rank}: {}", master.source);
+            assert_eq!(
+                master.source.ends_with("and rank 0 is there"),
+                proven,
+                "rank {rank}: {}",
+                master.source
+            );
         }
     }
 }

@@ -45,7 +45,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(LOCAL_RANK, process.local_rank);
             vars.set(LOCAL_SIZE, process.local_size);
             vars.set(NODE_ID, process.node);
-            vars.set(APPLICATION, format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2));
+            vars.set(
+                APPLICATION,
+                format!("6fe1d3a{}-1c1f-4a3c-9d5e-0f8e2f6f4a11", process.job + 2),
+            );
             vars.set("PMI_RANK", process.rank);
             vars.set(SIZE, process.size);
         },

@@ -1,7 +1,9 @@
-//! PBS: its batch scripts and the tasks of `pbsdsh`. PBS itself does not give a process its place; `mpiexec` does.
+//! PBS: its batch scripts and the tasks of `pbsdsh`. PBS itself does not give a process its place;
+//! `mpiexec` does.
 //!
-//! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is not a rank. Only
-//! Torque has variables that contain a size. OpenPBS (recorded from 23.06.06) lists the processes in a file.
+//! `PBS_NODENUM` is the node's number, which is the same for all tasks on a node. `PBS_TASKNUM` is
+//! not a rank. Only Torque has variables that contain a size. OpenPBS (recorded from 23.06.06)
+//! lists the processes in a file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -14,7 +16,8 @@ use crate::launcher::display_variable;
 
 pub(super) const JOB: &str = "PBS_JOBID";
 
-/// The file with one line for each process, or for each of Torque's cores. It exists on the script's host only.
+/// The file with one line for each process, or for each of Torque's cores. It exists on the
+/// script's host only.
 const NODE_FILE: &str = "PBS_NODEFILE";
 
 /// How much of that file is read: enough to see that there are several lines.
@@ -36,7 +39,8 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
     let remedy = format!(
         "start the processes with mpiexec; or let pbsdsh set RANK, WORLD_SIZE and MASTER_ADDR for them, or {by_itself}"
     );
-    let reason = "pbsdsh has started this process, and no variable tells how many processes there are";
+    let reason =
+        "pbsdsh has started this process, and no variable tells how many processes there are";
     Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(TASK).found(number))
 }
 
@@ -44,12 +48,13 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
 pub(super) fn size(environment: &Environment) -> Option<Size> {
     let file = read(environment);
     let of_file = file.as_deref().and_then(|text| lines(environment, text));
-    let unread = || environment.get(NODE_FILE).filter(|_| file.is_none()).map(|_| unread(environment));
+    let unread =
+        || environment.get(NODE_FILE).filter(|_| file.is_none()).map(|_| unread(environment));
     of_file.or_else(|| torque(environment)).or_else(unread)
 }
 
-/// Reads the file of nodes. It belongs to the host on which this process runs, so the environment must be this
-/// process's.
+/// Reads the file of nodes. It belongs to the host on which this process runs, so the environment
+/// must be this process's.
 fn read(environment: &Environment) -> Option<String> {
     let path = environment.get(NODE_FILE).filter(|_| environment.is_current())?;
     // Opening a named pipe would block until it has a writer.
@@ -66,13 +71,16 @@ fn lines(environment: &Environment, text: &str) -> Option<Size> {
     let plural = |count: u64| if count == 1 { "" } else { "s" };
     let count = lines.len() as u64;
     let shown = display_variable(environment, NODE_FILE);
-    let text = format!("{shown} with {count} line{} for {hosts} host{}", plural(count), plural(hosts));
-    // OpenPBS has a line for each process that was asked for (`mpiprocs`), Torque one for each core.
+    let text =
+        format!("{shown} with {count} line{} for {hosts} host{}", plural(count), plural(hosts));
+    // OpenPBS has a line for each process that was asked for (`mpiprocs`), Torque one for each
+    // core.
     let is_several = hosts > 1 || count > 1 && !environment.is_set(PER_NODE);
     (count > 0).then_some(Size { is_several, hosts: Some(hosts), text })
 }
 
-/// Returns what Torque's variables say. All of a job's slots are on one node if no more are on each node.
+/// Returns what Torque's variables say. All of a job's slots are on one node if no more are on each
+/// node.
 fn torque(environment: &Environment) -> Option<Size> {
     let nodes = counted(environment, "PBS_NUM_NODES", Size::of_hosts);
     let per_node = number(environment, PER_NODE);
@@ -84,7 +92,8 @@ fn torque(environment: &Environment) -> Option<Size> {
     counted(environment, "PBS_NP", size).or(nodes)
 }
 
-/// The size of a job whose file of nodes is not there, as in a container. Nothing shows several processes.
+/// The size of a job whose file of nodes is not there, as in a container. Nothing shows several
+/// processes.
 fn unread(environment: &Environment) -> Size {
     let text = format!("{}, which cannot be read,", display_variable(environment, NODE_FILE));
     Size { is_several: false, hosts: None, text }

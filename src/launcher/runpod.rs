@@ -1,6 +1,7 @@
 //! RunPod's Instant Clusters: one process per pod.
 //!
-//! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Based on documentation.
+//! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Based on
+//! documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -20,8 +21,8 @@ variables! {
     }
 }
 
-/// Returns the variable that identifies a pod of a cluster. Other platforms also use two of the names, which count only
-/// together.
+/// Returns the variable that identifies a pod of a cluster. Other platforms also use two of the
+/// names, which count only together.
 pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
     let pair = || first_set(environment, &[NODE_RANK]).filter(|_| environment.is_set(NODES));
     first_set(environment, &[PRIMARY]).or_else(pair)
@@ -54,6 +55,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: RunPodVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
-    placement.with_workers(TRAINERS, vars.trainers).with_master(marker, PRIMARY, vars.primary.as_deref())
+    let placement =
+        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    placement.with_workers(TRAINERS, vars.trainers).with_master(
+        marker,
+        PRIMARY,
+        vars.primary.as_deref(),
+    )
 }

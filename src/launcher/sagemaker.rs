@@ -1,7 +1,7 @@
 //! Amazon SageMaker training jobs: the entry point runs once on each host.
 //!
-//! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI, `SM_CURRENT_HOST`
-//! is the same everywhere.
+//! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI,
+//! `SM_CURRENT_HOST` is the same everywhere.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason, quote};
@@ -34,7 +34,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "SageMaker",
         set: |process, vars| {
-            let hosts: Vec<_> = (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
+            let hosts: Vec<_> =
+                (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
             vars.set(HOSTS, format!("[{}]", hosts.join(",")));
             vars.set(CURRENT, format!("algo-{}", process.node + 1));
             vars.set(GPUS, 8);
@@ -44,16 +45,20 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SageMakerVars = marker.read(environment)?;
-    let malformed = |text: &str| marker.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
-    let hosts = json_list(&vars.hosts).ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
-    let (Some(index), Ok(size)) = (hosts.iter().position(|host| *host == vars.current), u32::try_from(hosts.len()))
+    let malformed =
+        |text: &str| marker.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
+    let hosts = json_list(&vars.hosts)
+        .ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
+    let (Some(index), Ok(size)) =
+        (hosts.iter().position(|host| *host == vars.current), u32::try_from(hosts.len()))
     else {
         return Err(malformed(&format!("{CURRENT}={} is not in the list", quote(&vars.current))));
     };
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     let mut placement = Placement::one_per_node(marker.launcher, (CURRENT, index), (HOSTS, size))?;
     if let Some(first) = hosts.first() {
-        placement.master_addr = Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));
+        placement.master_addr =
+            Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));
     }
     Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
 }
@@ -76,7 +81,9 @@ mod tests {
     fn a_json_list_of_host_names_is_read_and_nothing_else() {
         assert_eq!(json_list(r#"["algo-1","algo-2"]"#), Some(vec!["algo-1", "algo-2"]));
         assert_eq!(json_list(r#" [ "algo-1" , "algo-2" ] "#), Some(vec!["algo-1", "algo-2"]));
-        for bad in ["", "[", "[]", "algo-1", r#"["a""#, r#"["a",]"#, r#"[""]"#, r#"["a\"b"]"#, "[1]"] {
+        for bad in
+            ["", "[", "[]", "algo-1", r#"["a""#, r#"["a",]"#, r#"[""]"#, r#"["a\"b"]"#, "[1]"]
+        {
             assert_eq!(json_list(bad), None, "{bad}");
         }
     }

@@ -1,6 +1,7 @@
 //! SkyPilot: a task's commands run once on each node.
 //!
-//! Its Slurm backend starts the commands as a Slurm step, which is detected first. Based on documentation.
+//! Its Slurm backend starts the commands as a Slurm step, which is detected first. Based on
+//! documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
@@ -58,12 +59,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if [SETUP_RANK, SETUP_IPS].contains(&marker.variable) {
         let vars: SetupVars = marker.read(environment)?;
         let nodes = u32::try_from(vars.ips.lines().count()).unwrap_or(u32::MAX);
-        let placement = Placement::one_per_node(marker.launcher, (SETUP_RANK, vars.rank), (SETUP_IPS, nodes))?;
+        let placement =
+            Placement::one_per_node(marker.launcher, (SETUP_RANK, vars.rank), (SETUP_IPS, nodes))?;
         let placement = placement.with_master(marker, SETUP_IPS, vars.ips.lines().next())?;
         return Ok(placement.with_hosts(SETUP_IPS, vars.ips.lines()));
     }
     let vars: SkyPilotVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement =
+        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
     let Some(ips) = vars.ips else { return Ok(placement) };
     Ok(placement.with_master(marker, IPS, ips.lines().next())?.with_hosts(IPS, ips.lines()))

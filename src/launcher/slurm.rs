@@ -1,8 +1,8 @@
 //! Slurm's `srun`: a task of a job step.
 //!
-//! With `--mpi=pmi2`, srun also sets `PMI_RANK` and `PMI_SIZE`, to the same rank and size. A batch script and the shell
-//! of `salloc` are not tasks, although they have some of these variables. A task has `SLURM_STEP_` variables and the
-//! number of an ordinary step.
+//! With `--mpi=pmi2`, srun also sets `PMI_RANK` and `PMI_SIZE`, to the same rank and size. A batch
+//! script and the shell of `salloc` are not tasks, although they have some of these variables. A
+//! task has `SLURM_STEP_` variables and the number of an ordinary step.
 
 mod heterogeneous;
 
@@ -11,7 +11,9 @@ use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
 use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set};
+use crate::launcher::{
+    Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+};
 use crate::value::host::HostError;
 use crate::value::job::Job;
 use crate::value::placement::{Placement, Sourced};
@@ -115,15 +117,23 @@ fn is_step(environment: &Environment) -> bool {
     }
 }
 
-/// Reports a batch script or the shell of an allocation. It has some of a task's variables but is not a task.
+/// Reports a batch script or the shell of an allocation. It has some of a task's variables but is
+/// not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
-    let severity = if [SIZE, NODES, PER_NODE].into_iter().all(is_of_one) { Severity::Note } else { Severity::Warning };
+    let severity = if [SIZE, NODES, PER_NODE].into_iter().all(is_of_one) {
+        Severity::Note
+    } else {
+        Severity::Warning
+    };
     let evidence = display_variable(environment, evidence);
-    let size =
-        if environment.is_set(SIZE) { format!(" and {}", display_variable(environment, SIZE)) } else { String::new() };
+    let size = if environment.is_set(SIZE) {
+        format!(" and {}", display_variable(environment, SIZE))
+    } else {
+        String::new()
+    };
     let verb = if size.is_empty() { "is" } else { "are" };
     Some(Finding {
         severity,
@@ -163,7 +173,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         Some(count) => (RANKS_HERE, Some(count)),
         None => (RANKS_PER_NODE, per_node),
     };
-    let nodes = if vars.step_nodes.is_some() { (STEP_NODES, vars.step_nodes) } else { (NODES, vars.nodes) };
+    let nodes =
+        if vars.step_nodes.is_some() { (STEP_NODES, vars.step_nodes) } else { (NODES, vars.nodes) };
     let mut placement = Placement::new(marker.launcher, (RANK, vars.rank), size)?
         .with_local((LOCAL_RANK, vars.local_rank), local_size)?
         .with_nodes((NODE_ID, vars.node_id), nodes);
@@ -177,12 +188,15 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         if let Some(components) = vars.components {
             placement = with_components(environment, marker, placement, list, components)?;
         }
-        if vars.distribution.as_deref() == Some("arbitrary") && nodes.1.is_none_or(|nodes| nodes > 1) {
+        if vars.distribution.as_deref() == Some("arbitrary")
+            && nodes.1.is_none_or(|nodes| nodes > 1)
+        {
             placement.master_doubt = Some(arbitrary(list));
         }
     }
     if let Some(id) = vars.job_id {
-        let (step, restarts) = (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
+        let (step, restarts) =
+            (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
         let source = format!("hash of {JOB_ID}, {STEP_ID}, {RESTARTS}");
         placement.job = Some(Sourced::new(Job { id, step, restarts }, source));
     }
@@ -191,11 +205,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 
 /// Returns how many ranks a text such as `0,1,4` lists.
 fn ranks_here(text: &str) -> Option<u32> {
-    text.split(',').try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
+    text.split(',')
+        .try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
 }
 
-/// Returns the number of ranks on the node with this number in `2(x3),1`. `None` if the text has another form, and
-/// `Some(None)` if it lists no such node.
+/// Returns the number of ranks on the node with this number in `2(x3),1`. `None` if the text has
+/// another form, and `Some(None)` if it lists no such node.
 fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
     let mut nodes_before = 0u64;
     let mut found = None;
@@ -217,7 +232,8 @@ fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
 fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
     let malformed = |reason: String| marker.refuse(Reason::Malformed(reason), NODELIST, list);
     let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
-    let host = parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
+    let host =
+        parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
     placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
@@ -242,7 +258,9 @@ fn with_components(
     let source = format!("{}: the first host that {NODELIST} has too", order.variable);
     placement.master_addr = Some(Sourced::new(host, source));
     Ok(match order.hosts {
-        Some(hosts) => placement.with_hosts(format!("{NODELIST}, in the order of the components"), hosts),
+        Some(hosts) => {
+            placement.with_hosts(format!("{NODELIST}, in the order of the components"), hosts)
+        }
         None => placement.without_hosts("a host is of several components of the job"),
     })
 }
@@ -315,7 +333,9 @@ mod tests {
 
     /// Returns the placement of a task with these variables, besides its rank and the step.
     fn task(more: &[(&'static str, &'static str)]) -> Placement {
-        let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")].into_iter().chain(more.iter().copied());
+        let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")]
+            .into_iter()
+            .chain(more.iter().copied());
         let marker = Marker { launcher: Launcher::Slurm, variable: RANK };
         read(&Environment::from_vars(vars), marker).unwrap()
     }
@@ -325,7 +345,10 @@ mod tests {
         let size = (STEP_SIZE, "8");
         let listed = [size, (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
         let placement = task(&listed);
-        assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_PER_NODE));
+        assert_eq!(
+            (placement.local.size(), &*placement.local_size_source),
+            (Some(3), RANKS_PER_NODE)
+        );
         let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1,2")]].concat());
         assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_HERE));
         assert_eq!(placement.findings, []);
@@ -350,12 +373,24 @@ mod tests {
 
     #[test]
     fn the_first_host_is_doubted_only_where_ranks_are_dealt_at_will_to_several_nodes() {
-        for (nodes, distribution, doubted) in
-            [("2", "arbitrary", true), ("1", "arbitrary", false), ("", "arbitrary", true), ("2", "block", false)]
-        {
-            let vars = [(SIZE, "2"), (NODES, nodes), (NODELIST, "a,b"), ("SLURM_DISTRIBUTION", distribution)];
+        for (nodes, distribution, doubted) in [
+            ("2", "arbitrary", true),
+            ("1", "arbitrary", false),
+            ("", "arbitrary", true),
+            ("2", "block", false),
+        ] {
+            let vars = [
+                (SIZE, "2"),
+                (NODES, nodes),
+                (NODELIST, "a,b"),
+                ("SLURM_DISTRIBUTION", distribution),
+            ];
             let doubt = task(&vars).master_doubt.map(|finding| finding.code);
-            assert_eq!(doubt == Some("slurm-arbitrary-distribution"), doubted, "{nodes} {distribution}");
+            assert_eq!(
+                doubt == Some("slurm-arbitrary-distribution"),
+                doubted,
+                "{nodes} {distribution}"
+            );
         }
     }
 
@@ -370,7 +405,11 @@ mod tests {
             (&[(NODELIST, "a")], true),
             (&[(JOB_ID, "7")], false),
         ] {
-            assert_eq!(is_step(&Environment::from_vars(vars.iter().copied())), expected, "{vars:?}");
+            assert_eq!(
+                is_step(&Environment::from_vars(vars.iter().copied())),
+                expected,
+                "{vars:?}"
+            );
         }
     }
 }

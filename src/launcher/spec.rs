@@ -10,7 +10,8 @@ use crate::value::placement::Placement;
 /// The master's variables: most launchers leave them to the user who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
-/// One launcher. Everything that the rest of the crate says about the launcher is derived from this description.
+/// One launcher. Everything that the rest of the crate says about the launcher is derived from this
+/// description.
 #[cfg_attr(
     not(any(feature = "cli", feature = "testing")),
     expect(dead_code, reason = "only simulate reads the samples")
@@ -22,9 +23,11 @@ pub(crate) struct LauncherSpec {
     pub title: &'static str,
     /// The variables that are read, one table for each struct.
     pub variables: &'static [&'static [Variable]],
-    /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then reports the error.
+    /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
+    /// reports the error.
     pub marker: fn(&Environment) -> Option<&'static str>,
-    /// Returns a variable that other launchers set too. It counts only if none of them was detected.
+    /// Returns a variable that other launchers set too. It counts only if none of them was
+    /// detected.
     pub shared_marker: Option<fn(&Environment) -> Option<&'static str>>,
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
@@ -36,7 +39,10 @@ pub(crate) struct LauncherSpec {
 }
 
 /// What remedies say about a launcher's command.
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only doctor reads some of the fields"))]
+#[cfg_attr(
+    not(feature = "cli"),
+    expect(dead_code, reason = "only doctor reads some of the fields")
+)]
 pub(crate) struct Advice {
     /// How to start a process.
     pub start: &'static str,
@@ -46,7 +52,8 @@ pub(crate) struct Advice {
     pub give_master: &'static str,
     /// How to start processes that are not bound to cores; `None` if the launcher binds none.
     pub unbind: Option<&'static str>,
-    /// How to start processes that each see a device; `None` if the launcher does not assign devices.
+    /// How to start processes that each see a device; `None` if the launcher does not assign
+    /// devices.
     pub devices: Option<&'static str>,
 }
 
@@ -87,7 +94,8 @@ pub(crate) enum MpiFamily {
     CrayMpich,
     /// Any library that uses the PMI that the launcher was asked to serve.
     Pmi,
-    /// Any library that uses the PMI or PMIx that the launcher was asked to serve. `SLURM_MPI_TYPE` shows which.
+    /// Any library that uses the PMI or PMIx that the launcher was asked to serve. `SLURM_MPI_TYPE`
+    /// shows which.
     PmiOrPmix,
     /// No MPI.
     None,
@@ -95,19 +103,24 @@ pub(crate) enum MpiFamily {
 
 /// What distinguishes a job from another one that is started inside it.
 pub(crate) struct Nested {
-    /// Variables that hold a process's place on its node, which the workers that it starts must not inherit.
+    /// Variables that hold a process's place on its node, which the workers that it starts must not
+    /// inherit.
     pub local: &'static [&'static str],
     /// Variables of other launchers that this one may set too, and that are not read here.
     pub also_sets: &'static [&'static str],
-    /// A variable that differs between jobs, and its companions. No other version of the launcher sets any of these.
+    /// A variable that differs between jobs, and its companions. No other version of the launcher
+    /// sets any of these.
     pub identity: Option<(&'static str, &'static [&'static str])>,
-    /// Variables that a process may have inherited from an outer job, because this launcher does not always set them.
+    /// Variables that a process may have inherited from an outer job, because this launcher does
+    /// not always set them.
     pub may_inherit: &'static [&'static str],
     /// Whether each process gets a new value of a variable that no other launcher sets.
     pub is_always_seen: bool,
-    /// Variables that are set even if this launcher has started nothing: settings of users, names of the surroundings.
+    /// Variables that are set even if this launcher has started nothing: settings of users, names
+    /// of the surroundings.
     pub outside: &'static [&'static str],
-    /// The file names of the programs that start all of a job's processes on one node. Empty if they are not known.
+    /// The file names of the programs that start all of a job's processes on one node. Empty if
+    /// they are not known.
     pub starters: &'static [&'static str],
 }
 
@@ -155,7 +168,12 @@ impl Marker {
     }
 
     /// Returns the same error with its own remedy.
-    pub(crate) fn missing_with(self, environment: &Environment, name: &'static str, remedy: &'static str) -> Error {
+    pub(crate) fn missing_with(
+        self,
+        environment: &Environment,
+        name: &'static str,
+        remedy: &'static str,
+    ) -> Error {
         let present = self.display_variable(environment);
         Error::new(Reason::Missing { present }, remedy).by(self.launcher).of(name)
     }

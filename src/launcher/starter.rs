@@ -1,6 +1,8 @@
-//! Finds the launcher's process that started this one, as Linux lists it. Variables do not show this process.
+//! Finds the launcher's process that started this one, as Linux lists it. Variables do not show
+//! this process.
 //!
-//! MPICH gives two jobs on one machine the same variables, but each job has its own process that starts its ranks.
+//! MPICH gives two jobs on one machine the same variables, but each job has its own process that
+//! starts its ranks.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -27,20 +29,28 @@ pub(crate) struct Starter {
 }
 
 impl Starter {
-    /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the environment is this process's.
+    /// Finds the nearest ancestor that starts ranks for this launcher. `None` unless the
+    /// environment is this process's.
     pub(crate) fn of(launcher: Launcher, environment: &Environment) -> Option<Starter> {
         find(environment, launcher.spec().nested.starters)
     }
 
     /// Returns the name of the nearest ancestor among these programs.
-    pub(crate) fn nearest(programs: &[&'static str], environment: &Environment) -> Option<&'static str> {
+    pub(crate) fn nearest(
+        programs: &[&'static str],
+        environment: &Environment,
+    ) -> Option<&'static str> {
         find(environment, programs).map(|starter| starter.program)
     }
 
     /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
-        let job = Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
-        Sourced::new(job, format!("hash of {}, process {}, which started all ranks", self.program, self.id))
+        let job =
+            Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
+        Sourced::new(
+            job,
+            format!("hash of {}, process {}, which started all ranks", self.program, self.id),
+        )
     }
 }
 
@@ -52,9 +62,12 @@ fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter>
     })
 }
 
-/// Returns this process's parent, the parent's parent and so on. None unless the environment is this process's.
+/// Returns this process's parent, the parent's parent and so on. None unless the environment is
+/// this process's.
 pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Ancestor> {
-    let own = (environment.is_current() && cfg!(target_os = "linux")).then(|| Process::read("self")).flatten();
+    let own = (environment.is_current() && cfg!(target_os = "linux"))
+        .then(|| Process::read("self"))
+        .flatten();
     let parent = |process: &Process| {
         let id = process.parent;
         Some(Ancestor { id, process: Process::read(&id.to_string())? })
@@ -94,7 +107,8 @@ impl Ancestor {
 
     /// Returns the strings of a file in which each ends with a zero byte.
     fn strings(&self, file: &str) -> Vec<String> {
-        let bytes = fs::read(Path::new("/proc").join(self.id.to_string()).join(file)).unwrap_or_default();
+        let bytes =
+            fs::read(Path::new("/proc").join(self.id.to_string()).join(file)).unwrap_or_default();
         let strings = bytes.split(|&byte| byte == 0).filter(|string| !string.is_empty());
         strings.map(|string| String::from_utf8_lossy(string).into_owned()).collect()
     }
@@ -112,7 +126,8 @@ impl Process {
         Process::parse(&fs::read(Path::new("/proc").join(id).join("stat")).ok()?)
     }
 
-    /// Parses `ID (NAME) STATE PARENT ...`. The name may contain anything, but nothing after it contains a parenthesis.
+    /// Parses `ID (NAME) STATE PARENT ...`. The name may contain anything, but nothing after it
+    /// contains a parenthesis.
     fn parse(stat: &[u8]) -> Option<Process> {
         let open = stat.iter().position(|&byte| byte == b'(')?;
         let close = stat.iter().rposition(|&byte| byte == b')')?;
@@ -124,12 +139,13 @@ impl Process {
 
     /// Returns which of these programs the process runs.
     fn one_of(&self, id: u32, programs: &[&'static str]) -> Option<&'static str> {
-        // A process's name is the one by which it was called, such as `mpirun` for orterun. Its file cannot be read if
-        // it belongs to another user.
+        // A process's name is the one by which it was called, such as `mpirun` for orterun. Its
+        // file cannot be read if it belongs to another user.
         let file = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();
-            file.file_name() == Some(OsStr::new(program)) || self.name == bytes[..bytes.len().min(NAME)]
+            file.file_name() == Some(OsStr::new(program))
+                || self.name == bytes[..bytes.len().min(NAME)]
         };
         programs.iter().copied().find(is_it)
     }
@@ -144,7 +160,11 @@ mod tests {
         let tail = "S 41 7 7 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0 123456 2500";
         for name in ["hydra_pmi_proxy", "a) S 9 (b", "", "\u{e9} x"] {
             let process = Process::parse(format!("42 ({name}) {tail}\n").as_bytes()).unwrap();
-            assert_eq!((process.name, process.parent, process.start), (name.into(), 41, 123_456), "{name}");
+            assert_eq!(
+                (process.name, process.parent, process.start),
+                (name.into(), 41, 123_456),
+                "{name}"
+            );
         }
         for bad in ["", "42", "42 (x", "42 (x) S", "42 (x) S 41 7", "42 )x( S 41"] {
             assert!(Process::parse(bad.as_bytes()).is_none(), "{bad}");
@@ -156,7 +176,8 @@ mod tests {
     fn only_the_environment_of_this_process_has_parents() {
         let parent = std::os::unix::process::parent_id();
         let file = fs::read_link(format!("/proc/{parent}/exe")).unwrap();
-        let programs: &[&'static str] = &[file.file_name().unwrap().to_str().unwrap().to_owned().leak()];
+        let programs: &[&'static str] =
+            &[file.file_name().unwrap().to_str().unwrap().to_owned().leak()];
         let current = Environment::current();
         assert_eq!(find(&current, programs).unwrap().id, parent);
         assert_eq!(find(&current.with([]), programs), find(&current, programs));

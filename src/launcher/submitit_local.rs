@@ -45,9 +45,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SubmititLocalVars = marker.read(environment)?;
     // The executor starts tasks on this machine only.
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?.with_local(
-        (LOCAL_RANK, Some(vars.local_rank.unwrap_or(vars.rank))),
-        ("all tasks are on this machine", Some(vars.size)),
-    )?;
+    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
+        .with_local(
+            (LOCAL_RANK, Some(vars.local_rank.unwrap_or(vars.rank))),
+            ("all tasks are on this machine", Some(vars.size)),
+        )?;
     Ok(placement.with_job(JOB, vars.job))
 }

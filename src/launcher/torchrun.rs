@@ -8,8 +8,8 @@ use crate::launcher::sample::Sample;
 use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, user};
 use crate::value::placement::Placement;
 
-/// Whether torchrun serves the workers' store on the master's port. If another program inherits the value, every rank
-/// waits for a store that no process serves.
+/// Whether torchrun serves the workers' store on the master's port. If another program inherits the
+/// value, every rank waits for a store that no process serves.
 pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 variables! {
@@ -45,8 +45,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         ..Advice::PLAIN
     },
     mpi: MpiFamily::None,
-    // Every worker has its own error file. If it is the outer worker's, something else has set RANK.
-    nested: Nested { may_inherit: &[], is_always_seen: true, outside: &[ERROR_FILE], ..Nested::PLAIN },
+    // Every worker has its own error file. If it is the outer worker's, something else has set
+    // RANK.
+    nested: Nested {
+        may_inherit: &[],
+        is_always_seen: true,
+        outside: &[ERROR_FILE],
+        ..Nested::PLAIN
+    },
     samples: &[Sample {
         title: "torchrun",
         set: |process, vars| {
@@ -54,7 +60,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             vars.set(RUN_ID, "none");
             vars.set(AGENT_STORE, "True");
             vars.set(RESTARTS, 0);
-            vars.set(ERROR_FILE, format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"));
+            vars.set(
+                ERROR_FILE,
+                format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
+            );
             user::set(process, vars);
             vars.set(NODE_RANK, process.node);
             vars.set(NODES, process.nodes);

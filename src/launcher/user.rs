@@ -1,11 +1,14 @@
 //! Ranks set by a user, a script, `mpienv launch`, or an earlier `mpienv export`.
 //!
-//! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`, unchanged.
+//! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`,
+//! unchanged.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::Error;
 use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, first_set, kubernetes, runpod};
+use crate::launcher::{
+    Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, first_set, kubernetes, runpod,
+};
 use crate::value::placement::Placement;
 
 variables! {
@@ -48,7 +51,8 @@ variables! {
     }
 }
 
-/// Variables of platforms that set RANK and WORLD_SIZE once on each node, which applies if there is no local rank.
+/// Variables of platforms that set RANK and WORLD_SIZE once on each node, which applies if there is
+/// no local rank.
 const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -58,8 +62,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     marker: |environment| {
         // A pod of an indexed job or of RunPod has its rank in another variable.
         let size = || {
-            first_set(environment, &[WORLD_SIZE])
-                .filter(|_| !environment.is_set(kubernetes::INDEX) && runpod::marker(environment).is_none())
+            first_set(environment, &[WORLD_SIZE]).filter(|_| {
+                !environment.is_set(kubernetes::INDEX) && runpod::marker(environment).is_none()
+            })
         };
         first_set(environment, &[RANK]).or_else(size)
     },
@@ -73,7 +78,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     },
     mpi: MpiFamily::None,
     // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
-    nested: Nested { may_inherit: &[NODE_RANK], outside: &[LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC], ..Nested::PLAIN },
+    nested: Nested {
+        may_inherit: &[NODE_RANK],
+        outside: &[LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
+        ..Nested::PLAIN
+    },
     samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
 };
 
@@ -91,9 +100,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: UserVars = marker.read(environment)?;
     let (rank, size) = ((RANK, vars.rank), (WORLD_SIZE, vars.world_size));
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
-    if no_local && vars.node_rank.is_none_or(|node| node == vars.rank) && first_set(environment, PLATFORMS).is_some() {
-        let (placement, pod) =
-            (Placement::one_per_node(marker.launcher, rank, size)?, marker.read::<PodVars>(environment)?);
+    if no_local
+        && vars.node_rank.is_none_or(|node| node == vars.rank)
+        && first_set(environment, PLATFORMS).is_some()
+    {
+        let (placement, pod) = (
+            Placement::one_per_node(marker.launcher, rank, size)?,
+            marker.read::<PodVars>(environment)?,
+        );
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
@@ -101,9 +115,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     // The names mean something only together, because other programs use them too.
     if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
         let node = vars.node_rank.map_or((CROSS_RANK, more.cross_rank), |node| (NODE_RANK, node));
-        let placement = placement.with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, Some(more.local_size)))?;
-        return Ok(placement.with_nodes((node.0, Some(node.1)), (CROSS_SIZE, Some(more.cross_size))));
+        let placement = placement
+            .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, Some(more.local_size)))?;
+        return Ok(
+            placement.with_nodes((node.0, Some(node.1)), (CROSS_SIZE, Some(more.cross_size)))
+        );
     }
-    let placement = placement.with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
+    let placement = placement
+        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
     Ok(placement.with_nodes((NODE_RANK, vars.node_rank), (NODE_RANK, None)))
 }

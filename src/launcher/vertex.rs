@@ -1,6 +1,7 @@
 //! Google Cloud's Vertex AI: custom training, one process per replica.
 //!
-//! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based on documentation.
+//! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based
+//! on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, Reason};
@@ -26,8 +27,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     // Other programs may use a variable of this name.
     marker: |environment| {
         let is_own = |text: &str| environment.is_set(JOB) || text.contains("workerpool");
-        first_set(environment, &[SPEC_TEXT])
-            .filter(|_| environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own)))
+        first_set(environment, &[SPEC_TEXT]).filter(|_| {
+            environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
+        })
     },
     shared_marker: None,
     read,
@@ -39,15 +41,23 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         title: "Vertex AI",
         set: |process, vars| {
             // The first pool has one replica, the second all others.
-            let host =
-                |pool: u32, index: u32| format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job);
+            let host = |pool: u32, index: u32| {
+                format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job)
+            };
             let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
-            let second =
-                if others.is_empty() { String::new() } else { format!(",\"workerpool1\":[{}]", others.join(",")) };
+            let second = if others.is_empty() {
+                String::new()
+            } else {
+                format!(",\"workerpool1\":[{}]", others.join(","))
+            };
             let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
             let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
-            let task = format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
-            vars.set(SPEC_TEXT, format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"));
+            let task =
+                format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
+            vars.set(
+                SPEC_TEXT,
+                format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"),
+            );
             vars.set(JOB, 4_711_000 + process.job);
         },
     }],
@@ -55,7 +65,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: VertexVars = marker.read(environment)?;
-    let malformed = |what: &str| marker.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster);
+    let malformed =
+        |what: &str| marker.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster);
     let Some((pool, index)) = task(&vars.cluster) else {
         return Err(malformed("no task with the type and index of a worker pool"));
     };
@@ -69,12 +80,15 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         all.extend(hosts);
     }
     let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
-    let mut placement = Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
+    let mut placement =
+        Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
     if let Some(first) = all.first() {
-        let (host, _) =
-            Host::parse_with_port(first).map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;
-        placement.master_addr =
-            Some(Sourced::new(host, format!("{SPEC_TEXT}: the first host of the first worker pool")));
+        let (host, _) = Host::parse_with_port(first)
+            .map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;
+        placement.master_addr = Some(Sourced::new(
+            host,
+            format!("{SPEC_TEXT}: the first host of the first worker pool"),
+        ));
     }
     // The port of a replica is TensorFlow's, so it is dropped.
     let names = all.iter().map(|host| host.rsplit_once(':').map_or(*host, |(name, _)| name));
@@ -84,7 +98,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// The maximum number of worker pools in a cluster.
 const MOST_POOLS: u32 = 4;
 
-/// Returns what follows a name in JSON. In a string within the JSON, the name's quotes are escaped and do not match.
+/// Returns what follows a name in JSON. In a string within the JSON, the name's quotes are escaped
+/// and do not match.
 fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     let name = format!("\"{name}\"");
     json.match_indices(&name)
@@ -94,8 +109,11 @@ fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns the hosts of a worker pool. Names and ports need no escapes.
 fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
-    let (list, _) = after(json, &format!("workerpool{pool}"))?.strip_prefix('[')?.split_once(']')?;
-    let host = |item: &'_ str| -> Option<()> { item.trim().strip_prefix('"')?.strip_suffix('"').map(drop) };
+    let (list, _) =
+        after(json, &format!("workerpool{pool}"))?.strip_prefix('[')?.split_once(']')?;
+    let host = |item: &'_ str| -> Option<()> {
+        item.trim().strip_prefix('"')?.strip_suffix('"').map(drop)
+    };
     if list.trim().is_empty() {
         return None;
     }
@@ -105,7 +123,8 @@ fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
 /// Returns the worker pool of this replica, and its number in the pool.
 fn task(json: &str) -> Option<(u32, u32)> {
     let (task, _) = after(json, "task")?.strip_prefix('{')?.split_once('}')?;
-    let pool = after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;
+    let pool =
+        after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;
     let digits = after(task, "index")?.trim_start_matches('"');
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     Some((pool, digits[..end].parse().ok()?))

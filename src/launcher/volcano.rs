@@ -1,8 +1,9 @@
-//! Volcano's jobs with the plugins `env` and `svc`: one process per pod. Huawei's ModelArts also runs on Volcano.
+//! Volcano's jobs with the plugins `env` and `svc`: one process per pod. Huawei's ModelArts also
+//! runs on Volcano.
 //!
-//! `VC_TASK_INDEX` counts within a task, and no variable names the task. If there are several tasks, this pod's task is
-//! the one whose list contains the pod's `HOSTNAME`. The master's task comes first, then the workers'. Based on
-//! documentation.
+//! `VC_TASK_INDEX` counts within a task, and no variable names the task. If there are several
+//! tasks, this pod's task is the one whose list contains the pod's `HOSTNAME`. The master's task
+//! comes first, then the workers'. Based on documentation.
 
 use crate::environment::{Environment, Variables, variables};
 use crate::error::{Error, quote};
@@ -12,7 +13,8 @@ use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, f
 use crate::value::placement::Placement;
 
 variables! {
-    /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of these variables.
+    /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of
+    /// these variables.
     pub struct VolcanoVars {
         "[Volcano: env plugin](https://github.com/volcano-sh/volcano/blob/master/docs/user-guide/how_to_use_env_plugin.md)" {
             INDEX = "VC_TASK_INDEX" => index: Option<u32>, "the pod's number in its task";
@@ -41,7 +43,10 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     shared_marker: None,
     read,
     starts: Starts::OnePerNode,
-    advice: Advice { start: "start the process in a pod of a job with the plugins env and svc", ..Advice::PLAIN },
+    advice: Advice {
+        start: "start the process in a pod of a job with the plugins env and svc",
+        ..Advice::PLAIN
+    },
     mpi: MpiFamily::None,
     nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
     samples: &[Sample {
@@ -49,7 +54,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         set: |process, vars| {
             let job = format!("train{}", process.job);
             let index = process.node.saturating_sub(1);
-            let workers: Vec<_> = (1..process.nodes).map(|node| format!("{job}-worker-{}.{job}", node - 1)).collect();
+            let workers: Vec<_> =
+                (1..process.nodes).map(|node| format!("{job}-worker-{}.{job}", node - 1)).collect();
             let task = if process.node == 0 { "master" } else { "worker" };
             vars.set(INDEX, index);
             vars.set(OLD_INDEX, index);
@@ -80,20 +86,28 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     if let Some(count) = tasks_without_hosts(environment) {
         let value = environment.get_str(count).ok().flatten().unwrap_or_default();
-        return Err(marker.cannot_place("the list of hosts has another length", COUNTS, &format!("{count}={value}")));
+        return Err(marker.cannot_place(
+            "the list of hosts has another length",
+            COUNTS,
+            &format!("{count}={value}"),
+        ));
     }
     if tasks.len() > 1 && !tasks.iter().any(|task| task.variable == MASTERS) {
         let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
-        return Err(marker.cannot_place("no task is called master", INDEX, &format!("{index} ({})", names.join(", "))));
+        return Err(marker.cannot_place(
+            "no task is called master",
+            INDEX,
+            &format!("{index} ({})", names.join(", ")),
+        ));
     }
     // First the master's task, then the workers', then the others by name.
     tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
     let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
     let own = match &tasks[..] {
         [_] => Some(0),
-        _ => tasks
-            .iter()
-            .position(|task| task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some()),
+        _ => tasks.iter().position(|task| {
+            task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some()
+        }),
     };
     let Some(own) = own else {
         return Err(marker.cannot_place(
@@ -103,10 +117,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         ));
     };
     let count = |tasks: &[Task<'_>]| {
-        tasks.iter().map(|task| u32::try_from(task.hosts.len()).unwrap_or(u32::MAX)).fold(0, u32::saturating_add)
+        tasks
+            .iter()
+            .map(|task| u32::try_from(task.hosts.len()).unwrap_or(u32::MAX))
+            .fold(0, u32::saturating_add)
     };
     let rank = count(&tasks[..own]).saturating_add(index);
-    let mut placement = Placement::one_per_node(marker.launcher, (INDEX, rank), (WORKERS, count(&tasks)))?;
+    let mut placement =
+        Placement::one_per_node(marker.launcher, (INDEX, rank), (WORKERS, count(&tasks)))?;
     let lists: Vec<_> = tasks.iter().map(|task| task.variable).collect();
     placement.world_size_source = format!("number of hosts in {}", lists.join(", ")).into();
     let Some(first) = tasks.first() else { return Ok(placement) };
@@ -114,11 +132,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.findings.push(other_host(first, name));
     }
     let placement = placement.with_workers(GPUS, vars.gpus);
-    let placement = placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
+    let placement =
+        placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
     Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
 }
 
-/// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod would be alone.
+/// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod
+/// would be alone.
 fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
     Finding {
         severity: Severity::Warning,
@@ -137,22 +157,33 @@ fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
 /// The variables that hold each task's number of pods.
 const COUNTS: &str = "VC_*_NUM";
 
-/// Returns the variable with a task's number of pods, if the task's list is missing or has another length.
+/// Returns the variable with a task's number of pods, if the task's list is missing or has another
+/// length.
 fn tasks_without_hosts(environment: &Environment) -> Option<&str> {
     environment.names().find(|name| {
-        let Some(task) = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM")) else { return false };
-        let Ok(Some(Ok(count))) = environment.get_str(name).map(|text| text.map(str::parse::<usize>)) else {
+        let Some(task) = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM")) else {
+            return false;
+        };
+        let Ok(Some(Ok(count))) =
+            environment.get_str(name).map(|text| text.map(str::parse::<usize>))
+        else {
             return false;
         };
         let hosts = environment.get_str(&format!("VC_{task}_HOSTS")).ok().flatten();
-        hosts.map_or(0, |hosts| hosts.split(',').filter(|host| !host.trim().is_empty()).count()) != count
+        hosts.map_or(0, |hosts| hosts.split(',').filter(|host| !host.trim().is_empty()).count())
+            != count
     })
 }
 
 fn tasks(environment: &Environment) -> Vec<Task<'_>> {
     let is_list = |name: &&str| name.starts_with("VC_") && name.ends_with("_HOSTS");
     let task = |variable| {
-        let hosts = environment.get_str(variable).ok()??.split(',').map(str::trim).filter(|host| !host.is_empty());
+        let hosts = environment
+            .get_str(variable)
+            .ok()??
+            .split(',')
+            .map(str::trim)
+            .filter(|host| !host.is_empty());
         Some(Task { variable, hosts: hosts.collect() }).filter(|task| !task.hosts.is_empty())
     };
     environment.names().filter(is_list).filter_map(task).collect()

@@ -14,7 +14,8 @@ pub enum Abi {
     OpenMpi,
     /// MPICH, Intel MPI, MVAPICH, Cray MPICH: handles have the type `int`.
     Mpich,
-    /// The ABI of the MPI 5 standard, `libmpi_abi`: handles are pointers with small integers as values.
+    /// The ABI of the MPI 5 standard, `libmpi_abi`: handles are pointers with small integers as
+    /// values.
     Standard,
 }
 
@@ -94,7 +95,8 @@ pub(super) struct Constants<W> {
 }
 
 impl Constants<c_int> {
-    /// As in the `mpi.h` of MPICH 3 to 5. Intel MPI has the same constants, by the MPICH ABI initiative.
+    /// As in the `mpi.h` of MPICH 3 to 5. Intel MPI has the same constants, by the MPICH ABI
+    /// initiative.
     pub(super) fn mpich() -> Constants<c_int> {
         Constants {
             comm_world: Comm(0x4400_0000),
@@ -131,8 +133,8 @@ impl Constants<Pointer> {
         }
     }
 
-    /// As in the `mpi.h` of Open MPI 4 and 5. `address` returns an object's address in the library, or its name if the
-    /// library lacks it.
+    /// As in the `mpi.h` of Open MPI 4 and 5. `address` returns an object's address in the library,
+    /// or its name if the library lacks it.
     pub(super) fn open_mpi(
         address: impl Fn(&'static str) -> Result<*mut c_void, &'static str>,
     ) -> Result<Constants<Pointer>, &'static str> {
@@ -156,5 +158,6 @@ impl Constants<Pointer> {
 /// Only Open MPI has this object.
 pub(super) const OPEN_MPI_WORLD: &str = "ompi_mpi_comm_world";
 
-/// Only libraries with the MPICH ABI have this function, and all of them do: it is their `MPI_DUP_FN`.
+/// Only libraries with the MPICH ABI have this function, and all of them do: it is their
+/// `MPI_DUP_FN`.
 pub(super) const MPICH_DUP_FN: &str = "MPIR_Dup_fn";

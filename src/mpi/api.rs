@@ -13,8 +13,8 @@ use crate::value::rank::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///
-/// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be called; before and after,
-/// only those that say so.
+/// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be
+/// called; before and after, only those that say so.
 pub(super) struct Api<W> {
     functions: Functions<W>,
     constants: Constants<W>,
@@ -54,10 +54,16 @@ impl<W: Handle> Api<W> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
         let code = unsafe {
-            (self.functions.init_thread)(ptr::null_mut(), ptr::null_mut(), self.funneled(), &raw mut provided)
+            (self.functions.init_thread)(
+                ptr::null_mut(),
+                ptr::null_mut(),
+                self.funneled(),
+                &raw mut provided,
+            )
         };
         self.check("MPI_Init_thread", code)?;
-        // By default, errors exit the process. MPI 4 raises errors without a communicator on COMM_SELF.
+        // By default, errors exit the process. MPI 4 raises errors without a communicator on
+        // COMM_SELF.
         self.return_errors(self.constants.comm_world)?;
         self.return_errors(self.constants.comm_self)?;
         Ok(provided)
@@ -75,10 +81,13 @@ impl<W: Handle> Api<W> {
         unsafe { (self.functions.abort)(comm, code) };
     }
 
-    /// The name and version at the start of the library's own version text. May be called before init.
+    /// The name and version at the start of the library's own version text. May be called before
+    /// init.
     pub(super) fn version(&self) -> String {
-        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to an int.
-        let text = one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
+        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
+        // an int.
+        let text =
+            one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
         let text = text.unwrap_or_default();
         // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
         let first = text.split(',').next().unwrap_or_default();
@@ -88,7 +97,8 @@ impl<W: Handle> Api<W> {
     /// Makes MPI return a communicator's errors.
     fn return_errors(&self, comm: Comm<W>) -> Result<(), MpiError> {
         // SAFETY: the handles are a communicator's and an error handler's.
-        let code = unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
+        let code =
+            unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
         self.check("MPI_Comm_set_errhandler", code)
     }
 
@@ -111,7 +121,8 @@ impl<W: Handle> Api<W> {
 
     pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, MpiError> {
         let mut new = comm;
-        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI overwrites.
+        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
+        // overwrites.
         let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
         self.check("MPI_Comm_dup", code)?;
         self.return_errors(new).map(|()| new)
@@ -121,7 +132,8 @@ impl<W: Handle> Api<W> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
-        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI overwrites.
+        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
+        // overwrites.
         let code = unsafe { (self.functions.comm_split)(comm, color, key, &raw mut new) };
         self.check(CALL, code)?;
         self.return_errors(new).map(|()| new)
@@ -134,7 +146,11 @@ impl<W: Handle> Api<W> {
         self.check("MPI_Comm_free", code)
     }
 
-    pub(super) fn all_reduce_sum<T: Element>(&self, comm: Comm<W>, values: &mut [T]) -> Result<(), MpiError> {
+    pub(super) fn all_reduce_sum<T: Element>(
+        &self,
+        comm: Comm<W>,
+        values: &mut [T],
+    ) -> Result<(), MpiError> {
         let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
         // Without values, make the call all the same: other ranks wait for it.
         let only = values.is_empty().then_some(&mut [] as &mut [T]);
@@ -143,8 +159,16 @@ impl<W: Handle> Api<W> {
             let values = address(part.as_mut_ptr(), part.len());
             // SAFETY: `values` are `count` elements of this datatype that MPI reads and writes in
             // place, until it returns.
-            let code =
-                unsafe { (self.functions.allreduce)(self.constants.in_place, values, count, datatype, sum, comm) };
+            let code = unsafe {
+                (self.functions.allreduce)(
+                    self.constants.in_place,
+                    values,
+                    count,
+                    datatype,
+                    sum,
+                    comm,
+                )
+            };
             self.check("MPI_Allreduce", code)?;
         }
         Ok(())
@@ -160,33 +184,54 @@ impl<W: Handle> Api<W> {
         const CALL: &str = "MPI_Reduce_scatter_block";
         let (datatype, sum, count) = (self.datatype::<T>(), self.constants.sum, int(CALL, part)?);
         let values = address(values.as_mut_ptr(), values.len());
-        // SAFETY: `values` are `count` elements of this datatype for each rank, as the caller has checked. MPI reads
-        // and writes them in place until it returns.
+        // SAFETY: `values` are `count` elements of this datatype for each rank, as the caller has
+        // checked. MPI reads and writes them in place until it returns.
         let code = unsafe {
-            (self.functions.reduce_scatter_block)(self.constants.in_place, values, count, datatype, sum, comm)
+            (self.functions.reduce_scatter_block)(
+                self.constants.in_place,
+                values,
+                count,
+                datatype,
+                sum,
+                comm,
+            )
         };
         self.check(CALL, code)
     }
 
     /// Exchanges parts of `part` bytes in place.
-    pub(super) fn all_to_all(&self, comm: Comm<W>, bytes: &mut [u8], part: usize) -> Result<(), MpiError> {
+    pub(super) fn all_to_all(
+        &self,
+        comm: Comm<W>,
+        bytes: &mut [u8],
+        part: usize,
+    ) -> Result<(), MpiError> {
         const CALL: &str = "MPI_Alltoall";
         let (count, byte) = (int(CALL, part)?, self.constants.byte);
         let bytes = address(bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: `bytes` are `count` bytes for each rank, as the caller has checked. MPI reads and writes them until
-        // it returns. The data to send is in place, so MPI does not read its count and datatype.
-        let code = unsafe { (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm) };
+        // SAFETY: `bytes` are `count` bytes for each rank, as the caller has checked. MPI reads and
+        // writes them until it returns. The data to send is in place, so MPI does not read its
+        // count and datatype.
+        let code = unsafe {
+            (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm)
+        };
         self.check(CALL, code)
     }
 
-    pub(super) fn broadcast(&self, comm: Comm<W>, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
+    pub(super) fn broadcast(
+        &self,
+        comm: Comm<W>,
+        bytes: &mut [u8],
+        root: u32,
+    ) -> Result<(), MpiError> {
         let root = int("MPI_Bcast", root)?;
         let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
         for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
             let count = int("MPI_Bcast", part.len())?;
             let bytes = address(part.as_mut_ptr(), part.len());
             // SAFETY: `bytes` are `count` bytes that MPI reads or writes until it returns.
-            let code = unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
+            let code =
+                unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
             self.check("MPI_Bcast", code)?;
         }
         Ok(())
@@ -201,7 +246,8 @@ impl<W: Handle> Api<W> {
     /// Starts a sum in place.
     ///
     /// # Safety
-    /// `values` are `count` elements that nothing else uses and that stay in place until the request is done.
+    /// `values` are `count` elements that nothing else uses and that stay in place until the
+    /// request is done.
     pub(super) unsafe fn start_all_reduce_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -223,7 +269,8 @@ impl<W: Handle> Api<W> {
     /// Starts a sum in place. This rank's part of the sum then comes first.
     ///
     /// # Safety
-    /// `values` are `part` elements for each rank. Nothing else uses or moves them until the request is done.
+    /// `values` are `part` elements for each rank. Nothing else uses or moves them until the
+    /// request is done.
     pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
         &self,
         comm: Comm<W>,
@@ -245,7 +292,8 @@ impl<W: Handle> Api<W> {
     /// Starts to exchange parts of `part` bytes, in place.
     ///
     /// # Safety
-    /// `bytes` are `part` bytes for each rank. Nothing else uses or moves them until the request is done.
+    /// `bytes` are `part` bytes for each rank. Nothing else uses or moves them until the request is
+    /// done.
     pub(super) unsafe fn start_all_to_all(
         &self,
         comm: Comm<W>,
@@ -256,8 +304,8 @@ impl<W: Handle> Api<W> {
         let bytes = address(bytes, part);
         let (count, byte) = (int(CALL, part)?, self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not read its count and
-        // datatype. MPI overwrites the request.
+        // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not
+        // read its count and datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.ialltoall;
             start(self.constants.in_place, 0, byte, bytes, count, byte, comm, &raw mut request)
@@ -268,7 +316,8 @@ impl<W: Handle> Api<W> {
     /// Starts a broadcast.
     ///
     /// # Safety
-    /// `bytes` are `count` bytes that nothing else uses and that stay in place until the request is done.
+    /// `bytes` are `count` bytes that nothing else uses and that stay in place until the request is
+    /// done.
     pub(super) unsafe fn start_broadcast(
         &self,
         comm: Comm<W>,
@@ -281,7 +330,9 @@ impl<W: Handle> Api<W> {
         let (count, root) = (int(CALL, count)?, int(CALL, root)?);
         let mut request = self.constants.request_null;
         // SAFETY: the caller keeps the bytes for MPI, which overwrites the request.
-        let code = unsafe { (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request) };
+        let code = unsafe {
+            (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request)
+        };
         self.check(CALL, code).map(|()| request)
     }
 
@@ -295,8 +346,8 @@ impl<W: Handle> Api<W> {
     /// Starts to gather blocks of one length, in place.
     ///
     /// # Safety
-    /// `blocks` has room for `count` bytes from every rank and already holds this rank's own. It stays in place, and
-    /// nothing else uses it, until the request is done.
+    /// `blocks` has room for `count` bytes from every rank and already holds this rank's own. It
+    /// stays in place, and nothing else uses it, until the request is done.
     pub(super) unsafe fn start_all_gather(
         &self,
         comm: Comm<W>,
@@ -307,8 +358,8 @@ impl<W: Handle> Api<W> {
         let blocks = address(blocks, count);
         let (count, byte) = (int(CALL, count)?, self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does not read its count and
-        // datatype. MPI overwrites the request.
+        // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does
+        // not read its count and datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.iallgather;
             start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
@@ -319,9 +370,10 @@ impl<W: Handle> Api<W> {
     /// Starts to gather blocks of different lengths, in place.
     ///
     /// # Safety
-    /// `counts` and `places` have a number for every rank. `blocks` has `length` bytes, with room for `counts[rank]`
-    /// bytes at `places[rank]` from every rank, and already holds this rank's own. All three stay in place, and nothing
-    /// else uses `blocks` or writes to the others, until the request is done.
+    /// `counts` and `places` have a number for every rank. `blocks` has `length` bytes, with room
+    /// for `counts[rank]` bytes at `places[rank]` from every rank, and already holds this rank's
+    /// own. All three stay in place, and nothing else uses `blocks` or writes to the others, until
+    /// the request is done.
     pub(super) unsafe fn start_all_gather_varying(
         &self,
         comm: Comm<W>,
@@ -332,25 +384,44 @@ impl<W: Handle> Api<W> {
     ) -> Result<RequestHandle<W>, MpiError> {
         let (blocks, byte) = (address(blocks, length), self.constants.byte);
         let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not read its count and
-        // datatype. MPI overwrites the request.
+        // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not
+        // read its count and datatype. MPI overwrites the request.
         let code = unsafe {
             let start = self.functions.iallgatherv;
-            start(self.constants.in_place, 0, byte, blocks, counts, places, byte, comm, &raw mut request)
+            start(
+                self.constants.in_place,
+                0,
+                byte,
+                blocks,
+                counts,
+                places,
+                byte,
+                comm,
+                &raw mut request,
+            )
         };
         self.check("MPI_Iallgatherv", code).map(|()| request)
     }
 
     /// Returns whether a started call is done. The request is then null, which is always done.
-    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<bool, MpiError> {
+    pub(super) fn test(
+        &self,
+        call: &'static str,
+        request: &mut RequestHandle<W>,
+    ) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
-        let code = unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
+        let code =
+            unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
         self.check(call, code).map(|()| flag != 0)
     }
 
     /// Waits until a started call is done.
-    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle<W>) -> Result<(), MpiError> {
+    pub(super) fn wait(
+        &self,
+        call: &'static str,
+        request: &mut RequestHandle<W>,
+    ) -> Result<(), MpiError> {
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
         self.check(call, code)
@@ -368,9 +439,15 @@ impl<W: Handle> Api<W> {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to an int.
-        let text = one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
-        Err(MpiError::Call { call, code, text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()) })
+        // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
+        // an int.
+        let text =
+            one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
+        Err(MpiError::Call {
+            call,
+            code,
+            text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()),
+        })
     }
 }
 
@@ -381,8 +458,13 @@ fn address<T>(first: *mut T, count: usize) -> *mut c_void {
 }
 
 /// Converts a number to an `int`.
-pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(call: &'static str, number: N) -> Result<c_int, MpiError> {
-    number.try_into().map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
+pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(
+    call: &'static str,
+    number: N,
+) -> Result<c_int, MpiError> {
+    number
+        .try_into()
+        .map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })
 }
 
 /// A text that MPI writes, joined to one line.
@@ -394,6 +476,7 @@ fn one_line(write: impl FnOnce(*mut c_char, *mut c_int) -> c_int) -> Option<Stri
     }
     text.truncate(usize::try_from(length).unwrap_or_default());
     let text = String::from_utf8_lossy(&text);
-    let lines = text.trim_end_matches('\0').split('\n').map(str::trim).filter(|line| !line.is_empty());
+    let lines =
+        text.trim_end_matches('\0').split('\n').map(str::trim).filter(|line| !line.is_empty());
     Some(lines.collect::<Vec<_>>().join(", "))
 }

@@ -14,9 +14,10 @@ use crate::value::rank::Rank;
 
 /// Ranks that call MPI together: all ranks, or those of a [`split`](Communicator::split).
 ///
-/// Every rank of a communicator must make the same calls in the same order. A blocking call keeps a core busy until
-/// the other ranks have made it, and waits forever if one of them hangs. A started call
-/// ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with a time limit.
+/// Every rank of a communicator must make the same calls in the same order. A blocking call keeps a
+/// core busy until the other ranks have made it, and waits forever if one of them hangs. A started
+/// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
+/// a time limit.
 ///
 /// A communicator stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
 ///
@@ -100,10 +101,11 @@ impl Communicator {
         self.rank().size()
     }
 
-    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank gets the sum.
+    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank
+    /// gets the sum.
     ///
-    /// All ranks must pass the same number of values. The library chooses the order of the additions, which may
-    /// differ between libraries and sizes.
+    /// All ranks must pass the same number of values. The library chooses the order of the
+    /// additions, which may differ between libraries and sizes.
     ///
     /// # Errors
     /// If MPI returns an error; the values are then undefined.
@@ -111,21 +113,24 @@ impl Communicator {
         with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
     }
 
-    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each rank. This rank's
-    /// part overwrites the first values; the others are then undefined (`MPI_Reduce_scatter_block`).
+    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each
+    /// rank. This rank's part overwrites the first values; the others are then undefined
+    /// (`MPI_Reduce_scatter_block`).
     ///
     /// # Errors
-    /// If the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns an error.
+    /// If the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns
+    /// an error.
     pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
         let part = self.part("MPI_Reduce_scatter_block", values.len())?;
         with!(group = &self.group => group.session.run(|api| api.reduce_scatter_sum(group.comm, values, part)))
     }
 
-    /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it with what rank r
-    /// sent (`MPI_Alltoall`). All ranks must pass the same number of bytes.
+    /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it
+    /// with what rank r sent (`MPI_Alltoall`). All ranks must pass the same number of bytes.
     ///
     /// # Errors
-    /// If the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an error.
+    /// If the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an
+    /// error.
     pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
         let part = self.part("MPI_Alltoall", bytes.len())?;
         with!(group = &self.group => group.session.run(|api| api.all_to_all(group.comm, bytes, part)))
@@ -134,13 +139,19 @@ impl Communicator {
     /// The length of one rank's part of a buffer.
     fn part(&self, call: &'static str, length: usize) -> Result<usize, MpiError> {
         let size = self.size() as usize;
-        if length.is_multiple_of(size) { Ok(length / size) } else { Err(MpiError::Indivisible { call, length, size }) }
+        if length.is_multiple_of(size) {
+            Ok(length / size)
+        } else {
+            Err(MpiError::Indivisible { call, length, size })
+        }
     }
 
-    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number of bytes.
+    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number
+    /// of bytes.
     ///
     /// # Errors
-    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then undefined.
+    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
+    /// undefined.
     pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
         with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
     }
@@ -161,13 +172,22 @@ impl Communicator {
         self.all_gather_by(bytes, Request::wait, Request::wait)
     }
 
-    /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive in time.
+    /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive
+    /// in time.
     ///
     /// # Errors
-    /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two exchanges takes longer
-    /// than `limit`.
-    pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>, MpiError> {
-        self.all_gather_by(bytes, |request| request.wait_within(limit), |request| request.wait_within(limit))
+    /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two
+    /// exchanges takes longer than `limit`.
+    pub fn all_gather_within(
+        &self,
+        bytes: &[u8],
+        limit: Duration,
+    ) -> Result<Vec<Vec<u8>>, MpiError> {
+        self.all_gather_by(
+            bytes,
+            |request| request.wait_within(limit),
+            |request| request.wait_within(limit),
+        )
     }
 
     fn all_gather_by(
@@ -178,27 +198,37 @@ impl Communicator {
     ) -> Result<Vec<Vec<u8>>, MpiError> {
         let own = (bytes.len() as u64).to_ne_bytes();
         let announced = wait_for_lengths(self.start_all_gather(&own)?)?;
-        let lengths: Vec<_> = announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
+        let lengths: Vec<_> =
+            announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
         let (blocks, counts, places) = wait_for_blocks(with!(group = &self.group => {
             Request::all_gather_varying(&group.session, group.comm, group.rank, bytes, &lengths)
         })?)?;
         let ends = counts.iter().zip(&places);
-        Ok(ends.map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec()).collect())
+        Ok(ends
+            .map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec())
+            .collect())
     }
 
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
     ///
     /// # Errors
     /// If MPI returns an error, or there are 2^31 values or more.
-    pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
+    pub fn start_all_reduce_sum<T: Element>(
+        &self,
+        values: Vec<T>,
+    ) -> Result<Request<Vec<T>>, MpiError> {
         with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
     }
 
-    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum) (`MPI_Ireduce_scatter_block`).
+    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum)
+    /// (`MPI_Ireduce_scatter_block`).
     ///
     /// # Errors
     /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
-    pub fn start_reduce_scatter_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>, MpiError> {
+    pub fn start_reduce_scatter_sum<T: Element>(
+        &self,
+        values: Vec<T>,
+    ) -> Result<Request<Vec<T>>, MpiError> {
         let part = self.part("MPI_Ireduce_scatter_block", values.len())?;
         with!(group = &self.group => Request::reduce_scatter_sum(&group.session, group.comm, values, part))
     }
@@ -240,8 +270,8 @@ impl Communicator {
 
     /// Splits the ranks into one communicator for each `color` (`MPI_Comm_split`).
     ///
-    /// The ranks of a new communicator are ordered by `key`, then by their current rank. The call waits for the other
-    /// ranks without a time limit.
+    /// The ranks of a new communicator are ordered by `key`, then by their current rank. The call
+    /// waits for the other ranks without a time limit.
     ///
     /// # Errors
     /// Returns an error if MPI returns an error, or if `color` or `key` is 2^31 or more.
@@ -268,7 +298,10 @@ impl Communicator {
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Communicator").field("rank", &self.rank()).field("abi", &self.about().abi).finish()
+        f.debug_struct("Communicator")
+            .field("rank", &self.rank())
+            .field("abi", &self.about().abi)
+            .finish()
     }
 }
 

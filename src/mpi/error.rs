@@ -34,7 +34,9 @@ pub enum MpiError {
         missing: &'static str,
     },
     /// Other code has already initialized MPI in this process.
-    #[error("MPI is already initialized in this process: it can be initialized only once, and mpienv must do it")]
+    #[error(
+        "MPI is already initialized in this process: it can be initialized only once, and mpienv must do it"
+    )]
     AlreadyInitialized,
     /// The library cannot be used by a process that has threads.
     #[error(
@@ -88,7 +90,9 @@ pub enum MpiError {
         environment: Rank,
     },
     /// A number does not fit in a C `int`.
-    #[error("{call}: {value} does not fit MPI's 32-bit numbers: use a smaller number, or several calls")]
+    #[error(
+        "{call}: {value} does not fit MPI's 32-bit numbers: use a smaller number, or several calls"
+    )]
     TooLarge {
         /// The function.
         call: &'static str,
@@ -96,7 +100,9 @@ pub enum MpiError {
         value: u64,
     },
     /// A buffer does not divide into equal parts, one for each rank.
-    #[error("{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call")]
+    #[error(
+        "{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call"
+    )]
     Indivisible {
         /// The function.
         call: &'static str,
@@ -116,7 +122,8 @@ pub enum MpiError {
     /// MPI has already been finalized.
     #[error("MPI is already finalized in this process: finalize it after the last call")]
     Finalized,
-    /// This process was forked from the one that initialized MPI, and must not call it. MPI goes on there.
+    /// This process was forked from the one that initialized MPI, and must not call it. MPI goes on
+    /// there.
     #[error(
         "this process was forked from process {initialized}, which alone can call MPI: have the fork start a new program, \
          or call MPI in its parent"

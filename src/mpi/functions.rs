@@ -8,7 +8,8 @@ use libloading::Library;
 
 use super::abi::{Comm, Datatype, Errhandler, Op, RequestHandle};
 
-/// Defines a table of functions and fills it, from each function's Rust name, C name and argument types.
+/// Defines a table of functions and fills it, from each function's Rust name, C name and argument
+/// types.
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $name:literal($($argument:ty),*);)*) => {
         /// The functions of a loaded library. Each returns an error code, which is 0 for success.
@@ -24,8 +25,8 @@ macro_rules! functions {
             pub(super) unsafe fn find(library: &Library) -> Result<Functions<W>, &'static str> {
                 Ok(Functions {
                     $($field: {
-                        // SAFETY: the type is that of the function in the MPI standard, with this library's handles, of
-                        // which the caller guarantees the type.
+                        // SAFETY: the type is that of the function in the MPI standard, with this
+                        // library's handles, of which the caller guarantees the type.
                         let symbol = unsafe {
                             library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($name)
                         };

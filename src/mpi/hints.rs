@@ -1,6 +1,9 @@
 //! Hints about a job, set as parameters that Open MPI reads from the environment.
 
-#![expect(unsafe_code, reason = "Open MPI reads its parameters from the environment of the process")]
+#![expect(
+    unsafe_code,
+    reason = "Open MPI reads its parameters from the environment of the process"
+)]
 
 use std::env;
 
@@ -11,7 +14,8 @@ pub(super) const VADER_EAGER_LIMIT: &str = "OMPI_MCA_btl_vader_eager_limit";
 /// The component for shared memory is named sm in Open MPI 5.
 pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 
-/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints. By default, there are none.
+/// What a program knows about its job but Open MPI does not. Open MPI is faster with hints. By
+/// default, there are none.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
 /// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets them. Other MPIs ignore
@@ -35,26 +39,29 @@ impl Hints {
     /// No hints yet.
     ///
     /// # Safety
-    /// [`World::init_with`](super::World::init_with) sets hints as variables of this process's environment. During that
-    /// call, no other thread may read or change the environment, except through `std::env`.
+    /// [`World::init_with`](super::World::init_with) sets hints as variables of this process's
+    /// environment. During that call, no other thread may read or change the environment, except
+    /// through `std::env`.
     pub const unsafe fn new() -> Hints {
         Hints { one_machine: false, eager_limit: None }
     }
 
-    /// Sets whether all ranks are on one machine. If so, Open MPI does not look for a network between machines, which
-    /// takes most of its initialization time. Every rank must pass the same value.
+    /// Sets whether all ranks are on one machine. If so, Open MPI does not look for a network
+    /// between machines, which takes most of its initialization time. Every rank must pass the same
+    /// value.
     ///
-    /// Sets `pml=ob1` and `btl=self,vader,tcp`, or in Open MPI 5 `btl=self,sm,tcp`, unless any of `pml`, `mtl` and
-    /// `btl` is already set.
+    /// Sets `pml=ob1` and `btl=self,vader,tcp`, or in Open MPI 5 `btl=self,sm,tcp`, unless any of
+    /// `pml`, `mtl` and `btl` is already set.
     pub const fn one_machine(self, one_machine: bool) -> Hints {
         Hints { one_machine, ..self }
     }
 
-    /// Sets the longest message, in bytes including its header, that is sent to a rank on the same machine at once.
-    /// Before it sends a longer message, Open MPI asks the receiver, which takes some microseconds. Its default is
-    /// 4096.
+    /// Sets the longest message, in bytes including its header, that is sent to a rank on the same
+    /// machine at once. Before it sends a longer message, Open MPI asks the receiver, which takes
+    /// some microseconds. Its default is 4096.
     ///
-    /// Sets `btl_vader_eager_limit`, or in Open MPI 5 `btl_sm_eager_limit`, unless either is already set.
+    /// Sets `btl_vader_eager_limit`, or in Open MPI 5 `btl_sm_eager_limit`, unless either is
+    /// already set.
     pub const fn eager_limit(self, bytes: u32) -> Hints {
         Hints { eager_limit: Some(bytes), ..self }
     }
@@ -63,7 +70,8 @@ impl Hints {
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
     pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: the caller of `Hints::new` has promised to keep other threads from the environment.
+            // SAFETY: the caller of `Hints::new` has promised to keep other threads from the
+            // environment.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -71,12 +79,18 @@ impl Hints {
     /// The variables that pass the hints to a library of that version.
     fn parameters(&self, version: &str, vars: &MpiVars<'_>) -> Vec<(&'static str, String)> {
         let Some(version) = version.strip_prefix("Open MPI v") else { return Vec::new() };
-        let fifth = version.split('.').next().and_then(|major| major.parse().ok()).is_some_and(|major: u32| major >= 5);
-        let (shared_memory, limit_name) = if fifth { ("sm", SM_EAGER_LIMIT) } else { ("vader", VADER_EAGER_LIMIT) };
+        let fifth = version
+            .split('.')
+            .next()
+            .and_then(|major| major.parse().ok())
+            .is_some_and(|major: u32| major >= 5);
+        let (shared_memory, limit_name) =
+            if fifth { ("sm", SM_EAGER_LIMIT) } else { ("vader", VADER_EAGER_LIMIT) };
         let mut parameters = Vec::new();
         if self.one_machine && !vars.transport_is_set {
             parameters.push(("OMPI_MCA_pml", "ob1".to_owned()));
-            // Name the transports: with ob1 alone, Open MPI 4 would open InfiniBand's, which prints a warning.
+            // Name the transports: with ob1 alone, Open MPI 4 would open InfiniBand's, which prints
+            // a warning.
             parameters.push(("OMPI_MCA_btl", format!("self,{shared_memory},tcp")));
         }
         if let Some(limit) = self.eager_limit.filter(|_| !vars.eager_limit_is_set) {
@@ -103,8 +117,13 @@ mod tests {
 
     #[test]
     fn each_version_of_open_mpi_gets_the_hints_that_it_knows() {
-        let fourth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader,tcp", "OMPI_MCA_btl_vader_eager_limit=65536"];
-        let fifth = ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp", "OMPI_MCA_btl_sm_eager_limit=65536"];
+        let fourth = [
+            "OMPI_MCA_pml=ob1",
+            "OMPI_MCA_btl=self,vader,tcp",
+            "OMPI_MCA_btl_vader_eager_limit=65536",
+        ];
+        let fifth =
+            ["OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,sm,tcp", "OMPI_MCA_btl_sm_eager_limit=65536"];
         assert_eq!(given(BOTH, "Open MPI v4.1.4", &[]), fourth);
         assert_eq!(given(BOTH, "Open MPI v5.0.11", &[]), fifth);
         assert_eq!(given(BOTH, "Open MPI v10.0.0", &[]), fifth);
@@ -115,7 +134,11 @@ mod tests {
     #[test]
     fn what_the_user_has_set_stays() {
         for name in ["OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_btl"] {
-            assert_eq!(given(BOTH, "Open MPI v4.1.4", &[name]), ["OMPI_MCA_btl_vader_eager_limit=65536"], "{name}");
+            assert_eq!(
+                given(BOTH, "Open MPI v4.1.4", &[name]),
+                ["OMPI_MCA_btl_vader_eager_limit=65536"],
+                "{name}"
+            );
         }
         // Version 5 also accepts the name of version 4.
         for limit in [SM_EAGER_LIMIT, VADER_EAGER_LIMIT] {

@@ -9,7 +9,11 @@ use crate::launcher::{Launcher, MpiFamily};
 /// The files to try, in this order. The system's loader finds names without a folder.
 ///
 /// `programs` are the programs that this process descends from, its parent first.
-pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn candidates(
+    launcher: Launcher,
+    vars: &MpiVars<'_>,
+    programs: &[PathBuf],
+) -> Vec<PathBuf> {
     if let Some(library) = vars.library.filter(|name| !name.is_empty()) {
         return vec![PathBuf::from(library)];
     }
@@ -17,15 +21,25 @@ pub(super) fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[Pat
     let mut files = Vec::new();
     if let Some(prefix) = vars.opal_prefix.filter(|prefix| !prefix.is_empty()) {
         files.extend(
-            names.iter().filter(|name| is_of_open_mpi(name)).map(|name| Path::new(prefix).join("lib").join(name)),
+            names
+                .iter()
+                .filter(|name| is_of_open_mpi(name))
+                .map(|name| Path::new(prefix).join("lib").join(name)),
         );
     }
     // The layout of `pip install` and HPC modules: bin/mpiexec, and lib/libmpi next to bin.
-    for prefix in
-        programs.iter().filter(|program| is_launcher(program)).filter_map(|program| program.parent()?.parent())
+    for prefix in programs
+        .iter()
+        .filter(|program| is_launcher(program))
+        .filter_map(|program| program.parent()?.parent())
     {
         for folder in ["lib", "lib64", "lib/release"] {
-            files.extend(names.iter().map(|name| prefix.join(folder).join(name)).filter(|file| file.is_file()));
+            files.extend(
+                names
+                    .iter()
+                    .map(|name| prefix.join(folder).join(name))
+                    .filter(|file| file.is_file()),
+            );
         }
     }
     files.extend(names.iter().map(PathBuf::from));
@@ -51,7 +65,8 @@ mod file {
 mod file {
     pub(super) const OPEN_MPI: &str = "libmpi.40.dylib";
     pub(super) const SPECTRUM: &str = "libmpi_ibm.3.dylib";
-    pub(super) const MPICH: [&str; 3] = ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"];
+    pub(super) const MPICH: [&str; 3] =
+        ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"];
 }
 
 fn is_of_open_mpi(name: &str) -> bool {
@@ -63,8 +78,8 @@ fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
     let open_mpi_first = || [&[open_mpi][..], &file::MPICH].concat();
     let mpich_first = || [&file::MPICH[..], &[open_mpi]].concat();
     match launcher.spec().mpi {
-        // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs as rank 0 of 1 under
-        // Hydra.
+        // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs
+        // as rank 0 of 1 under Hydra.
         MpiFamily::OpenMpi => vec![open_mpi],
         MpiFamily::Mpich | MpiFamily::CrayMpich => file::MPICH.to_vec(),
         MpiFamily::Spectrum => vec![spectrum, open_mpi],
@@ -81,13 +96,15 @@ fn speaks_pmix(mpi_type: &OsStr) -> bool {
 
 /// Returns whether a program is `mpirun`, or one that `mpirun` starts on every node.
 fn is_launcher(program: &Path) -> bool {
-    // orterun, orted: Open MPI 4; prterun, prted: 5; hydra_pmi_proxy: MPICH, Intel; mpispawn: MVAPICH.
+    // orterun, orted: Open MPI 4; prterun, prted: 5; hydra_pmi_proxy: MPICH, Intel; mpispawn:
+    // MVAPICH.
     const STARTS: [&str; 6] = ["mpirun", "mpiexec", "orte", "prte", "hydra", "mpispawn"];
     let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
     STARTS.iter().any(|start| name.starts_with(start))
 }
 
-/// The programs that this process descends from, its parent first; none if the system does not list them.
+/// The programs that this process descends from, its parent first; none if the system does not list
+/// them.
 pub(super) fn programs_above() -> Vec<PathBuf> {
     // Enough for a launcher, `mpienv exec` and some wrapper scripts.
     const MOST: usize = 16;
@@ -135,7 +152,10 @@ mod tests {
     fn the_library_is_of_the_launchers_family() {
         let none = MpiVars::default();
         assert_eq!(found(Launcher::OpenMpi, &none, &[]), ["libmpi.so.40"]);
-        assert_eq!(found(Launcher::Hydra, &none, &[]), ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"]);
+        assert_eq!(
+            found(Launcher::Hydra, &none, &[]),
+            ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"]
+        );
         assert_eq!(found(Launcher::Jsm, &none, &[]), ["libmpi_ibm.so.3", "libmpi.so.40"]);
         assert_eq!(found(Launcher::Slurm, &none, &[])[0], "libmpi.so.12");
         for plugin in ["pmix", "pmix_v4"] {
@@ -148,7 +168,10 @@ mod tests {
     #[test]
     fn open_mpis_prefix_comes_first_and_only_for_open_mpis_library() {
         let vars = MpiVars { opal_prefix: Some(OsStr::new("/opt/ompi")), ..MpiVars::default() };
-        assert_eq!(found(Launcher::OpenMpi, &vars, &[]), ["/opt/ompi/lib/libmpi.so.40", "libmpi.so.40"]);
+        assert_eq!(
+            found(Launcher::OpenMpi, &vars, &[]),
+            ["/opt/ompi/lib/libmpi.so.40", "libmpi.so.40"]
+        );
         assert_eq!(found(Launcher::Hydra, &vars, &[])[0], "libmpi.so.12");
     }
 

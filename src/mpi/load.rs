@@ -32,7 +32,10 @@ impl Loaded {
 }
 
 /// Loads the first file that can be loaded. Also returns its name.
-pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<(Loaded, PathBuf), MpiError> {
+pub(super) fn load(
+    launcher: Launcher,
+    candidates: Vec<PathBuf>,
+) -> Result<(Loaded, PathBuf), MpiError> {
     let mut tried = Vec::new();
     for name in candidates {
         match open(&name) {
@@ -67,14 +70,16 @@ fn open(name: &Path) -> Result<Library, libloading::Error> {
 }
 
 /// What is missing if a library has MPI's functions but no known ABI.
-const UNKNOWN_ABI: &str = "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
+const UNKNOWN_ABI: &str =
+    "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
 
 /// Recognizes the ABI by the library's symbols. The error names what the library lacks.
 fn recognise(library: Library) -> Result<Loaded, &'static str> {
     // Never unload the library: MPI leaves threads and exit handlers behind.
     let library = ManuallyDrop::new(library);
     address(&library, "MPI_Init_thread")?;
-    // Check this first: a library with the standard ABI may depend on one that has Open MPI's objects.
+    // Check this first: a library with the standard ABI may depend on one that has Open MPI's
+    // objects.
     if is_standard(&library) {
         // SAFETY: handles of the standard ABI are pointers, and the library stays.
         let functions = unsafe { Functions::find(&library) }?;
@@ -103,10 +108,12 @@ fn address(library: &Library, name: &'static str) -> Result<*mut c_void, &'stati
 fn is_standard(library: &Library) -> bool {
     type AbiGetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
     // SAFETY: the type is that of the function in the MPI 5 standard.
-    let Ok(version) = (unsafe { library.get::<AbiGetVersion>("MPI_Abi_get_version") }) else { return false };
+    let Ok(version) = (unsafe { library.get::<AbiGetVersion>("MPI_Abi_get_version") }) else {
+        return false;
+    };
     let (mut major, mut minor) = (-1, -1);
-    // SAFETY: both point to an int, and the standard allows the call before MPI_Init. A library that has the function
-    // but another ABI, such as MPICH 5's libmpi.so.12, returns version -1.
+    // SAFETY: both point to an int, and the standard allows the call before MPI_Init. A library
+    // that has the function but another ABI, such as MPICH 5's libmpi.so.12, returns version -1.
     let code = unsafe { version(&raw mut major, &raw mut minor) };
     code == 0 && major >= 1
 }

@@ -16,8 +16,9 @@ use crate::value::rank::Rank;
 
 /// A started call. MPI uses its buffer until the call is done.
 ///
-/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot be canceled. If you
-/// drop a request before it is done, its buffer leaks, and MPI can no longer be finalized.
+/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot
+/// be canceled. If you drop a request before it is done, its buffer leaks, and MPI can no longer be
+/// finalized.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -164,8 +165,8 @@ impl<B: Default> Drop for Request<B> {
 /// Blocks of all ranks, with the length and the place of each.
 pub(super) type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
 
-// These calls are sound because a request owns its buffer, and because the elements of a Vec stay in place when the Vec
-// moves.
+// These calls are sound because a request owns its buffer, and because the elements of a Vec stay
+// in place when the Vec moves.
 
 impl<T: Element> Request<Vec<T>> {
     /// `MPI_Iallreduce`.
@@ -234,12 +235,14 @@ impl Request<Vec<u8>> {
         rank: Rank,
         block: &[u8],
     ) -> Result<Request<Vec<u8>>, MpiError> {
-        let [own, all] = [rank.index(), rank.size()].map(|ranks| block.len().saturating_mul(ranks as usize));
+        let [own, all] =
+            [rank.index(), rank.size()].map(|ranks| block.len().saturating_mul(ranks as usize));
         let mut blocks = zeroed("MPI_Iallgather", all)?;
         blocks[own..own + block.len()].copy_from_slice(block);
         let first = blocks.as_mut_ptr();
         Request::start(session, "MPI_Iallgather", blocks, |api| {
-            // SAFETY: the request owns the blocks, one of this length for each rank, until it is done.
+            // SAFETY: the request owns the blocks, one of this length for each rank, until it is
+            // done.
             unsafe { api.start_all_gather(comm, first, block.len()) }
         })
     }
@@ -277,7 +280,10 @@ impl Request<Blocks> {
 
 impl Request<()> {
     /// `MPI_Ibarrier`.
-    pub(super) fn barrier<W: Handle>(session: &Rc<Session<W>>, comm: Comm<W>) -> Result<Request<()>, MpiError> {
+    pub(super) fn barrier<W: Handle>(
+        session: &Rc<Session<W>>,
+        comm: Comm<W>,
+    ) -> Result<Request<()>, MpiError> {
         Request::start(session, "MPI_Ibarrier", (), |api| api.start_barrier(comm))
     }
 }
@@ -285,7 +291,9 @@ impl Request<()> {
 /// Allocates `length` zero bytes, or fails if there is not enough memory.
 fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>, MpiError> {
     let mut bytes = Vec::new();
-    bytes.try_reserve_exact(length).map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;
     bytes.resize(length, 0);
     Ok(bytes)
 }

@@ -16,7 +16,8 @@ const DROP_LIMIT: Duration = Duration::from_secs(1);
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session<W: Handle> {
     api: Api<W>,
-    /// A second communicator of all ranks, so that no other call can match the barrier before MPI_Finalize.
+    /// A second communicator of all ranks, so that no other call can match the barrier before
+    /// MPI_Finalize.
     closing: Comm<W>,
     state: Cell<State>,
     /// How many started calls are not done.
@@ -52,7 +53,11 @@ impl<W: Handle> Session<W> {
         let about = About { version: api.version(), library, abi };
         let provided = api.init()?;
         if provided < api.funneled() {
-            return Err(MpiError::ThreadLevel { library: about.library, provided, needed: api.funneled() });
+            return Err(MpiError::ThreadLevel {
+                library: about.library,
+                provided,
+                needed: api.funneled(),
+            });
         }
         let closing = api.duplicate(api.world())?;
         Ok(Session {
@@ -66,7 +71,10 @@ impl<W: Handle> Session<W> {
     }
 
     /// Makes calls, and remembers whether one failed.
-    pub(super) fn run<T>(&self, calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>) -> Result<T, MpiError> {
+    pub(super) fn run<T>(
+        &self,
+        calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>,
+    ) -> Result<T, MpiError> {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
@@ -97,7 +105,8 @@ impl<W: Handle> Session<W> {
 
     /// Finalizes MPI once all ranks are ready to.
     ///
-    /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit precedes it.
+    /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit
+    /// precedes it.
     pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.get();
@@ -127,7 +136,8 @@ impl<W: Handle> Session<W> {
 impl<W: Handle> Drop for Session<W> {
     fn drop(&mut self) {
         if self.is_sound() {
-            // There is no caller to return an error to. The launcher reports a rank that exits without MPI_Finalize.
+            // There is no caller to return an error to. The launcher reports a rank that exits
+            // without MPI_Finalize.
             let _ = self.end(DROP_LIMIT);
         }
     }
@@ -135,8 +145,9 @@ impl<W: Handle> Drop for Session<W> {
 
 /// Polls until `is_done` returns true. Returns false if that takes longer than `limit`.
 ///
-/// Polling is what lets MPI make progress. This function yields between polls: if ranks share a core, the rank that is
-/// awaited must get to run. MPI's own waits spin, which then takes hundreds of times as long.
+/// Polling is what lets MPI make progress. This function yields between polls: if ranks share a
+/// core, the rank that is awaited must get to run. MPI's own waits spin, which then takes hundreds
+/// of times as long.
 pub(super) fn done_within(
     limit: Duration,
     mut is_done: impl FnMut() -> Result<bool, MpiError>,

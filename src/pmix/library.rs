@@ -95,7 +95,8 @@ const _: () = {
 };
 
 type Init = unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
-type Get = unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+type Get =
+    unsafe extern "C" fn(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
 type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
 unsafe extern "C" {
     fn free(memory: *mut c_void);
@@ -128,10 +129,11 @@ impl Pmix {
         // SAFETY: the type is that of the function in the PMIx standard.
         let get = unsafe { library.get::<Get>(c"PMIx_Get") }.map_err(|_| absent("PMIx_Get"))?;
         // SAFETY: the type is that of the function in the PMIx standard.
-        let finalize = unsafe { library.get::<Finalize>(c"PMIx_Finalize") }.map_err(|_| absent("PMIx_Finalize"))?;
+        let finalize = unsafe { library.get::<Finalize>(c"PMIx_Finalize") }
+            .map_err(|_| absent("PMIx_Finalize"))?;
         // SAFETY: the type is that of the function in the PMIx standard.
-        let error_string =
-            unsafe { library.get::<ErrorString>(c"PMIx_Error_string") }.map_err(|_| absent("PMIx_Error_string"))?;
+        let error_string = unsafe { library.get::<ErrorString>(c"PMIx_Error_string") }
+            .map_err(|_| absent("PMIx_Error_string"))?;
         let (init, get, finalize, error_string) = (*init, *get, *finalize, *error_string);
         Ok(Pmix { name, init, get, finalize, error_string })
     }
@@ -141,7 +143,8 @@ impl Pmix {
         let meaning = unsafe { (self.error_string)(status) };
         // SAFETY: a text of libpmix is terminated, and the library stays loaded.
         let meaning = (!meaning.is_null()).then(|| unsafe { CStr::from_ptr(meaning) });
-        let meaning = meaning.map_or("unknown".into(), |meaning| meaning.to_string_lossy().into_owned());
+        let meaning =
+            meaning.map_or("unknown".into(), |meaning| meaning.to_string_lossy().into_owned());
         PmixError::Failed { library: self.name.clone(), call, status, meaning }
     }
 }
@@ -182,21 +185,26 @@ impl Client {
         }
     }
 
-    /// Returns one value of a rank or of the job, as the server gave it to this client at the beginning. The error is
-    /// the status.
+    /// Returns one value of a rank or of the job, as the server gave it to this client at the
+    /// beginning. The error is the status.
     pub(super) fn get(&self, rank: u32, key: &CStr) -> Result<Got, c_int> {
         let proc = Proc { rank, ..self.own };
         // Without this, the server may wait forever for a value that no process provides.
         let optional = Info::flag(c"pmix.optional");
         let mut value: *mut Value = ptr::null_mut();
-        // SAFETY: all four point to structures that outlive the call, and one `pmix_info_t` is announced.
-        let status = unsafe { (self.pmix.get)(&raw const proc, key.as_ptr(), &raw const optional, 1, &raw mut value) };
+        // SAFETY: all four point to structures that outlive the call, and one `pmix_info_t` is
+        // announced.
+        let status = unsafe {
+            (self.pmix.get)(&raw const proc, key.as_ptr(), &raw const optional, 1, &raw mut value)
+        };
         if status != 0 {
             return Err(status);
         }
-        // SAFETY: on success libpmix has stored a pointer to a value that belongs to the caller, or null.
+        // SAFETY: on success libpmix has stored a pointer to a value that belongs to the caller, or
+        // null.
         let got = unsafe { value.as_ref() }.map_or(Got::Other(0), Value::copy);
-        // SAFETY: the value comes from malloc, as the standard requires, and nothing refers to it anymore.
+        // SAFETY: the value comes from malloc, as the standard requires, and nothing refers to it
+        // anymore.
         unsafe { free(value.cast()) };
         Ok(got)
     }
@@ -209,7 +217,8 @@ impl Client {
     /// Returns the name of this process's job.
     pub(super) fn namespace(&self) -> String {
         // The name ends at a NUL, or fills the array.
-        let bytes: Vec<u8> = self.own.nspace.iter().map(|&char| char as u8).take_while(|&byte| byte != 0).collect();
+        let bytes: Vec<u8> =
+            self.own.nspace.iter().map(|&char| char as u8).take_while(|&byte| byte != 0).collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
@@ -244,7 +253,8 @@ impl Info {
 }
 
 impl Value {
-    /// Copies the value's content. A text is freed, so that only the value itself remains to be freed.
+    /// Copies the value's content. A text is freed, so that only the value itself remains to be
+    /// freed.
     fn copy(&self) -> Got {
         match self.kind {
             // SAFETY: the type says that the union holds a `uint16_t`.
@@ -259,7 +269,8 @@ impl Value {
                 }
                 // SAFETY: a text of libpmix is terminated, and is freed only after this.
                 let text = unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned();
-                // SAFETY: the text comes from malloc and belongs to the value, which is not read again.
+                // SAFETY: the text comes from malloc and belongs to the value, which is not read
+                // again.
                 unsafe { free(string.cast_mut().cast()) };
                 Got::Text(text)
             }

@@ -1,4 +1,5 @@
-//! Keys and tags: HMAC-SHA-256 of data that both ends know. See [`guide::wire_format`](crate::guide::wire_format).
+//! Keys and tags: HMAC-SHA-256 of data that both ends know. See
+//! [`guide::wire_format`](crate::guide::wire_format).
 
 use std::io;
 
@@ -92,8 +93,12 @@ impl JobKey {
 
     /// Derives the keys of a connection from its greeting and its hello up to the proof.
     pub(super) fn session(&self, greeting: &[u8], hello: &[u8]) -> Session {
-        let direction = |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
-        Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
+        let direction =
+            |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
+        Session {
+            of_rank: direction(b"mpienv from rank "),
+            of_master: direction(b"mpienv from master "),
+        }
     }
 
     /// A key for other uses, specific to the meeting with this number.
@@ -136,7 +141,8 @@ impl Direction {
         self.next(digest).finalize().into_bytes().into()
     }
 
-    /// Returns whether this is the tag of the next message. Takes the same time for every wrong tag.
+    /// Returns whether this is the tag of the next message. Takes the same time for every wrong
+    /// tag.
     pub(super) fn verify(&mut self, digest: &Bytes32, tag: &[u8]) -> bool {
         self.next(digest).verify_slice(tag).is_ok()
     }
@@ -175,11 +181,12 @@ mod tests {
 
     #[test]
     fn every_input_changes_the_key() {
-        let of_role = |role, token: &[u8], run: Run, greeting: &[u8], hello: &[u8], of_rank: bool| {
-            let mut session = JobKey::new(token, role, run).session(greeting, hello);
-            let direction = if of_rank { &mut session.of_rank } else { &mut session.of_master };
-            direction.tag(&digest(&[]))
-        };
+        let of_role =
+            |role, token: &[u8], run: Run, greeting: &[u8], hello: &[u8], of_rank: bool| {
+                let mut session = JobKey::new(token, role, run).session(greeting, hello);
+                let direction = if of_rank { &mut session.of_rank } else { &mut session.of_master };
+                direction.tag(&digest(&[]))
+            };
         let tag = |token: &[u8], run, greeting: &[u8], hello: &[u8], of_rank| {
             of_role(Role::Ranks, token, run, greeting, hello, of_rank)
         };

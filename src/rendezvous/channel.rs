@@ -1,4 +1,5 @@
-//! A connection that stays open after the meeting, for messages in both directions, with the keys of its handshake.
+//! A connection that stays open after the meeting, for messages in both directions, with the keys
+//! of its handshake.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -32,7 +33,12 @@ pub(crate) struct Receiver {
 }
 
 impl Channel {
-    pub(super) fn new(stream: TcpStream, rank: u32, sent: Direction, received: Direction) -> Channel {
+    pub(super) fn new(
+        stream: TcpStream,
+        rank: u32,
+        sent: Direction,
+        received: Direction,
+    ) -> Channel {
         Channel { stream, rank, sent, received }
     }
 
@@ -41,8 +47,8 @@ impl Channel {
         self.rank
     }
 
-    /// Returns both directions. `silence` limits how long the other end may send nothing, and how long it may read
-    /// nothing.
+    /// Returns both directions. `silence` limits how long the other end may send nothing, and how
+    /// long it may read nothing.
     pub(crate) fn open(self, silence: Duration) -> io::Result<(Sender, Receiver)> {
         let Channel { stream, sent, received, .. } = self;
         stream.set_nonblocking(false)?;
@@ -87,18 +93,27 @@ impl Receiver {
         let mut raw = [0; REPLY_HEAD];
         self.stream.read_exact(&mut raw)?;
         let head = ReplyHead::decode(raw).filter(|head| head.kind == ReplyKind::Message);
-        let length = head.and_then(|head| usize::try_from(head.length).ok()).filter(|&length| length <= LONGEST_BLOB);
+        let length = head
+            .and_then(|head| usize::try_from(head.length).ok())
+            .filter(|&length| length <= LONGEST_BLOB);
         let length = length.ok_or_else(altered)?;
         let mut payload = vec![0; length];
         self.stream.read_exact(&mut payload)?;
         let mut tag = [0; LENGTH];
         self.stream.read_exact(&mut tag)?;
-        if self.direction.verify(&digest(&[&raw, &payload]), &tag) { Ok(payload) } else { Err(altered()) }
+        if self.direction.verify(&digest(&[&raw, &payload]), &tag) {
+            Ok(payload)
+        } else {
+            Err(altered())
+        }
     }
 }
 
 fn altered() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message was changed, repeated or left out on the way")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a message was changed, repeated or left out on the way",
+    )
 }
 
 #[cfg(test)]

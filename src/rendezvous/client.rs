@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, Session, nonce};
 use super::error::{ConnectFailure, RendezvousError};
-use super::frame::{GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take};
+use super::frame::{
+    GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
+};
 use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
@@ -20,7 +22,8 @@ use link::{Bad, Link, is_timeout};
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 /// Longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause after a failure to resolve a name or to decode a credential: many ranks share one name server or munged.
+/// Longest pause after a failure to resolve a name or to decode a credential: many ranks share one
+/// name server or munged.
 const SHARED_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for one address to accept the connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -29,7 +32,8 @@ const WELCOME: Duration = Duration::from_secs(10);
 /// Shortest time limit for an attempt at the default port.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Joins the meeting. Returns the table if `needs_table`, otherwise rank 0's reply, and the connection to rank 0.
+/// Joins the meeting. Returns the table if `needs_table`, otherwise rank 0's reply, and the
+/// connection to rank 0.
 pub(super) fn join(
     settings: &Rendezvous,
     blob: Vec<u8>,
@@ -49,9 +53,14 @@ pub(super) fn join(
             Ok(welcomed) => return wait(settings, welcomed),
             Err(Failed::Final(error)) => return Err(error),
             Err(Failed::Again(failure)) => {
-                let is_shared = matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
-                // After a rank 0 that this rank does not believe has exited, what it sent still says more.
-                if !matches!((&last, &failure), (Some(ConnectFailure::Munge(_)), ConnectFailure::Refused)) {
+                let is_shared =
+                    matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
+                // After a rank 0 that this rank does not believe has exited, what it sent still
+                // says more.
+                if !matches!(
+                    (&last, &failure),
+                    (Some(ConnectFailure::Munge(_)), ConnectFailure::Refused)
+                ) {
                     last = Some(failure);
                 }
                 if is_shared { SHARED_PAUSE } else { LONGEST_PAUSE }
@@ -72,7 +81,12 @@ pub(super) fn join(
         let now = Instant::now();
         if now >= deadline {
             let failure = last.or(cut_short).unwrap_or(ConnectFailure::TimedOut);
-            return Err(RendezvousError::NoMaster { rank, master: settings.master(), waited: now - started, failure });
+            return Err(RendezvousError::NoMaster {
+                rank,
+                master: settings.master(),
+                waited: now - started,
+                failure,
+            });
         }
         thread::sleep(pause.min(deadline - now));
         pause = (pause * 2).min(limit);
@@ -98,17 +112,25 @@ struct Welcomed {
 }
 
 /// Makes one attempt: resolves, connects, reads the greeting, says hello, reads the welcome.
-fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) -> Result<Welcomed, Failed> {
+fn attempt(
+    settings: &Rendezvous,
+    port: Port,
+    hello: &Hello,
+    deadline: Instant,
+) -> Result<Welcomed, Failed> {
     let addresses = resolve(settings, port, deadline)?;
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
-    let failed = |failure| if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) };
+    let failed = |failure| {
+        if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) }
+    };
     let greeting = line.greeting().map_err(failed)?;
     let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
     let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
     let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
-    // Another version may answer before it has read the whole hello, so read even if the write fails.
+    // Another version may answer before it has read the whole hello, so read even if the write
+    // fails.
     let written = line.write_all(&hello);
     let head = line.head().map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
@@ -118,22 +140,27 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
     })?;
     match head.kind {
         ReplyKind::Welcome if usize::try_from(head.length) == Ok(4 + LENGTH) => {
-            let welcome = line.payload(&mut session, head, 4 + LENGTH).map_err(|bad| match bad {
-                Bad::Tag => Failed::Again(ConnectFailure::Unproven),
-                Bad::Io(error) if is_timeout(&error) && Instant::now() >= deadline => {
-                    Failed::CutShort(ConnectFailure::NotMpienv("it broke off".to_owned()))
-                }
-                Bad::Io(_) => Failed::Again(ConnectFailure::NotMpienv("it broke off".to_owned())),
-            })?;
+            let welcome =
+                line.payload(&mut session, head, 4 + LENGTH).map_err(|bad| match bad {
+                    Bad::Tag => Failed::Again(ConnectFailure::Unproven),
+                    Bad::Io(error) if is_timeout(&error) && Instant::now() >= deadline => {
+                        Failed::CutShort(ConnectFailure::NotMpienv("it broke off".to_owned()))
+                    }
+                    Bad::Io(_) => {
+                        Failed::Again(ConnectFailure::NotMpienv("it broke off".to_owned()))
+                    }
+                })?;
             let mut welcome = &welcome[..];
-            let (left, number) = (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
+            let (left, number) =
+                (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { line, session, left, meeting: secret.key.of_meeting(&number) })
         }
         // This reply has no tag: a rank 0 that rejects the proof has another key.
-        ReplyKind::OtherJob => {
-            Err(Failed::Final(RendezvousError::OtherJob { rank: settings.rank.index(), master: settings.master() }))
-        }
+        ReplyKind::OtherJob => Err(Failed::Final(RendezvousError::OtherJob {
+            rank: settings.rank.index(),
+            master: settings.master(),
+        })),
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
             Err(match line.payload(&mut session, head, LONGEST_TEXT) {
                 Ok(text) => Failed::Final(failure(head.kind, &text)),
@@ -145,8 +172,8 @@ fn attempt(settings: &Rendezvous, port: Port, hello: &Hello, deadline: Instant) 
     }
 }
 
-/// Returns the secret that this rank shares with what greeted it with this credential. `timed_out` says whether the job's
-/// deadline cut the attempt short.
+/// Returns the secret that this rank shares with what greeted it with this credential. `timed_out`
+/// says whether the job's deadline cut the attempt short.
 fn secret(
     settings: &Rendezvous,
     credential: &[u8],
@@ -160,14 +187,24 @@ fn secret(
         (Some(_), []) => Err(again("it sent no MUNGE credential")),
         (Some(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),
-            Err(Unreadable::Missing(reason)) => Err(Failed::Final(RendezvousError::Munge { reason })),
-            Err(Unreadable::Refused(reason)) => Err(again(&format!("its MUNGE credential is refused: {reason}"))),
-            Err(Unreadable::TimedOut) => Err(timed_out(ConnectFailure::Munge(munge::unfinished("unmunge")))),
+            Err(Unreadable::Missing(reason)) => {
+                Err(Failed::Final(RendezvousError::Munge { reason }))
+            }
+            Err(Unreadable::Refused(reason)) => {
+                Err(again(&format!("its MUNGE credential is refused: {reason}")))
+            }
+            Err(Unreadable::TimedOut) => {
+                Err(timed_out(ConnectFailure::Munge(munge::unfinished("unmunge"))))
+            }
         },
     }
 }
 
-fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<SocketAddr>, Failed> {
+fn resolve(
+    settings: &Rendezvous,
+    port: Port,
+    deadline: Instant,
+) -> Result<Vec<SocketAddr>, Failed> {
     let name = settings.host.to_string();
     if let Ok(address) = name.parse() {
         return Ok(vec![SocketAddr::new(address, port.get())]);
@@ -175,11 +212,14 @@ fn resolve(settings: &Rendezvous, port: Port, deadline: Instant) -> Result<Vec<S
     let left = deadline.saturating_duration_since(Instant::now());
     match resolve::resolve(name, port.get(), left) {
         Some(found) => found.map_err(Failed::Again),
-        None => Err(Failed::CutShort(ConnectFailure::Unresolved("the name server does not answer".to_owned()))),
+        None => Err(Failed::CutShort(ConnectFailure::Unresolved(
+            "the name server does not answer".to_owned(),
+        ))),
     }
 }
 
-/// Connects to the first address that accepts. The error is that of the last address that had enough time.
+/// Connects to the first address that accepts. The error is that of the last address that had
+/// enough time.
 fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Failed> {
     let mut failure = None;
     for address in addresses {
@@ -188,7 +228,8 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
             break;
         }
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
-            // If nothing listens, the socket may connect to itself from the same port. It must not hold rank 0's port.
+            // If nothing listens, the socket may connect to itself from the same port. It must not
+            // hold rank 0's port.
             Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                 failure = Some(ConnectFailure::Refused)
             }
@@ -205,9 +246,9 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
 fn failure_of(error: &io::Error) -> ConnectFailure {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ConnectFailure::Refused,
-        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
-            ConnectFailure::NoRoute(error.to_string())
-        }
+        io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable
+        | io::ErrorKind::NetworkDown => ConnectFailure::NoRoute(error.to_string()),
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectFailure::TimedOut,
         _ => ConnectFailure::Other(error.to_string()),
     }
@@ -217,7 +258,8 @@ fn failure_of(error: &io::Error) -> ConnectFailure {
 fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
     let Welcomed { mut line, mut session, left, meeting } = welcomed;
     let started = Instant::now();
-    // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is wrong.
+    // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is
+    // wrong.
     line.deadline = started + patience(left, settings.timeout);
     let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
     let mut head = next(settings, &mut line, started)?;
@@ -238,7 +280,11 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
             return Err(failure(head.kind, &read(LONGEST_TEXT)?));
         }
-        ReplyKind::Welcome | ReplyKind::OtherJob | ReplyKind::Ready | ReplyKind::Greeting | ReplyKind::Message => {
+        ReplyKind::Welcome
+        | ReplyKind::OtherJob
+        | ReplyKind::Ready
+        | ReplyKind::Greeting
+        | ReplyKind::Message => {
             return Err(settings.lost("it answered out of order"));
         }
     };
@@ -251,7 +297,11 @@ fn patience(left: Duration, timeout: Duration) -> Duration {
 }
 
 /// Reads the head of the next reply. The error is why there is none.
-fn next(settings: &Rendezvous, line: &mut Link, started: Instant) -> Result<ReplyHead, RendezvousError> {
+fn next(
+    settings: &Rendezvous,
+    line: &mut Link,
+    started: Instant,
+) -> Result<ReplyHead, RendezvousError> {
     line.head().map_err(|failure| match line.left() {
         Err(_) => RendezvousError::NoVerdict {
             rank: settings.rank.index(),
@@ -281,7 +331,9 @@ mod tests {
     #[test]
     fn a_rank_waits_ten_seconds_longer_than_rank_0_and_no_more() {
         // `Rendezvous::timeout` promises it.
-        let waits = |left, timeout| patience(Duration::from_secs(left), Duration::from_secs(timeout)).as_secs();
+        let waits = |left, timeout| {
+            patience(Duration::from_secs(left), Duration::from_secs(timeout)).as_secs()
+        };
         assert_eq!([waits(4, 4), waits(1, 4), waits(60, 4)], [14, 11, 14]);
     }
 }

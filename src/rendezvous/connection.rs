@@ -65,10 +65,27 @@ pub(super) struct Altered;
 
 impl Connection {
     /// A new connection, to be greeted with this nonce.
-    pub(super) fn new(stream: TcpStream, peer: IpAddr, port: Port, serial: u64, nonce: Bytes32) -> Connection {
+    pub(super) fn new(
+        stream: TcpStream,
+        peer: IpAddr,
+        port: Port,
+        serial: u64,
+        nonce: Bytes32,
+    ) -> Connection {
         let stage = Stage::Unknown(Box::new(HelloReader::new(nonce)));
         let (session, heard, queue) = (None, Vec::new(), VecDeque::new());
-        Connection { stream, peer, port, serial, stage, session, heard, queue, written: 0, discarded: 0 }
+        Connection {
+            stream,
+            peer,
+            port,
+            serial,
+            stage,
+            session,
+            heard,
+            queue,
+            written: 0,
+            discarded: 0,
+        }
     }
 
     pub(super) fn read(&mut self, into: &mut [u8]) -> Input {
@@ -97,7 +114,8 @@ impl Connection {
         self.discarded <= PATIENCE
     }
 
-    /// Takes bytes from a rank that joined. Returns whether a confirmation is complete, or an error if it was altered.
+    /// Takes bytes from a rank that joined. Returns whether a confirmation is complete, or an error
+    /// if it was altered.
     pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<bool, Altered> {
         let whole = HERE.len() + LENGTH;
         self.heard.extend(&bytes[..bytes.len().min(whole - self.heard.len())]);
@@ -107,7 +125,11 @@ impl Connection {
         let heard = std::mem::take(&mut self.heard);
         let (said, tag) = heard.split_at(HERE.len());
         let is_good = |session: &mut Box<Session>| session.of_rank.verify(&digest(&[said]), tag);
-        if said == HERE && self.session.as_mut().is_some_and(is_good) { Ok(true) } else { Err(Altered) }
+        if said == HERE && self.session.as_mut().is_some_and(is_good) {
+            Ok(true)
+        } else {
+            Err(Altered)
+        }
     }
 
     /// Writes a message with this connection's next tag.

@@ -61,16 +61,22 @@ pub enum RendezvousError {
         size: u32,
     },
     /// A rank's blob, or rank 0's reply, is too long.
-    #[error("a rank may bring at most {LONGEST_BLOB} bytes to the rendezvous, not {length}; bring a smaller blob")]
+    #[error(
+        "a rank may bring at most {LONGEST_BLOB} bytes to the rendezvous, not {length}; bring a smaller blob"
+    )]
     BlobTooLong {
         /// Length of the blob in bytes.
         length: usize,
     },
     /// The token is set, but empty or blank.
-    #[error("the job token is set but empty, so any process could meet the ranks; set a secret, or no token")]
+    #[error(
+        "the job token is set but empty, so any process could meet the ranks; set a secret, or no token"
+    )]
     TokenBlank,
     /// The token is too long.
-    #[error("a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN")]
+    #[error(
+        "a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN"
+    )]
     TokenTooLong {
         /// Length of the token in bytes.
         length: usize,
@@ -109,7 +115,9 @@ pub enum RendezvousError {
         reason: String,
     },
     /// Rank 0 answered and was then lost.
-    #[error("rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output")]
+    #[error(
+        "rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output"
+    )]
     MasterLost {
         /// This rank.
         rank: u32,
@@ -216,9 +224,9 @@ impl RendezvousError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            RendezvousError::NoMaster { .. } | RendezvousError::NoVerdict { .. } | RendezvousError::Missing { .. } => {
-                ErrorKind::TimedOut
-            }
+            RendezvousError::NoMaster { .. }
+            | RendezvousError::NoVerdict { .. }
+            | RendezvousError::Missing { .. } => ErrorKind::TimedOut,
             RendezvousError::MasterLost { .. } | RendezvousError::Lost { .. } => ErrorKind::Lost,
             _ => ErrorKind::Refused,
         }

@@ -1,4 +1,5 @@
-//! The messages on the wire. [`guide::wire_format`](crate::guide::wire_format) specifies them byte by byte.
+//! The messages on the wire. [`guide::wire_format`](crate::guide::wire_format) specifies them byte
+//! by byte.
 //!
 //! Rank 0 speaks first, so that a rank sends nothing to another program's port.
 
@@ -88,7 +89,8 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 /// What a reply carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReplyKind {
-    /// The hello was accepted. The payload is how many more milliseconds rank 0 will wait, and the meeting's number.
+    /// The hello was accepted. The payload is how many more milliseconds rank 0 will wait, and the
+    /// meeting's number.
     Welcome,
     /// All ranks came; the payload is the table.
     Table,
@@ -104,7 +106,8 @@ pub(super) enum ReplyKind {
     Ready,
     /// A rank was lost before all ranks came; the payload is the text.
     Lost,
-    /// Rank 0 of some job listens here; the payload is its nonce, and its MUNGE credential if it has one.
+    /// Rank 0 of some job listens here; the payload is its nonce, and its MUNGE credential if it
+    /// has one.
     Greeting,
     /// A message from either end, on a connection that stays open after the meeting.
     Message,
@@ -169,7 +172,8 @@ pub(super) struct Message {
 impl Message {
     pub(super) fn new(kind: ReplyKind, payload: &[u8]) -> Message {
         // One allocation, because a table may be long.
-        let bytes: Arc<[u8]> = reply_head(kind, payload.len()).iter().chain(payload).copied().collect();
+        let bytes: Arc<[u8]> =
+            reply_head(kind, payload.len()).iter().chain(payload).copied().collect();
         Message { digest: digest(&[&bytes]), bytes }
     }
 }

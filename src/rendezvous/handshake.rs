@@ -1,7 +1,9 @@
-//! The meeting's handshake on other connections, between ranks that have met or otherwise share a key.
+//! The meeting's handshake on other connections, between ranks that have met or otherwise share a
+//! key.
 //!
-//! The rank that accepts the connection sends the greeting, the rank that connects says hello, and the first rank sends
-//! the welcome. Both have then proven that they have the key. See [`guide::wire_format`](crate::guide::wire_format).
+//! The rank that accepts the connection sends the greeting, the rank that connects says hello, and
+//! the first rank sends the welcome. Both have then proven that they have the key. See
+//! [`guide::wire_format`](crate::guide::wire_format).
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -9,7 +11,9 @@ use std::time::Instant;
 
 use super::auth::{Bytes32, Direction, digest, for_purpose, nonce};
 use super::client::link::{Bad, Link};
-use super::frame::{BARE, GREETING, Hello, HelloReader, ReplyKind, Secret, Version, greeting, reply};
+use super::frame::{
+    BARE, GREETING, Hello, HelloReader, ReplyKind, Secret, Version, greeting, reply,
+};
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 
@@ -66,7 +70,9 @@ pub(crate) enum Refusal {
     Connection(#[from] io::Error),
     #[error("another program answered, or one that belongs to another job")]
     Stranger,
-    #[error("what answered cannot prove that it belongs to this job: something between the hosts changes messages")]
+    #[error(
+        "what answered cannot prove that it belongs to this job: something between the hosts changes messages"
+    )]
     Unproven,
 }
 
@@ -88,7 +94,11 @@ impl Joining {
     }
 
     /// Waits for the greeting and says hello.
-    pub(crate) fn say_hello(mut self, key: &ConnectionKey, rank: Rank) -> Result<Introduced, Refusal> {
+    pub(crate) fn say_hello(
+        mut self,
+        key: &ConnectionKey,
+        rank: Rank,
+    ) -> Result<Introduced, Refusal> {
         let port = self.line.stream.peer_addr()?.port();
         let greeting = self.line.greeting().map_err(|_| self.why())?;
         if greeting.len() != GREETING {
@@ -116,8 +126,10 @@ impl Joining {
 impl Introduced {
     /// Waits for the welcome.
     pub(crate) fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
-        let head =
-            self.line.head().map_err(|_| self.line.left().err().map_or(Refusal::Stranger, Refusal::Connection))?;
+        let head = self
+            .line
+            .head()
+            .map_err(|_| self.line.left().err().map_or(Refusal::Stranger, Refusal::Connection))?;
         if head.kind != ReplyKind::Welcome {
             return Err(Refusal::Stranger);
         }
@@ -125,7 +137,8 @@ impl Introduced {
             Bad::Tag => Refusal::Unproven,
             Bad::Io(error) => Refusal::Connection(error),
         })?;
-        let directions = Directions { outgoing: self.session.of_rank, incoming: self.session.of_master };
+        let directions =
+            Directions { outgoing: self.session.of_rank, incoming: self.session.of_master };
         Ok((self.line.stream, directions))
     }
 }
@@ -160,7 +173,10 @@ impl Guest {
             Purpose::Watch => &[Purpose::Watch],
             _ => &[Purpose::Collective],
         };
-        Ok((Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 }, greeting(&nonce, &[])))
+        Ok((
+            Guest { reader: HelloReader::with_purposes(nonce, purposes), heard: 0 },
+            greeting(&nonce, &[]),
+        ))
     }
 
     /// How many more bytes to read. Bytes after the hello are not for this handshake.
@@ -168,8 +184,14 @@ impl Guest {
         BARE - self.heard
     }
 
-    /// Takes the next bytes. Returns the rank once its hello is complete and has the world size `size`.
-    pub(crate) fn feed(&mut self, bytes: &[u8], key: &ConnectionKey, size: u32) -> Result<Option<Admitted>, Stranger> {
+    /// Takes the next bytes. Returns the rank once its hello is complete and has the world size
+    /// `size`.
+    pub(crate) fn feed(
+        &mut self,
+        bytes: &[u8],
+        key: &ConnectionKey,
+        size: u32,
+    ) -> Result<Option<Admitted>, Stranger> {
         self.heard = (self.heard + bytes.len()).min(BARE);
         let Some(hello) = self.reader.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
             return Ok(None);

@@ -17,7 +17,8 @@ const BACKLOG: i32 = 4096;
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Returns whether a connection could not be accepted because this process or the system has no file descriptor left.
+/// Returns whether a connection could not be accepted because this process or the system has no
+/// file descriptor left.
 pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     // EMFILE, ENFILE and, on Windows, WSAEMFILE, for which the standard library has no `ErrorKind`.
     matches!(error.raw_os_error(), Some(24 | 23 | 10024))
@@ -36,9 +37,11 @@ impl Addresses {
     /// The addresses for a master, as this host resolves it now.
     pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> Addresses {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-        let own: Vec<IpAddr> = interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
+        let own: Vec<IpAddr> =
+            interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
         choose(master, bind, &own, || {
-            let found = resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
+            let found =
+                resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
             found.into_iter().map(|address| address.ip().to_canonical()).collect()
         })
     }
@@ -54,31 +57,56 @@ impl Addresses {
 }
 
 /// The master's own addresses, if all of them are this host's and other hosts can reach it by them.
-fn choose(master: &Host, bind: Option<IpAddr>, own: &[IpAddr], resolve: impl FnOnce() -> Vec<IpAddr>) -> Addresses {
+fn choose(
+    master: &Host,
+    bind: Option<IpAddr>,
+    own: &[IpAddr],
+    resolve: impl FnOnce() -> Vec<IpAddr>,
+) -> Addresses {
     if let Some(address) = bind {
-        return if address.is_unspecified() { Addresses::Every } else { Addresses::These(vec![address]) };
+        return if address.is_unspecified() {
+            Addresses::Every
+        } else {
+            Addresses::These(vec![address])
+        };
     }
     if master.is_loopback() {
-        return master.address().map_or(Addresses::Loopback, |address| Addresses::These(vec![address]));
+        return master
+            .address()
+            .map_or(Addresses::Loopback, |address| Addresses::These(vec![address]));
     }
     let mut found = master.address().map_or_else(resolve, |address| vec![address.to_canonical()]);
     found.sort_unstable();
     found.dedup();
-    // Debian's /etc/hosts resolves a host's own name to 127.0.1.1, but other hosts reach it by another address.
+    // Debian's /etc/hosts resolves a host's own name to 127.0.1.1, but other hosts reach it by
+    // another address.
     let is_for_all = |address: &IpAddr| {
-        let is_link_local = matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        !address.is_loopback() && !address.is_unspecified() && !is_link_local && own.contains(address)
+        let is_link_local =
+            matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        !address.is_loopback()
+            && !address.is_unspecified()
+            && !is_link_local
+            && own.contains(address)
     };
-    if found.is_empty() || !found.iter().all(is_for_all) { Addresses::Every } else { Addresses::These(found) }
+    if found.is_empty() || !found.iter().all(is_for_all) {
+        Addresses::Every
+    } else {
+        Addresses::These(found)
+    }
 }
 
 /// Opens rank 0's sockets.
-pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListener>, RendezvousError> {
+pub(crate) fn listen(
+    addresses: &Addresses,
+    port: Port,
+) -> Result<Vec<TcpListener>, RendezvousError> {
     match addresses {
         // If the host has IPv6, one socket accepts IPv6 and IPv4.
         Addresses::Every => match open(Ipv6Addr::UNSPECIFIED.into(), port) {
             Ok(socket) => Ok(vec![socket]),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(RendezvousError::PortInUse { port }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(RendezvousError::PortInUse { port })
+            }
             Err(_) => Ok(vec![named(Ipv4Addr::UNSPECIFIED.into(), port)?]),
         },
         Addresses::Loopback => {
@@ -93,18 +121,22 @@ pub(crate) fn listen(addresses: &Addresses, port: Port) -> Result<Vec<TcpListene
             }
             Ok(sockets)
         }
-        Addresses::These(addresses) => addresses.iter().map(|&address| named(address, port)).collect(),
+        Addresses::These(addresses) => {
+            addresses.iter().map(|&address| named(address, port)).collect()
+        }
     }
 }
 
-/// Returns whether a program of this host listens on the port, at any address. Nothing can connect meanwhile.
+/// Returns whether a program of this host listens on the port, at any address. Nothing can connect
+/// meanwhile.
 #[cfg(feature = "cli")]
 pub(crate) fn is_in_use(port: Port) -> bool {
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     match bound(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())) {
         Ok(_) => false,
         Err(error) if is_taken(&error) => true,
-        Err(_) => bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get())).is_err_and(|error| is_taken(&error)),
+        Err(_) => bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get()))
+            .is_err_and(|error| is_taken(&error)),
     }
 }
 
@@ -125,7 +157,8 @@ fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
 /// Returns a socket with this address, which does not listen yet.
 fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A run that just exited leaves connections that hold the port. On Windows, the flag has another meaning.
+    // A run that just exited leaves connections that hold the port. On Windows, the flag has
+    // another meaning.
     #[cfg(unix)]
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -160,7 +193,8 @@ mod tests {
             // Debian's entry for the host's own name, which other hosts resolve to another address.
             ("node4", &["127.0.1.1"], Addresses::Every),
             ("node4", &["10.0.0.4", "127.0.1.1"], Addresses::Every),
-            // Addresses of a service or a gateway that forwards here, and a name that does not resolve yet.
+            // Addresses of a service or a gateway that forwards here, and a name that does not
+            // resolve yet.
             ("203.0.113.9", &[], Addresses::Every),
             ("node4", &["10.0.0.4", "203.0.113.9"], Addresses::Every),
             ("node4", &[], Addresses::Every),
@@ -176,7 +210,10 @@ mod tests {
 
     #[test]
     fn an_address_that_is_asked_for_goes_before_the_masters() {
-        assert_eq!(chosen("node4", Some("fd00::4"), &["10.0.0.4"]), Addresses::These(addresses(&["fd00::4"])));
+        assert_eq!(
+            chosen("node4", Some("fd00::4"), &["10.0.0.4"]),
+            Addresses::These(addresses(&["fd00::4"]))
+        );
         for every in ["0.0.0.0", "::"] {
             assert_eq!(chosen("10.0.0.4", Some(every), &[]), Addresses::Every);
         }

@@ -63,7 +63,11 @@ impl fmt::Debug for Meeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Meeting { members, rejected, listened, key: _ } = self;
         let mut debug = f.debug_struct("Meeting");
-        debug.field("members", members).field("rejected", rejected).field("listened", listened).finish_non_exhaustive()
+        debug
+            .field("members", members)
+            .field("rejected", rejected)
+            .field("listened", listened)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,22 +95,25 @@ impl Meeting {
         &self.members
     }
 
-    /// How many connections rank 0 rejected because they were not ranks of this job; 0 on the other ranks.
+    /// How many connections rank 0 rejected because they were not ranks of this job; 0 on the other
+    /// ranks.
     #[must_use]
     pub fn rejected(&self) -> u64 {
         self.rejected
     }
 
-    /// The addresses that rank 0 listened on, with `::` for every address of its host. Empty on the other ranks, and in
-    /// a job of one rank.
+    /// The addresses that rank 0 listened on, with `::` for every address of its host. Empty on the
+    /// other ranks, and in a job of one rank.
     #[must_use]
     pub fn listened(&self) -> &[IpAddr] {
         &self.listened
     }
 
-    /// Derives a key for `purpose` that all ranks of this meeting have, and that no one can derive without the token.
+    /// Derives a key for `purpose` that all ranks of this meeting have, and that no one can derive
+    /// without the token.
     ///
-    /// The key differs for every meeting and every purpose. If the token is not a secret, neither is the key.
+    /// The key differs for every meeting and every purpose. If the token is not a secret, neither
+    /// is the key.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -140,15 +147,15 @@ impl Member {
         &self.blob
     }
 
-    /// The rank's IP address as rank 0 saw it. If that was a loopback address, the address by which this rank reached
-    /// rank 0.
+    /// The rank's IP address as rank 0 saw it. If that was a loopback address, the address by which
+    /// this rank reached rank 0.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The address for connecting to a port of that rank. A link-local address gets the zone by which this rank reached
-    /// rank 0.
+    /// The address for connecting to a port of that rank. A link-local address gets the zone by
+    /// which this rank reached rank 0.
     #[must_use]
     pub fn at(&self, port: Port) -> SocketAddr {
         match self.address {

@@ -1,7 +1,8 @@
-//! Gives all ranks of one user a key: rank 0 puts it into a MUNGE credential that only this user's processes can decode.
+//! Gives all ranks of one user a key: rank 0 puts it into a MUNGE credential that only this user's
+//! processes can decode.
 //!
-//! The credential is encrypted with the key of the cluster's munged. It may be decoded many times, because both ends prove
-//! with fresh nonces that they have its key.
+//! The credential is encrypted with the key of the cluster's munged. It may be decoded many times,
+//! because both ends prove with fresh nonces that they have its key.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -14,9 +15,11 @@ use crate::value::printable::printable;
 
 /// The longest credential that a rank decodes, in bytes.
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;
-/// The text before the key, so that no credential that this user made for another purpose is taken for one of a meeting.
+/// The text before the key, so that no credential that this user made for another purpose is taken
+/// for one of a meeting.
 const PURPOSE: &str = "mpienv meeting key ";
-/// Exit codes of `unmunge` for a credential that is valid, has expired, was made later than now, or was decoded before.
+/// Exit codes of `unmunge` for a credential that is valid, has expired, was made later than now, or
+/// was decoded before.
 const VALID: i32 = 0;
 const EXPIRED: i32 = 15;
 const REWOUND: i32 = 16;
@@ -29,13 +32,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 pub(super) enum Unreadable {
     /// MUNGE is missing on this host.
     Missing(String),
-    /// The credential is not one that this user's process made for a meeting, or munged did not answer.
+    /// The credential is not one that this user's process made for a meeting, or munged did not
+    /// answer.
     Refused(String),
     /// `unmunge` was still running at the deadline.
     TimedOut,
 }
 
-/// Returns a new key and a credential that holds it. The deadline applies to each program that it runs.
+/// Returns a new key and a credential that holds it. The deadline applies to each program that it
+/// runs.
 pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>), String> {
     let key = nonce().map_err(|error| error.to_string())?;
     let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -47,7 +52,8 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
         return Err(complaint("munge", &output));
     }
     let credential = output.stdout.trim_ascii().to_vec();
-    // In a user namespace, munged may see this process as a user who is not the one with this number in here.
+    // In a user namespace, munged may see this process as a user who is not the one with this
+    // number in here.
     match open(munge, &credential, deadline) {
         Ok(opened) if opened == key => Ok((key, credential)),
         Ok(_) => Err("unmunge does not return what munge was given".to_owned()),
@@ -59,17 +65,26 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
 }
 
 /// Returns the key in a credential.
-pub(super) fn open(munge: &Munge, credential: &[u8], deadline: Instant) -> Result<Bytes32, Unreadable> {
+pub(super) fn open(
+    munge: &Munge,
+    credential: &[u8],
+    deadline: Instant,
+) -> Result<Bytes32, Unreadable> {
     let own = own_uid().map_err(Unreadable::Missing)?;
     // munged gets nothing else from a stranger.
     if credential.len() > LONGEST_CREDENTIAL || !is_credential(credential) {
         return Err(Unreadable::Refused("it is not a MUNGE credential".to_owned()));
     }
     let words = ["--numeric", "--keys=UID,UID_RESTRICTION"];
-    let output = run(munge, "unmunge", &words, credential, deadline).map_err(Unreadable::Missing)?;
+    let output =
+        run(munge, "unmunge", &words, credential, deadline).map_err(Unreadable::Missing)?;
     match output.status.code() {
-        Some(VALID | REPLAYED) => key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused),
-        Some(EXPIRED) => Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned())),
+        Some(VALID | REPLAYED) => {
+            key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused)
+        }
+        Some(EXPIRED) => {
+            Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned()))
+        }
         Some(REWOUND) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
         None if Instant::now() >= deadline => Err(Unreadable::TimedOut),
         // munged may be busy, so it is too early to tell.
@@ -81,7 +96,8 @@ pub(super) fn open(munge: &Munge, credential: &[u8], deadline: Instant) -> Resul
 fn is_credential(bytes: &[u8]) -> bool {
     let digits = bytes.strip_prefix(b"MUNGE:").and_then(|rest| rest.strip_suffix(b":"));
     digits.is_some_and(|digits| {
-        !digits.is_empty() && digits.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
+        !digits.is_empty()
+            && digits.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte))
     })
 }
 
@@ -101,7 +117,10 @@ fn key_in(printed: &str, own: u32) -> Result<Bytes32, String> {
     if uid("UID_RESTRICTION") != Some(own) {
         return Err("other users can decode it too".to_owned());
     }
-    payload.strip_prefix(PURPOSE).and_then(key_of).ok_or_else(|| "it was made for another purpose".to_owned())
+    payload
+        .strip_prefix(PURPOSE)
+        .and_then(key_of)
+        .ok_or_else(|| "it was made for another purpose".to_owned())
 }
 
 /// Parses a key from hexadecimal digits.
@@ -117,7 +136,13 @@ fn key_of(digits: &str) -> Option<Bytes32> {
 }
 
 /// Runs a program of MUNGE with this input, and kills it at the deadline.
-fn run(munge: &Munge, program: &str, words: &[&str], input: &[u8], deadline: Instant) -> Result<Output, String> {
+fn run(
+    munge: &Munge,
+    program: &str,
+    words: &[&str],
+    input: &[u8],
+    deadline: Instant,
+) -> Result<Output, String> {
     let mut command = Command::new(program);
     command.args(words).args(munge.socket().map(|socket| format!("--socket={socket}")));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -168,8 +193,16 @@ mod tests {
     #[test]
     fn only_what_has_the_form_of_a_credential_reaches_munged() {
         assert!(is_credential(b"MUNGE:AwQFAACg8J7U+/4=:"));
-        for bad in [&b""[..], b"MUNGE:", b"MUNGE::", b"MUNGE:Aw", b"Aw:", b"MUNGE:A\0w:", b"MUNGE:A w:", b"MUNGE:\xff:"]
-        {
+        for bad in [
+            &b""[..],
+            b"MUNGE:",
+            b"MUNGE::",
+            b"MUNGE:Aw",
+            b"Aw:",
+            b"MUNGE:A\0w:",
+            b"MUNGE:A w:",
+            b"MUNGE:\xff:",
+        ] {
             assert!(!is_credential(bad), "{bad:?}");
         }
     }
@@ -183,13 +216,31 @@ mod tests {
         let restricted = "UID_RESTRICTION: 1000\n";
         let payload = format!("{PURPOSE}{digits}");
         assert_eq!(printed("1000", restricted, &payload), Ok([0x0f; LENGTH]));
-        let error = |uid, restriction, payload: &str| printed(uid, restriction, payload).unwrap_err();
-        assert_eq!(error("0", restricted, &payload), "user 0 made it, and this rank runs as user 1000");
+        let error =
+            |uid, restriction, payload: &str| printed(uid, restriction, payload).unwrap_err();
+        assert_eq!(
+            error("0", restricted, &payload),
+            "user 0 made it, and this rank runs as user 1000"
+        );
         assert_eq!(error("x", restricted, &payload), "unmunge does not print who made it");
         assert_eq!(error("1000", "", &payload), "other users can decode it too");
-        assert_eq!(error("1000", "UID_RESTRICTION: 0\n", &payload), "other users can decode it too");
-        for bad in ["", "hello", &payload[1..], &payload[..payload.len() - 1], &format!("{payload}\n"), &digits] {
-            assert_eq!(error("1000", restricted, bad), "it was made for another purpose", "{bad:?}");
+        assert_eq!(
+            error("1000", "UID_RESTRICTION: 0\n", &payload),
+            "other users can decode it too"
+        );
+        for bad in [
+            "",
+            "hello",
+            &payload[1..],
+            &payload[..payload.len() - 1],
+            &format!("{payload}\n"),
+            &digits,
+        ] {
+            assert_eq!(
+                error("1000", restricted, bad),
+                "it was made for another purpose",
+                "{bad:?}"
+            );
         }
         let not_digits = format!("{PURPOSE}{}", "+f".repeat(LENGTH));
         assert_eq!(error("1000", restricted, &not_digits), "it was made for another purpose");

@@ -16,8 +16,7 @@ const NAMED: usize = 8;
 const REMEMBERED: usize = 10_000;
 
 /// The remedy for different world sizes.
-const SIZES_REMEDY: &str =
-    "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
+const SIZES_REMEDY: &str = "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
 
 /// The ranks that disagree with rank 0, by their value.
 type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
@@ -91,7 +90,10 @@ impl Problems {
     /// How many ranks have problems that waiting cannot solve.
     pub(super) fn conflicts(&self) -> usize {
         let others = self.ports.values().map(BTreeMap::len).sum::<usize>();
-        self.duplicates.len() + others + self.versions.len() + self.excess.map_or(0, |(.., count)| count)
+        self.duplicates.len()
+            + others
+            + self.versions.len()
+            + self.excess.map_or(0, |(.., count)| count)
     }
 
     /// How many ranks have a world size that differs from rank 0's.
@@ -156,8 +158,12 @@ impl Problems {
             return;
         }
         let named = self.duplicates.iter().take(NAMED).map(|(rank, first, second)| match first {
-            Some(first) => format!("two processes say they are rank {rank}: one at {first} and one at {second}"),
-            None => format!("two processes say they are rank {rank}: the master itself and one at {second}"),
+            Some(first) => format!(
+                "two processes say they are rank {rank}: one at {first} and one at {second}"
+            ),
+            None => format!(
+                "two processes say they are rank {rank}: the master itself and one at {second}"
+            ),
         });
         parts.push(format!(
             "{}{}; start all ranks with one launcher command, and do not set RANK by hand",
@@ -195,8 +201,19 @@ impl Problems {
         ));
     }
 
-    fn tell_missing(&self, parts: &mut Vec<String>, size: u32, master: &str, joined: &[u32], waited: Duration) {
-        let heard = joined.iter().chain(self.lost.keys()).chain(self.versions.keys()).chain(self.unfinished.keys());
+    fn tell_missing(
+        &self,
+        parts: &mut Vec<String>,
+        size: u32,
+        master: &str,
+        joined: &[u32],
+        waited: Duration,
+    ) {
+        let heard = joined
+            .iter()
+            .chain(self.lost.keys())
+            .chain(self.versions.keys())
+            .chain(self.unfinished.keys());
         let others = self.sizes.values().chain(self.ports.values());
         let heard = heard.chain(others.flat_map(BTreeMap::keys)).copied().collect();
         let missing = gaps(&heard, size);
@@ -258,8 +275,15 @@ fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
     }
 }
 
-/// Describes which ranks have which value, if any rank disagrees with rank 0 and the ranks that `joined`.
-fn disagreement(on: &str, others: &Others, own: u32, joined: &[u32], remedy: &str) -> Option<String> {
+/// Describes which ranks have which value, if any rank disagrees with rank 0 and the ranks that
+/// `joined`.
+fn disagreement(
+    on: &str,
+    others: &Others,
+    own: u32,
+    joined: &[u32],
+    remedy: &str,
+) -> Option<String> {
     if others.is_empty() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! Rank 0: accepts every connection, distinguishes ranks from strangers, and decides when to report.
+//! Rank 0: accepts every connection, distinguishes ranks from strangers, and decides when to
+//! report.
 
 mod admission;
 mod blobs;
@@ -31,7 +32,8 @@ use guesses::Guesses;
 use liveness::{Liveness, Presence};
 use outliers::Outliers;
 
-/// After the first problem, how long rank 0 waits for missing ranks, so that they get the report too.
+/// After the first problem, how long rank 0 waits for missing ranks, so that they get the report
+/// too.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How long a rank whose connection broke may take to reconnect.
 const RETURN: Duration = Duration::from_secs(1);
@@ -45,7 +47,11 @@ pub(super) type Reply<'a> = &'a mut dyn FnMut(&Meeting) -> Vec<u8>;
 pub(super) type Served = (Meeting, Vec<Channel>);
 
 /// Serves the meeting as rank 0.
-pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> Result<Served, RendezvousError> {
+pub(super) fn serve(
+    settings: &Rendezvous,
+    blob: Vec<u8>,
+    answer: Reply<'_>,
+) -> Result<Served, RendezvousError> {
     let own = Row { place: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         let number = nonce().map_err(RendezvousError::System)?;
@@ -56,7 +62,8 @@ pub(super) fn serve(settings: &Rendezvous, blob: Vec<u8>, answer: Reply<'_>) -> 
 }
 
 fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
-    let named = settings.host.address().map(|address| SocketAddr::new(address, settings.port.get()));
+    let named =
+        settings.host.address().map(|address| SocketAddr::new(address, settings.port.get()));
     named.or(seen).unwrap_or((Ipv4Addr::LOCALHOST, settings.port.get()).into())
 }
 
@@ -112,7 +119,8 @@ impl<'a> Server<'a> {
         let started = Instant::now();
         let poll = Poll::new().map_err(RendezvousError::System)?;
         let deadline = started + settings.timeout;
-        let fallback_port = settings.fallback_port().map(|(port, before)| (port, deadline - before));
+        let fallback_port =
+            settings.fallback_port().map(|(port, before)| (port, deadline - before));
         let mut server = Server {
             settings,
             started,
@@ -149,7 +157,10 @@ impl<'a> Server<'a> {
     fn listen(&mut self, port: Port) -> Result<(), RendezvousError> {
         for mut listener in listen(&self.addresses, port)? {
             let token = Token(usize::MAX - 1 - self.listeners.len());
-            self.poll.registry().register(&mut listener, token, Interest::READABLE).map_err(RendezvousError::System)?;
+            self.poll
+                .registry()
+                .register(&mut listener, token, Interest::READABLE)
+                .map_err(RendezvousError::System)?;
             self.listeners.push((listener, port));
         }
         Ok(())
@@ -214,14 +225,18 @@ impl<'a> Server<'a> {
 
     /// When rank 0 stops waiting, as far as is known now.
     fn ends_at(&self) -> Instant {
-        let deadline = if self.is_complete() { self.liveness.ends_at(self.deadline) } else { self.deadline };
+        let deadline =
+            if self.is_complete() { self.liveness.ends_at(self.deadline) } else { self.deadline };
         let Some((first, last)) = self.trouble else { return deadline };
         // Ranks with another world size stop the meeting only if they outnumber the others.
         let is_outvoted = self.problems.outliers() > self.present();
         if self.problems.conflicts() == 0 && self.problems.lost.is_empty() && !is_outvoted {
             return deadline;
         }
-        let heard = self.present() + self.problems.conflicts() + self.problems.outliers() + self.problems.lost.len();
+        let heard = self.present()
+            + self.problems.conflicts()
+            + self.problems.outliers()
+            + self.problems.lost.len();
         let settled = match (heard >= self.size(), self.problems.lost.is_empty()) {
             (true, true) => last,
             (true, false) => last + RETURN,
@@ -285,7 +300,8 @@ impl<'a> Server<'a> {
 
     fn join(&mut self, id: usize, rank: u32, needs_table: bool, joined: bool) {
         let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        let stage = std::mem::replace(&mut connection.stage, Stage::Member { rank, needs_table, joined });
+        let stage =
+            std::mem::replace(&mut connection.stage, Stage::Member { rank, needs_table, joined });
         if let Stage::Unknown(mut hello) = stage {
             connection.session = hello.take_session().map(Box::new);
         }
@@ -300,7 +316,8 @@ impl<'a> Server<'a> {
         }
         let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
         let left = u32::try_from(left).unwrap_or(u32::MAX);
-        let welcome = Message::new(ReplyKind::Welcome, &[&left.to_be_bytes()[..], &self.number].concat());
+        let welcome =
+            Message::new(ReplyKind::Welcome, &[&left.to_be_bytes()[..], &self.number].concat());
         self.say(id, &welcome);
         if let Some(failure) = self.failure.clone() {
             self.say(id, &failure);
@@ -336,7 +353,9 @@ impl<'a> Server<'a> {
             self.stuck = Some((rank, connection.peer));
         }
         match connection.stage {
-            Stage::Unknown(_) if connection.port == self.settings.port => self.problems.rejected += 1,
+            Stage::Unknown(_) if connection.port == self.settings.port => {
+                self.problems.rejected += 1
+            }
             Stage::Member { rank, joined: true, .. } => {
                 if let Some(joined) = self.joined.remove(&rank) {
                     self.brought -= joined.row.blob.len();

@@ -1,7 +1,8 @@
 //! The table of all members, encoded once and sent to every rank.
 //!
-//! Consecutive ranks with the same address and blob length share one head, so that the table of a large world with
-//! empty blobs takes a few bytes per host: count (4), address (1 + 0, 4 or 16), blob length (4), blobs.
+//! Consecutive ranks with the same address and blob length share one head, so that the table of a
+//! large world with empty blobs takes a few bytes per host: count (4), address (1 + 0, 4 or 16),
+//! blob length (4), blobs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -78,7 +79,9 @@ pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
         }
         let (blobs, rest) = bytes.split_at(total);
         bytes = rest;
-        rows.extend((0..count).map(|i| Row { place, blob: blobs[i * length..(i + 1) * length].into() }));
+        rows.extend(
+            (0..count).map(|i| Row { place, blob: blobs[i * length..(i + 1) * length].into() }),
+        );
     }
     (rows.len() == size).then_some(rows)
 }

@@ -52,7 +52,9 @@ impl Shape {
             0 => Err(JobError::Empty),
             size if size > Job::MOST_RANKS.into() => Err(JobError::TooLarge),
             _ => Ok(match self {
-                Shape::Even { nodes, per_node } => iter::repeat_n(per_node, nodes as usize).collect(),
+                Shape::Even { nodes, per_node } => {
+                    iter::repeat_n(per_node, nodes as usize).collect()
+                }
                 Shape::Counts(counts) => counts,
             }),
         }
@@ -66,8 +68,8 @@ impl JobBuilder {
         self.launcher.spec().samples[self.version].title
     }
 
-    /// Returns whether a command that any process can run starts such a job, on any number of nodes. A platform does
-    /// not: it starts its processes before anything else runs on the nodes.
+    /// Returns whether a command that any process can run starts such a job, on any number of
+    /// nodes. A platform does not: it starts its processes before anything else runs on the nodes.
     ///
     /// ```
     /// use mpienv::Launcher;
@@ -80,8 +82,8 @@ impl JobBuilder {
         self.launcher.spec().starts == Starts::Processes
     }
 
-    /// Sets the number of the job. Jobs with different numbers have different identities, if their launcher provides
-    /// any.
+    /// Sets the number of the job. Jobs with different numbers have different identities, if their
+    /// launcher provides any.
     ///
     /// ```
     /// use mpienv::simulate::Job;
@@ -125,7 +127,8 @@ impl JobBuilder {
         self
     }
 
-    /// Shifts the local ranks by this number, so that they do not follow the ranks. Open MPI 5 may assign them so.
+    /// Shifts the local ranks by this number, so that they do not follow the ranks. Open MPI 5 may
+    /// assign them so.
     pub fn rotate_local_ranks(mut self, by: u32) -> JobBuilder {
         self.rotation = by;
         self
@@ -134,8 +137,8 @@ impl JobBuilder {
     /// Builds the job.
     ///
     /// # Errors
-    /// Returns an error if the job has no node, a node without processes, more than [`Job::MOST_RANKS`] ranks, or a
-    /// shape that its launcher cannot start.
+    /// Returns an error if the job has no node, a node without processes, more than
+    /// [`Job::MOST_RANKS`] ranks, or a shape that its launcher cannot start.
     pub fn build(self) -> Result<Job, JobError> {
         let JobBuilder { launcher, version, number, shape, cyclic, rotation } = self;
         let counts = shape.counts()?;
@@ -162,6 +165,7 @@ fn places(counts: &[u32], cyclic: bool, rotation: u32) -> Vec<Place> {
         return nodes().flat_map(|on| (0..*on.1).map(move |index| place(on, index))).collect();
     }
     let rounds = counts.iter().copied().max().unwrap_or_default();
-    let round = |index: u32| nodes().filter(move |on| index < *on.1).map(move |on| place(on, index));
+    let round =
+        |index: u32| nodes().filter(move |on| index < *on.1).map(move |on| place(on, index));
     (0..rounds).flat_map(round).collect()
 }

@@ -43,7 +43,8 @@ impl Host {
     /// This machine, by its IPv4 loopback address.
     pub const LOOPBACK: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)));
 
-    /// Every interface of this machine, on which rank 0 listens if it does not know its own address.
+    /// Every interface of this machine, on which rank 0 listens if it does not know its own
+    /// address.
     pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
     /// Returns the IP address, or `None` if the host is a name.
@@ -101,14 +102,19 @@ impl Host {
     }
 }
 
-/// Returns the host and port that a user may have meant by a bare IPv6 address such as `fd00::1:6105`.
+/// Returns the host and port that a user may have meant by a bare IPv6 address such as
+/// `fd00::1:6105`.
 ///
-/// Returns `None` if that is unlikely: the last group is a low number, with which many addresses end; the text before
-/// it is not a complete address; or four groups follow `::`, which are the interface's half of an address.
+/// Returns `None` if that is unlikely: the last group is a low number, with which many addresses
+/// end; the text before it is not a complete address; or four groups follow `::`, which are the
+/// interface's half of an address.
 pub(crate) fn meant_with_port(text: &str) -> Option<(Ipv6Addr, Port)> {
     const LOWEST_LIKELY: u16 = 1024;
     let (front, last) = text.rsplit_once(':')?;
-    let port = last.parse::<Port>().ok().filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
+    let port = last
+        .parse::<Port>()
+        .ok()
+        .filter(|port| port.get() >= LOWEST_LIKELY && !last.starts_with('0'))?;
     let is_half = text.split_once("::").is_some_and(|(_, half)| half.split(':').count() == 4);
     // The whole text must be an address too. If it is not, parsing reports another error.
     text.parse::<Ipv6Addr>().ok().filter(|_| !is_half)?;
@@ -166,7 +172,11 @@ fn check_name(name: &str) -> Result<(), HostError> {
     // DNS host names have no underscores, but container networks and schedulers use them.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if let Some(found) = name.chars().find(|&c| !plain(c)) {
-        return Err(if matches!(found, ',' | '[') { HostError::List } else { HostError::Character(found) });
+        return Err(if matches!(found, ',' | '[') {
+            HostError::List
+        } else {
+            HostError::Character(found)
+        });
     }
     if name.len() > LONGEST_NAME {
         return Err(HostError::TooLong);
@@ -174,7 +184,11 @@ fn check_name(name: &str) -> Result<(), HostError> {
     // A trailing dot marks a name as complete.
     let labels = name.strip_suffix('.').unwrap_or(name);
     for label in labels.split('.') {
-        if label.is_empty() || label.len() > LONGEST_LABEL || label.starts_with('-') || label.ends_with('-') {
+        if label.is_empty()
+            || label.len() > LONGEST_LABEL
+            || label.starts_with('-')
+            || label.ends_with('-')
+        {
             return Err(HostError::Label(label.to_owned()));
         }
     }

@@ -7,11 +7,13 @@ use std::time::SystemTime;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
-/// A job, one of its steps, and how often it was restarted, as a scheduler names them. The same on all ranks.
+/// A job, one of its steps, and how often it was restarted, as a scheduler names them. The same on
+/// all ranks.
 ///
-/// The master port is derived from it, so that two jobs, or two steps of one job, on one node do not usually meet at
-/// the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where `STEP` is the step's number, or
-/// FNV-1a-64 of its text if it is not a number, and the range has SIZE ports from FIRST on.
+/// The master port is derived from it, so that two jobs, or two steps of one job, on one node do
+/// not usually meet at the same port: `FIRST + (FNV-1a-64("JOB/RESTARTS") + STEP) mod SIZE`, where
+/// `STEP` is the step's number, or FNV-1a-64 of its text if it is not a number, and the range has
+/// SIZE ports from FIRST on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub id: String,
@@ -31,8 +33,9 @@ impl Job {
     }
 }
 
-/// Returns a port for a process that is a whole job. It stays the same as long as the process lives. Another such
-/// process on this machine gets it only once in 10,000 times with the default range.
+/// Returns a port for a process that is a whole job. It stays the same as long as the process
+/// lives. Another such process on this machine gets it only once in 10,000 times with the default
+/// range.
 pub(crate) fn port_of_this_process(range: PortRange) -> Port {
     static NUMBER: OnceLock<u64> = OnceLock::new();
     range.port(*NUMBER.get_or_init(|| {
@@ -44,7 +47,9 @@ pub(crate) fn port_of_this_process(range: PortRange) -> Port {
 
 /// FNV-1a with 64 bits: short, published, and the same in every version of this crate.
 pub(crate) fn fnv_1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -64,15 +69,25 @@ mod tests {
 
     #[test]
     fn ports_never_change_from_version_to_version() {
-        let vectors =
-            [("1", "0", 0), ("1", "1", 0), ("1", "0", 1), ("4711", "12", 0), ("ƒ2WdHmxq", "", 0), ("77", "batch", 3)];
+        let vectors = [
+            ("1", "0", 0),
+            ("1", "1", 0),
+            ("1", "0", 1),
+            ("4711", "12", 0),
+            ("ƒ2WdHmxq", "", 0),
+            ("77", "batch", 3),
+        ];
         let ports = vectors.map(|(id, step, restarts)| port(id, step, restarts));
         assert_eq!(ports, [25787, 25788, 27576, 24257, 25337, 24064]);
     }
 
     #[test]
     fn steps_of_one_job_have_ports_of_their_own() {
-        let ports: std::collections::BTreeSet<_> = (0..10_000).map(|step| port("4711", &step.to_string(), 0)).collect();
-        assert_eq!((ports.len(), ports.first(), ports.last()), (10_000, Some(&20_000), Some(&29_999)));
+        let ports: std::collections::BTreeSet<_> =
+            (0..10_000).map(|step| port("4711", &step.to_string(), 0)).collect();
+        assert_eq!(
+            (ports.len(), ports.first(), ports.last()),
+            (10_000, Some(&20_000), Some(&29_999))
+        );
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How to reach MUNGE on this host. Its text form is `munge`, or `munge:SOCKET` with the path of munged's socket.
+/// How to reach MUNGE on this host. Its text form is `munge`, or `munge:SOCKET` with the path of
+/// munged's socket.
 ///
-/// Clusters run [MUNGE](https://github.com/dun/munge) for Slurm and other launchers. With `MPIENV_AUTH=munge`, ranks
-/// prove with it that they run as the same user, so that a job needs no secret of its own: see
-/// [`guide::security`](crate::guide::security).
+/// Clusters run [MUNGE](https://github.com/dun/munge) for Slurm and other launchers. With
+/// `MPIENV_AUTH=munge`, ranks prove with it that they run as the same user, so that a job needs no
+/// secret of its own: see [`guide::security`](crate::guide::security).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Munge, MungeError};
@@ -24,7 +25,8 @@ pub struct Munge {
 }
 
 impl Munge {
-    /// Returns the path of munged's socket, or `None` for the one that the programs of MUNGE use by default.
+    /// Returns the path of munged's socket, or `None` for the one that the programs of MUNGE use by
+    /// default.
     #[must_use]
     pub fn socket(&self) -> Option<&str> {
         self.socket.as_deref()
@@ -37,7 +39,12 @@ impl FromStr for Munge {
     fn from_str(text: &str) -> Result<Munge, MungeError> {
         let socket = match text.strip_prefix("munge").ok_or(MungeError)? {
             "" => None,
-            rest => Some(rest.strip_prefix(':').filter(|path| path.starts_with('/')).ok_or(MungeError)?.to_owned()),
+            rest => Some(
+                rest.strip_prefix(':')
+                    .filter(|path| path.starts_with('/'))
+                    .ok_or(MungeError)?
+                    .to_owned(),
+            ),
         };
         Ok(Munge { socket })
     }

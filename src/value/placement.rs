@@ -35,7 +35,8 @@ pub enum LaunchStyle {
     Alone,
     /// Every process is on this node.
     SingleNode,
-    /// One process on this node, and more on others. Such a process usually starts the workers of its node.
+    /// One process on this node, and more on others. Such a process usually starts the workers of
+    /// its node.
     PerNode,
     /// Several processes on this node, and more on others.
     PerProcess,
@@ -99,7 +100,8 @@ pub(crate) struct Placement {
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
     pub master_port: Option<Sourced<Port>>,
-    /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there is no list.
+    /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there
+    /// is no list.
     pub hosts: Sourced<Option<Arc<[Host]>>>,
     /// The number of workers that the platform requests on each node, as its variable contains it.
     pub workers: Option<Sourced<String>>,
@@ -116,7 +118,11 @@ pub(crate) const NOT_PROVIDED: &str = "not provided by the launcher";
 
 impl Placement {
     /// Creates a placement from a rank and a world size, each with the variable that holds it.
-    pub(crate) fn new(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
+    pub(crate) fn new(
+        launcher: Launcher,
+        rank: Told<u32>,
+        size: Told<u32>,
+    ) -> Result<Placement, Error> {
         let world = Rank::new(rank.1, size.1).map_err(|error| {
             let (variable, value) = if error == RankError::NoMembers { size } else { rank };
             Error::of_launcher(launcher, error, variable).found(value.to_string())
@@ -142,11 +148,16 @@ impl Placement {
     }
 
     /// Adds the local rank and the local size, if they are known.
-    pub(crate) fn with_local(mut self, rank: Told<Option<u32>>, size: Told<Option<u32>>) -> Result<Placement, Error> {
+    pub(crate) fn with_local(
+        mut self,
+        rank: Told<Option<u32>>,
+        size: Told<Option<u32>>,
+    ) -> Result<Placement, Error> {
         self.local = Local::new(rank.1, size.1, self.rank).map_err(|error| {
             let outside = matches!(error, RankError::Outside { .. });
             let (variable, value) = if outside { rank } else { size };
-            Error::of_launcher(self.launcher, error, variable).found(value.unwrap_or_default().to_string())
+            Error::of_launcher(self.launcher, error, variable)
+                .found(value.unwrap_or_default().to_string())
         })?;
         if rank.1.is_some() {
             self.local_rank_source = rank.0.into();
@@ -157,14 +168,24 @@ impl Placement {
         Ok(self)
     }
 
-    /// Creates the placement of the only process on its node, under a launcher that starts one on each.
-    pub(crate) fn one_per_node(launcher: Launcher, rank: Told<u32>, size: Told<u32>) -> Result<Placement, Error> {
-        let placement = Placement::new(launcher, rank, size)?.with_local((rank.0, Some(0)), (rank.0, Some(1)))?;
+    /// Creates the placement of the only process on its node, under a launcher that starts one on
+    /// each.
+    pub(crate) fn one_per_node(
+        launcher: Launcher,
+        rank: Told<u32>,
+        size: Told<u32>,
+    ) -> Result<Placement, Error> {
+        let placement = Placement::new(launcher, rank, size)?
+            .with_local((rank.0, Some(0)), (rank.0, Some(1)))?;
         Ok(placement.with_nodes((rank.0, Some(rank.1)), (size.0, Some(size.1))))
     }
 
     /// Adds the node's number and the number of nodes, if they are known.
-    pub(crate) fn with_nodes(mut self, rank: Told<Option<u32>>, count: Told<Option<u32>>) -> Placement {
+    pub(crate) fn with_nodes(
+        mut self,
+        rank: Told<Option<u32>>,
+        count: Told<Option<u32>>,
+    ) -> Placement {
         self.node_rank = rank.1.map(|node| Sourced::new(node, rank.0));
         self.node_count = count.1.map(|nodes| Sourced::new(nodes, count.0));
         self
@@ -210,9 +231,14 @@ impl Placement {
             let text = text.as_ref().trim();
             match text.parse() {
                 Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
-                Ok(_) => return self.without_hosts(format!("{source} has more than {MOST_HOSTS} hosts")),
+                Ok(_) => {
+                    return self
+                        .without_hosts(format!("{source} has more than {MOST_HOSTS} hosts"));
+                }
                 // The ranks can meet without this list, so an invalid host is not an error.
-                Err(error) => return self.without_hosts(format!("{source} has {}: {error}", quote(text))),
+                Err(error) => {
+                    return self.without_hosts(format!("{source} has {}: {error}", quote(text)));
+                }
             }
         }
         self.hosts = Sourced::new(Some(hosts.into()), source);
@@ -226,7 +252,11 @@ impl Placement {
     }
 
     /// Adds the number of workers of each node, if it is known.
-    pub(crate) fn with_workers(mut self, variable: &'static str, number: Option<String>) -> Placement {
+    pub(crate) fn with_workers(
+        mut self,
+        variable: &'static str,
+        number: Option<String>,
+    ) -> Placement {
         self.workers = number.map(|number| Sourced::new(number.trim().to_owned(), variable));
         self
     }

@@ -7,8 +7,8 @@ use crate::value::port::Port;
 
 /// A range of TCP ports, including both ends. Its text form is `1400-1999`.
 ///
-/// mpienv derives ports from this range. The default is 20000 to 29999, which is below Linux's ephemeral ports (32768
-/// and up) and below the node ports of Kubernetes (30000 and up).
+/// mpienv derives ports from this range. The default is 20000 to 29999, which is below Linux's
+/// ephemeral ports (32768 and up) and below the node ports of Kubernetes (30000 and up).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, PortRange, PortRangeError};
@@ -48,7 +48,8 @@ impl PortRange {
         self.last
     }
 
-    /// Returns the port that a number selects: the first port plus the number modulo the size of the range.
+    /// Returns the port that a number selects: the first port plus the number modulo the size of
+    /// the range.
     pub(crate) fn port(self, number: u64) -> Port {
         let (first, last) = (u64::from(self.first.get()), u64::from(self.last.get()));
         let port = first + number % (last - first + 1);
@@ -109,9 +110,20 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_a_range_is_refused() {
-        for bad in
-            ["", "-", "1400", "1400-", "-1999", "1999-1400", "0-10", "1-65536", "a-b", "1400..1999", "+1-2", "1-2-3"]
-        {
+        for bad in [
+            "",
+            "-",
+            "1400",
+            "1400-",
+            "-1999",
+            "1999-1400",
+            "0-10",
+            "1-65536",
+            "a-b",
+            "1400..1999",
+            "+1-2",
+            "1-2-3",
+        ] {
             assert_eq!(bad.parse::<PortRange>(), Err(PortRangeError), "{bad}");
         }
     }

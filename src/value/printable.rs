@@ -2,8 +2,9 @@
 
 /// Converts bytes from another process to text that cannot control a terminal.
 ///
-/// Invalid UTF-8, control characters (including escape sequences and line ends) and characters that reorder or break a line
-/// become U+FFFD. Use it for host names, reasons and other text from a connection, whose sender may not be trustworthy.
+/// Invalid UTF-8, control characters (including escape sequences and line ends) and characters that
+/// reorder or break a line become U+FFFD. Use it for host names, reasons and other text from a
+/// connection, whose sender may not be trustworthy.
 ///
 /// ```
 /// assert_eq!(mpienv::printable(b"node0"), "node0");
@@ -26,7 +27,16 @@ mod tests {
 
     #[test]
     fn nothing_that_is_printed_commands_a_terminal() {
-        for command in ["\x1b]0;title\x07", "\u{9b}2J", "a\rb", "a\nb", "a\x08b", "\x7f", "\u{202e}abc", "\u{2028}"] {
+        for command in [
+            "\x1b]0;title\x07",
+            "\u{9b}2J",
+            "a\rb",
+            "a\nb",
+            "a\x08b",
+            "\x7f",
+            "\u{202e}abc",
+            "\u{2028}",
+        ] {
             assert!(!printable(command.as_bytes()).contains(commands), "{command:?}");
         }
         assert_eq!(printable(b"\xff\xfe"), "\u{fffd}\u{fffd}");

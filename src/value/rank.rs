@@ -66,8 +66,8 @@ impl Rank {
     /// Returns this rank's share of `count` samples, rows or numbers: from `rank * count / size` to
     /// `(rank + 1) * count / size`.
     ///
-    /// The shares of all ranks are consecutive, and their sizes differ by at most one. Some shares are empty if there
-    /// are more ranks than samples.
+    /// The shares of all ranks are consecutive, and their sizes differ by at most one. Some shares
+    /// are empty if there are more ranks than samples.
     ///
     /// ```
     /// use mpienv::Rank;
@@ -122,11 +122,13 @@ impl Local {
     /// The only process of the job on its node.
     pub(crate) const ALONE: Local = Local { rank: Some(0), size: Some(1) };
 
-    /// Creates a local rank and a local size, of which either may be unknown, in a job of `world.size()` ranks.
+    /// Creates a local rank and a local size, of which either may be unknown, in a job of
+    /// `world.size()` ranks.
     ///
     /// # Errors
-    /// Returns an error if the local size is 0 or larger than the world size, or if the local rank is not smaller
-    /// than the local size. If the local size is unknown, the local rank must be smaller than the world size.
+    /// Returns an error if the local size is 0 or larger than the world size, or if the local rank
+    /// is not smaller than the local size. If the local size is unknown, the local rank must be
+    /// smaller than the world size.
     pub fn new(rank: Option<u32>, size: Option<u32>, world: Rank) -> Result<Local, RankError> {
         if let Some(size) = size.filter(|&size| size > world.size()) {
             return Err(RankError::AboveWorld { size, world: world.size() });
@@ -186,7 +188,8 @@ mod tests {
     #[test]
     fn shares_follow_each_other_and_differ_by_one_at_most() {
         for (count, size) in [(0, 3), (1, 4), (7, 3), (12, 4), (usize::MAX, 7)] {
-            let shares: Vec<_> = Rank::new(0, size).unwrap().all().map(|rank| rank.share_of(count)).collect();
+            let shares: Vec<_> =
+                Rank::new(0, size).unwrap().all().map(|rank| rank.share_of(count)).collect();
             assert_eq!((shares[0].start, shares[size as usize - 1].end), (0, count));
             assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
             let lengths = || shares.iter().map(|share| share.end - share.start);

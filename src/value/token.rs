@@ -6,9 +6,10 @@ use crate::value::job::Job;
 
 /// A job's token. A rank that presents another token belongs to another job, and rank 0 rejects it.
 ///
-/// It is `MPIENV_TOKEN`, or the contents of the file in `MPIENV_TOKEN_FILE`, or else the job's identity from its
-/// launcher, or else empty. It is never sent: rank 0 and the other ranks prove to each other that they have it. This
-/// keeps attackers out only if the token is a secret; see [`guide::security`](crate::guide::security).
+/// It is `MPIENV_TOKEN`, or the contents of the file in `MPIENV_TOKEN_FILE`, or else the job's
+/// identity from its launcher, or else empty. It is never sent: rank 0 and the other ranks prove to
+/// each other that they have it. This keeps attackers out only if the token is a secret; see
+/// [`guide::security`](crate::guide::security).
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Token};

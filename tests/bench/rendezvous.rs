@@ -1,11 +1,12 @@
 //! How long many ranks take to meet on one machine, and what it costs rank 0.
 //!
-//! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and simulates the other ranks in a
-//! second process, because the limit on open files may be too low for both in one process. `--simulate-ranks 100000
-//! --per-node 100` measures a two-level layout: the 100 ranks of one node gather at its first rank (all nodes do so at
-//! the same time, each on its own machine), then the first ranks of 1,000 nodes meet, each for its whole node. With
-//! `--times 100`, all ranks meet 100 times. The benchmark fails if rank 0 holds more open files or more memory at the
-//! end than after the first time.
+//! `cargo bench --bench rendezvous -- --simulate-ranks 10000` serves rank 0 here and simulates the
+//! other ranks in a second process, because the limit on open files may be too low for both in one
+//! process. `--simulate-ranks 100000 --per-node 100` measures a two-level layout: the 100 ranks of
+//! one node gather at its first rank (all nodes do so at the same time, each on its own machine),
+//! then the first ranks of 1,000 nodes meet, each for its whole node. With `--times 100`, all ranks
+//! meet 100 times. The benchmark fails if rank 0 holds more open files or more memory at the end
+//! than after the first time.
 
 #[path = "../support/wire.rs"]
 #[expect(dead_code, reason = "rank 0 is the real one")]
@@ -30,14 +31,17 @@ const TAG: usize = 32;
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words[..] {
         [] => plain("1000", "1"),
         ["--simulate-ranks", ranks] => plain(ranks, "1"),
         ["--simulate-ranks", ranks, "--times", times] => plain(ranks, times),
         ["--simulate-ranks", ranks, "--per-node", per_node] => with_leaders(ranks, per_node),
-        ["--play", ranks, port, needs_table, blob, token] => play([ranks, port, needs_table, blob], token),
+        ["--play", ranks, port, needs_table, blob, token] => {
+            play([ranks, port, needs_table, blob], token)
+        }
         _ => Err("usage: rendezvous [--simulate-ranks N [--per-node P | --times N]]".into()),
     };
     match done {
@@ -69,8 +73,16 @@ fn with_leaders(ranks: &str, per_node: &str) -> Result<(), Failure> {
     serve("meet of the nodes", nodes, blob_of_node, true, 1, SECRET)
 }
 
-fn serve(name: &str, ranks: u32, blob: usize, needs_table: bool, times: u32, token: &str) -> Result<(), Failure> {
-    let (before, mut first, mut slowest, mut all) = (Held::now(), None, Duration::ZERO, Duration::ZERO);
+fn serve(
+    name: &str,
+    ranks: u32,
+    blob: usize,
+    needs_table: bool,
+    times: u32,
+    token: &str,
+) -> Result<(), Failure> {
+    let (before, mut first, mut slowest, mut all) =
+        (Held::now(), None, Duration::ZERO, Duration::ZERO);
     for _ in 0..times {
         let took = meet_once(ranks, blob, needs_table, token)?;
         slowest = slowest.max(took);
@@ -101,13 +113,21 @@ fn serve(name: &str, ranks: u32, blob: usize, needs_table: bool, times: u32, tok
 fn meet_once(ranks: u32, blob: usize, needs_table: bool, token: &str) -> Result<Duration, Failure> {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port();
     let mut others = Command::new(std::env::current_exe()?)
-        .args(["--play", &ranks.to_string(), &port.to_string(), &needs_table.to_string(), &blob.to_string(), token])
+        .args([
+            "--play",
+            &ranks.to_string(),
+            &port.to_string(),
+            &needs_table.to_string(),
+            &blob.to_string(),
+            token,
+        ])
         .stdout(Stdio::null())
         .spawn()?;
     let port = Port::new(port).ok_or("port 0")?;
     let begun = Instant::now();
     let zero = Rendezvous::new(Rank::new(0, ranks)?, Host::LOOPBACK, port);
-    let zero = Some(token).filter(|token| !token.is_empty()).into_iter().fold(zero, Rendezvous::token);
+    let zero =
+        Some(token).filter(|token| !token.is_empty()).into_iter().fold(zero, Rendezvous::token);
     let meeting = zero.all_gather(vec![0; blob])?;
     let took = begun.elapsed();
     if !others.wait()?.success() || meeting.members().len() != ranks as usize {
@@ -118,7 +138,8 @@ fn meet_once(ranks: u32, blob: usize, needs_table: bool, token: &str) -> Result<
 
 /// Simulates every rank except 0, with one socket each, byte by byte as the wire format specifies.
 fn play([ranks, port, needs_table, blob]: [&str; 4], token: &str) -> Result<(), Failure> {
-    let (ranks, port, needs_table): (u32, u16, bool) = (ranks.parse()?, port.parse()?, needs_table.parse()?);
+    let (ranks, port, needs_table): (u32, u16, bool) =
+        (ranks.parse()?, port.parse()?, needs_table.parse()?);
     let blob = vec![1; blob.parse()?];
     let mut lines = Vec::new();
     for rank in 1..ranks {
@@ -135,10 +156,14 @@ fn play([ranks, port, needs_table, blob]: [&str; 4], token: &str) -> Result<(), 
     }
     let mut sessions = Vec::new();
     for (rank, line) in (1..).zip(&mut lines) {
-        let played = wire::played(rank, ranks, needs_table, token.as_bytes(), u32::try_from(blob.len())?);
+        let played =
+            wire::played(rank, ranks, needs_table, token.as_bytes(), u32::try_from(blob.len())?);
         sessions.push(played.join(line, &blob));
     }
-    lines.iter_mut().zip(&mut sessions).for_each(|(line, session)| wire::answer_roll_call(line, session));
+    lines
+        .iter_mut()
+        .zip(&mut sessions)
+        .for_each(|(line, session)| wire::answer_roll_call(line, session));
     let (mut bytes, mut report) = (0, Vec::new());
     for mut line in lines {
         // A rank closes once it has the report: rank 0 waits for that.
@@ -153,8 +178,9 @@ fn play([ranks, port, needs_table, blob]: [&str; 4], token: &str) -> Result<(), 
     Ok(())
 }
 
-/// Connects from an address that only this meeting uses, and few of its ranks share. Otherwise the benchmark would mainly
-/// measure the search for a free port: each closed connection keeps its port for a minute.
+/// Connects from an address that only this meeting uses, and few of its ranks share. Otherwise the
+/// benchmark would mainly measure the search for a free port: each closed connection keeps its port
+/// for a minute.
 fn connect(rank: u32, port: u16) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     let [high, low] = port.to_be_bytes();
@@ -184,8 +210,10 @@ impl Held {
         };
         let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+        let fields: Vec<&str> =
+            stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks =
+            |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
         // User and system time, in hundredths of a second.
         let processor = (ticks(11) + ticks(12)) / 100.0;
         Held { files, resident: field("VmRSS:"), peak: field("VmHWM:"), processor }

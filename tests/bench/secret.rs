@@ -1,8 +1,10 @@
-//! The cost of a secret: medians of an all-reduce over TCP between two ranks, without a secret and with one.
+//! The cost of a secret: medians of an all-reduce over TCP between two ranks, without a secret and
+//! with one.
 //!
-//! `cargo bench --features collective --bench secret` starts both ranks on one machine. For ranks on two hosts, start
-//! `secret --rank 0 HOST 29500 29501` on the host of that name or address, and `secret --rank 1 HOST 29500 29501` on the
-//! other. The two variants take turns, so that a busy machine slows both equally.
+//! `cargo bench --features collective --bench secret` starts both ranks on one machine. For ranks
+//! on two hosts, start `secret --rank 0 HOST 29500 29501` on the host of that name or address, and
+//! `secret --rank 1 HOST 29500 29501` on the other. The two variants take turns, so that a busy
+//! machine slows both equally.
 
 use std::net::TcpListener;
 use std::process::{Command, ExitCode};
@@ -15,8 +17,10 @@ type Failure = Box<dyn std::error::Error>;
 
 /// What `openssl rand -hex 32` prints.
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
-/// The bytes of a sum, and how many sums a round has. 31,400 bytes are the gradient of the trainer's linear model.
-const SUMS: [(usize, usize); 5] = [(8, 200), (31_400, 200), (262_144, 40), (1 << 20, 20), (64 << 20, 1)];
+/// The bytes of a sum, and how many sums a round has. 31,400 bytes are the gradient of the
+/// trainer's linear model.
+const SUMS: [(usize, usize); 5] =
+    [(8, 200), (31_400, 200), (262_144, 40), (1 << 20, 20), (64 << 20, 1)];
 /// Rounds of each variant; the first ones are for warming up.
 const ROUNDS: usize = 33;
 const WARM_UP: usize = 3;
@@ -40,11 +44,21 @@ fn main() -> ExitCode {
 
 /// Starts both ranks.
 fn start() -> Result<(), Failure> {
-    let free = || Ok::<_, Failure>(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string());
+    let free =
+        || Ok::<_, Failure>(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port().to_string());
     let ports = [free()?, free()?];
-    let rank = |rank| Command::new(std::env::current_exe()?).args(["--rank", rank, "127.0.0.1"]).args(&ports).spawn();
+    let rank = |rank| {
+        Command::new(std::env::current_exe()?)
+            .args(["--rank", rank, "127.0.0.1"])
+            .args(&ports)
+            .spawn()
+    };
     let (mut first, mut second) = (rank("0")?, rank("1")?);
-    if first.wait()?.success() && second.wait()?.success() { Ok(()) } else { Err("a rank failed".into()) }
+    if first.wait()?.success() && second.wait()?.success() {
+        Ok(())
+    } else {
+        Err("a rank failed".into())
+    }
 }
 
 /// One rank, which is in both groups.
@@ -60,11 +74,18 @@ fn run(rank: &str, master: &str, open: &str, secret: &str) -> Result<(), Failure
             ("MPIENV_TOKEN", token),
         ];
         let info = ClusterInfo::from_vars(vars.into_iter().filter(|(_, value)| !value.is_empty()))?;
-        Ok::<_, Failure>(Group::builder(&info).backend(Backend::Tcp).timeout(Duration::from_secs(60)).connect()?)
+        Ok::<_, Failure>(
+            Group::builder(&info)
+                .backend(Backend::Tcp)
+                .timeout(Duration::from_secs(60))
+                .connect()?,
+        )
     };
     let mut groups = [connect(open, "")?, connect(secret, SECRET)?];
     if rank == "0" {
-        println!("| bytes | without a secret, us | with a secret, us | ratio |\n| --- | --- | --- | --- |");
+        println!(
+            "| bytes | without a secret, us | with a secret, us | ratio |\n| --- | --- | --- | --- |"
+        );
     }
     for (bytes, times) in SUMS {
         let mut values = vec![0.5_f32; bytes / 4];

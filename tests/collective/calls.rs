@@ -1,4 +1,5 @@
-//! One rank of the jobs that tests/it/mpi.rs starts: over MPI, one rank after the other makes another call than the rest.
+//! One rank of the jobs that tests/it/mpi.rs starts: over MPI, one rank after the other makes
+//! another call than the rest.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use calls::CALLS;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::from_env()?;
-    let mut group = Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(1200)).connect()?;
+    let mut group =
+        Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(1200)).connect()?;
     let (own, size) = (group.rank().index(), group.size());
     let mut odd = 0;
     for (index, one) in CALLS.iter().enumerate() {

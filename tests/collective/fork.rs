@@ -1,7 +1,8 @@
-//! One rank of the jobs in which tests/it/collective.rs and tests/it/mpi.rs fork a rank that has connected.
+//! One rank of the jobs in which tests/it/collective.rs and tests/it/mpi.rs fork a rank that has
+//! connected.
 //!
-//! `collective_fork tcp|shared-memory|mpi`. The last rank forks twice: one child calls its parent's group, the other
-//! only drops it. The job then goes on.
+//! `collective_fork tcp|shared-memory|mpi`. The last rank forks twice: one child calls its parent's
+//! group, the other only drops it. The job then goes on.
 
 use std::error::Error;
 use std::time::Duration;
@@ -22,14 +23,18 @@ mod process {
 
     /// Runs `work` in a forked child, and returns whether it has succeeded.
     pub(crate) fn run_forked(work: impl FnOnce() -> bool) -> bool {
-        // SAFETY: this process has one thread, or all others only sleep in MPI's library and hold no lock of Rust's.
+        // SAFETY: this process has one thread, or all others only sleep in MPI's library and hold
+        // no lock of Rust's.
         match unsafe { c::fork() } {
-            // SAFETY: the function has no requirements. It does not run what the parent runs when it exits.
+            // SAFETY: the function has no requirements. It does not run what the parent runs when
+            // it exits.
             0 => unsafe { c::_exit(i32::from(!work())) },
             child => {
                 let mut status = -1;
                 // SAFETY: the pointer is to an int.
-                child > 0 && unsafe { c::waitpid(child, &raw mut status, 0) } == child && status == 0
+                child > 0
+                    && unsafe { c::waitpid(child, &raw mut status, 0) } == child
+                    && status == 0
             }
         }
     }
@@ -42,7 +47,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => Backend::SharedMemory,
     };
     let info = ClusterInfo::from_env()?;
-    let mut group = Group::builder(&info).backend(backend).timeout(Duration::from_secs(1200)).connect()?;
+    let mut group =
+        Group::builder(&info).backend(backend).timeout(Duration::from_secs(1200)).connect()?;
     println!("{}", group.describe());
     let mut part = group.split(0, 0)?;
     sum(&mut group)?;
@@ -77,7 +83,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn refuse(mut group: Group) -> bool {
     let sent = group.bytes_sent();
     let is_fork = |result: Result<(), CollectiveError>| match result {
-        Err(CollectiveError::Forked { connected }) => connected == std::os::unix::process::parent_id(),
+        Err(CollectiveError::Forked { connected }) => {
+            connected == std::os::unix::process::parent_id()
+        }
         other => {
             eprintln!("a child got {other:?}");
             false
@@ -105,5 +113,9 @@ fn sum(group: &mut Group) -> Result<(), Box<dyn Error>> {
     let mut values = [1.0_f32; 8];
     group.all_reduce_sum(&mut values)?;
     let expected = group.size() as f32;
-    if values == [expected; 8] { Ok(()) } else { Err(format!("{values:?} instead of {expected}").into()) }
+    if values == [expected; 8] {
+        Ok(())
+    } else {
+        Err(format!("{values:?} instead of {expected}").into())
+    }
 }

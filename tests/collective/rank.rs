@@ -1,4 +1,5 @@
-//! One rank of the jobs that tests/it/collective.rs starts: it sums until it or another rank is killed.
+//! One rank of the jobs that tests/it/collective.rs starts: it sums until it or another rank is
+//! killed.
 //!
 //! `collective_rank NUMBERS TIMEOUT`, in seconds.
 
@@ -12,7 +13,8 @@ use mpienv::collective::{Backend, Group};
 fn main() -> ExitCode {
     let info = ClusterInfo::from_env().unwrap();
     let [count, timeout] = [1, 2].map(|word| std::env::args().nth(word).unwrap().parse().unwrap());
-    let builder = Group::builder(&info).backend(Backend::SharedMemory).timeout(Duration::from_secs(timeout));
+    let builder =
+        Group::builder(&info).backend(Backend::SharedMemory).timeout(Duration::from_secs(timeout));
     let mut group = match builder.connect() {
         Ok(group) => group,
         Err(error) => return failed(&error),

@@ -1,4 +1,5 @@
-//! What tests/it/warnings.rs starts: a process by itself that connects two groups. `quiet` as an argument silences them.
+//! What tests/it/warnings.rs starts: a process by itself that connects two groups. `quiet` as an
+//! argument silences them.
 
 use std::error::Error;
 

@@ -1,5 +1,5 @@
-//! What an attacker can do who eavesdrops on a meeting, changes it, or poses as one of its ends: each attack is refused
-//! and named.
+//! What an attacker can do who eavesdrops on a meeting, changes it, or poses as one of its ends:
+//! each attack is refused and named.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -31,7 +31,8 @@ fn rank(index: u32, size: u32, port: u16) -> Rendezvous {
 
 /// A rank without a token.
 fn open_rank(index: u32, size: u32, port: u16) -> Rendezvous {
-    let rendezvous = Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, Port::new(port).unwrap());
+    let rendezvous =
+        Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, Port::new(port).unwrap());
     rendezvous.timeout(SLACK)
 }
 
@@ -74,7 +75,8 @@ const OTHER_JOB: u8 = 6;
 /// The bytes that one end sends to the other.
 type Recorded = Vec<u8>;
 
-/// Rank 1 of 2 reaches rank 0 through this program. `change` may modify the bytes, by direction and position.
+/// Rank 1 of 2 reaches rank 0 through this program. `change` may modify the bytes, by direction and
+/// position.
 fn through(
     port: u16,
     change: impl Fn(bool, usize, &mut [u8]) + Send + Sync + Copy + 'static,
@@ -121,12 +123,17 @@ fn recorded() -> (Recorded, Recorded) {
 fn what_one_hears_of_a_meeting_shows_the_blobs_and_neither_the_secret_nor_a_key() {
     let (up, down) = recorded();
     for heard in [&up, &down] {
-        for secret in [SECRET.as_bytes(), &wire::sha256(SECRET.as_bytes()), &wire::job_key(SECRET.as_bytes())] {
+        for secret in
+            [SECRET.as_bytes(), &wire::sha256(SECRET.as_bytes()), &wire::job_key(SECRET.as_bytes())]
+        {
             assert!(!heard.windows(secret.len()).any(|window| window == secret));
         }
     }
     // Nothing is encrypted.
-    assert!(up.windows(4).any(|window| window == b"blob") && down.windows(4).any(|window| window == b"blob"));
+    assert!(
+        up.windows(4).any(|window| window == b"blob")
+            && down.windows(4).any(|window| window == b"blob")
+    );
     assert_eq!((up.len(), down[16]), (wire::CLAIM + 32 + 4 + 32 + 33, 9));
 }
 
@@ -167,7 +174,8 @@ fn what_rank_0_says_is_refused_when_it_comes_back_to_it() {
     let zero = start(rank(0, 2, port).timeout(short()));
     let mut attacker = connect(port);
     let greeting = wire::hear_greeting(&mut attacker);
-    // The greeting sent back as a hello, and a hello whose proof uses the key of the other direction.
+    // The greeting sent back as a hello, and a hello whose proof uses the key of the other
+    // direction.
     let mut reflected = connect(port);
     let heard = wire::hear_greeting(&mut reflected);
     reflected.write_all(&[&heard[..], &[0; 200]].concat()).unwrap();
@@ -256,8 +264,10 @@ fn a_message_that_is_cut_off_is_refused() {
 fn one_byte_changed_on_the_way_is_refused_whichever_it_is() {
     let (up, down) = recorded();
     // Every field of both directions, and the middle of every nonce and tag.
-    let in_up = [0, 9, 15, 19, 23, 24, 28, 30, 40, 50, 60, 100, 115, 118, 120, 151, 152].map(|at| (true, at));
-    let in_down = [0, 9, 16, 20, 40, 53, 69, 73, 75, 90, 120, 150, 170, 190, 200, 220, 240].map(|at| (false, at));
+    let in_up = [0, 9, 15, 19, 23, 24, 28, 30, 40, 50, 60, 100, 115, 118, 120, 151, 152]
+        .map(|at| (true, at));
+    let in_down = [0, 9, 16, 20, 40, 53, 69, 73, 75, 90, 120, 150, 170, 190, 200, 220, 240]
+        .map(|at| (false, at));
     let refused = |is_up: bool, place: usize| {
         assert!(place < if is_up { up.len() } else { down.len() }, "{place}");
         let port = free_port();
@@ -304,13 +314,18 @@ fn a_program_in_rank_0s_place_without_the_secret_gets_no_rank() {
                 let _ = stream.write_all(&[session.welcome(1000), session.reply(3, b"")].concat());
                 fooled += 1;
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(2)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                thread::sleep(Duration::from_millis(2))
+            }
             Err(error) => panic!("{error}"),
         }
     }
     let error = one.join().unwrap().unwrap_err();
     assert!(fooled > 0);
-    assert!(matches!(error, RendezvousError::NoMaster { failure: ConnectFailure::Unproven, .. }), "{error}");
+    assert!(
+        matches!(error, RendezvousError::NoMaster { failure: ConnectFailure::Unproven, .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("cannot prove that it has this job's token"), "{error}");
 }
 
@@ -320,18 +335,26 @@ fn a_key_of_yesterday_opens_nothing_today() {
     let port = free_port();
     let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(short()));
     let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err().to_string();
-    assert!(error.starts_with("rank 1 belongs to attempt 1 of this job, and rank 0 to attempt 2"), "{error}");
+    assert!(
+        error.starts_with("rank 1 belongs to attempt 1 of this job, and rank 0 to attempt 2"),
+        "{error}"
+    );
     let error = rank(1, 2, port).job("4712/0", 2).all_gather("blob").unwrap_err().to_string();
     assert!(error.contains("belongs to another job of its launcher"), "{error}");
     let error = zero.join().unwrap().unwrap_err().to_string();
-    assert!(error.contains("2 connections that were not ranks of this job were rejected"), "{error}");
+    assert!(
+        error.contains("2 connections that were not ranks of this job were rejected"),
+        "{error}"
+    );
 }
 
-/// Tries tokens, starting at a number, with one connection each, until the port closes. Counts how many rank 0 checked.
+/// Tries tokens, starting at a number, with one connection each, until the port closes. Counts how
+/// many rank 0 checked.
 fn guess(port: u16, from: u32, looked_at: &AtomicUsize) {
     for token in from.. {
         let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return };
-        // A port that closes may drop a connection whose last packet it ignored, and its other end never learns of it.
+        // A port that closes may drop a connection whose last packet it ignored, and its other end
+        // never learns of it.
         stream.set_read_timeout(Some(GUESS)).unwrap();
         let mut greeting = [0; GREETING];
         if stream.read_exact(&mut greeting).is_err() {
@@ -352,7 +375,8 @@ fn of_ten_thousand_guesses_a_few_hundred_are_looked_at_and_no_rank_waits() {
         let (port, looked_at) = (free_port(), AtomicUsize::new(0));
         let begun = Instant::now();
         // The job identity that Open MPI provides: a number, not a secret.
-        let zero = start(rank(0, 3, port).token("8427").timeout(Duration::from_secs(timeout.into())));
+        let zero =
+            start(rank(0, 3, port).token("8427").timeout(Duration::from_secs(timeout.into())));
         drop(connect(port));
         let joined = thread::scope(|scope| {
             for from in [0, 2500, 5000, 7500] {

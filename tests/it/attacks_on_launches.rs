@@ -1,4 +1,5 @@
-//! What an attacker can do to the launches of several nodes, which stay connected: each is refused and named.
+//! What an attacker can do to the launches of several nodes, which stay connected: each is refused
+//! and named.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -54,8 +55,26 @@ fn node(rank: u32, port: u16, secret: &TempDir, script: &str) -> Child {
 
 fn launch(mut command: Command, rank: u32, port: u16, script: &str) -> Child {
     command.args(["launch", "--node-rank", &rank.to_string()]);
-    command.args(["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &(port + 1).to_string()]);
-    command.args(["--max-restarts", "1", "--node-timeout", "12", "--nproc-per-node", "1", "--", "sh", "-c", script]);
+    command.args([
+        "--nnodes",
+        "2",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        &(port + 1).to_string(),
+    ]);
+    command.args([
+        "--max-restarts",
+        "1",
+        "--node-timeout",
+        "12",
+        "--nproc-per-node",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -91,7 +110,8 @@ fn hello_of_a_rank() -> Vec<u8> {
         Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).token(SECRET).timeout(SLACK)
     };
     let listener = TcpListener::bind(("127.0.0.1", between)).unwrap();
-    let [zero, one] = [part(0, port), part(1, between)].map(|part| thread::spawn(move || part.gather("").map(drop)));
+    let [zero, one] = [part(0, port), part(1, between)]
+        .map(|part| thread::spawn(move || part.gather("").map(drop)));
     let (mut rank, mut master) = (listener.accept().unwrap().0, connect(port));
     let mut hello = [0; wire::CLAIM + 32 + 32];
     rank.write_all(&wire::hear_greeting(&mut master)).unwrap();
@@ -110,7 +130,8 @@ fn hello_of_a_rank() -> Vec<u8> {
 #[test]
 fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
     let (port, secret) = (launches_port(), secret());
-    let script = "env | grep '^MPIENV_TOKEN' | sort; env | grep -c c01d1a5f; test $MPIENV_RESTART_COUNT = 1";
+    let script =
+        "env | grep '^MPIENV_TOKEN' | sort; env | grep -c c01d1a5f; test $MPIENV_RESTART_COUNT = 1";
     let first = node(0, port, &secret, script);
     // A wrong secret, a rank that has the right one, and a recording of what a rank sent elsewhere.
     let guess = |token: &str| {
@@ -129,10 +150,15 @@ fn strangers_and_ranks_are_refused_at_the_launches_port_and_the_nodes_meet() {
     for (rank, child) in [first, second].into_iter().enumerate() {
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
         assert_eq!(status.code(), Some(0), "{}", text(&stderr));
-        // In both attempts, the secret is in the same file. A worker may be stopped before it has printed that.
-        let expected = [format!("[{rank}] MPIENV_TOKEN_FILE={}", path.display()), format!("[{rank}] 0")];
+        // In both attempts, the secret is in the same file. A worker may be stopped before it has
+        // printed that.
+        let expected =
+            [format!("[{rank}] MPIENV_TOKEN_FILE={}", path.display()), format!("[{rank}] 0")];
         let said = text(&stdout);
-        assert!(said.lines().all(|line| expected.iter().any(|expected| line == expected)), "{said}");
+        assert!(
+            said.lines().all(|line| expected.iter().any(|expected| line == expected)),
+            "{said}"
+        );
         assert!(expected.iter().all(|expected| said.contains(expected)), "{said}");
     }
 }
@@ -160,13 +186,17 @@ fn blobs_that_never_end_take_little_of_a_launchs_memory_and_the_nodes_meet() {
 #[test]
 fn a_launch_is_refused_by_ranks() {
     let port = free_port();
-    let part = Rendezvous::new(Rank::new(0, 2).unwrap(), Host::LOOPBACK, Port::new(port).unwrap()).token(SECRET);
-    let zero = thread::spawn(move || part.timeout(Duration::from_secs(8)).gather("").unwrap_err().to_string());
+    let part = Rendezvous::new(Rank::new(0, 2).unwrap(), Host::LOOPBACK, Port::new(port).unwrap())
+        .token(SECRET);
+    let zero = thread::spawn(move || {
+        part.timeout(Duration::from_secs(8)).gather("").unwrap_err().to_string()
+    });
     let mut stream = connect(port);
     let greeting = wire::hear_greeting(&mut stream);
     let played = wire::played(1, 2, false, SECRET.as_bytes(), 0);
     let claim = played.claim();
-    let mut session = wire::Session::of_key(&wire::key_of_launches(SECRET.as_bytes()), &greeting, &claim);
+    let mut session =
+        wire::Session::of_key(&wire::key_of_launches(SECRET.as_bytes()), &greeting, &claim);
     let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(b""));
     assert_eq!(answer(&mut stream, &[&claim[..], &proof, &tag].concat()), OTHER_JOB);
     let error = zero.join().unwrap();
@@ -183,7 +213,9 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
         // It knows the protocol, but only guesses the secret.
         let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
         let terms = [0, 0, 0, 0, 0, 0, 7, 208];
-        let _ = stream.write_all(&[session.welcome(1000), session.reply(3, &terms), session.reply(10, b"")].concat());
+        let _ = stream.write_all(
+            &[session.welcome(1000), session.reply(3, &terms), session.reply(10, b"")].concat(),
+        );
     }
     // It still waits for the first node.
     assert!(second.try_wait().unwrap().is_none());
@@ -191,8 +223,13 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
     assert_eq!(text(&second.wait_with_output().unwrap().stdout), "");
 }
 
-/// Forwards one connection to a port and back. `change` may modify the bytes of a direction, by their position there.
-fn forward(listener: TcpListener, port: u16, change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) {
+/// Forwards one connection to a port and back. `change` may modify the bytes of a direction, by
+/// their position there.
+fn forward(
+    listener: TcpListener,
+    port: u16,
+    change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static,
+) {
     let change = Arc::new(change);
     thread::spawn(move || {
         let rank = listener.accept().unwrap().0;
@@ -222,11 +259,14 @@ fn forward(listener: TcpListener, port: u16, change: impl Fn(bool, usize, &mut V
 }
 
 /// The output and exit codes of both launches if `change` modifies what they exchange.
-fn attacked(change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static) -> [(Option<i32>, String); 2] {
+fn attacked(
+    change: impl Fn(bool, usize, &mut Vec<u8>) + Send + Sync + 'static,
+) -> [(Option<i32>, String); 2] {
     let (port, between, secret) = (launches_port(), launches_port(), secret());
     forward(TcpListener::bind(("127.0.0.1", between)).unwrap(), port, change);
     let begun = Instant::now();
-    let nodes = [node(0, port, &secret, "exec sleep 3000"), node(1, between, &secret, "exec sleep 3000")];
+    let nodes =
+        [node(0, port, &secret, "exec sleep 3000"), node(1, between, &secret, "exec sleep 3000")];
     let said = nodes.map(|node| node.wait_with_output().unwrap());
     assert!(begun.elapsed() < SLACK);
     said.map(|output| (output.status.code(), text(&output.stderr)))
@@ -246,7 +286,11 @@ fn an_order_that_is_changed_on_the_way_ends_the_job() {
         }
     });
     assert_eq!([said[0].0, said[1].0], [Some(3); 2], "{said:?}");
-    assert!(said[1].1.contains("node 0 (127.0.0.1)") && said[1].1.contains(ALTERED), "{}", said[1].1);
+    assert!(
+        said[1].1.contains("node 0 (127.0.0.1)") && said[1].1.contains(ALTERED),
+        "{}",
+        said[1].1
+    );
     assert!(said[0].1.contains("node 1 ("), "{}", said[0].1);
 }
 

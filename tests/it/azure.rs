@@ -2,7 +2,8 @@
 
 use mpienv::ClusterInfo;
 
-/// What `set_environment_variables_for_nccl_backend()` of Azure's guide sets for the same variables.
+/// What `set_environment_variables_for_nccl_backend()` of Azure's guide sets for the same
+/// variables.
 fn helper(single_node: bool, batch: &str, batchai: &str, port: Option<&str>) -> (String, String) {
     if single_node {
         return (batchai.to_owned(), "54965".to_owned());
@@ -52,7 +53,11 @@ fn azures_helper_and_this_crate_give_the_same_values() {
 #[test]
 fn what_crashed_the_helper_with_a_key_error_works() {
     // One node, without AZ_BATCHAI_MPI_MASTER_NODE and without NCCL_SOCKET_IFNAME.
-    for vars in [vec![], vec![("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")], vec![("AZ_BATCH_HOST_LIST", "10.0.0.4")]] {
+    for vars in [
+        vec![],
+        vec![("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")],
+        vec![("AZ_BATCH_HOST_LIST", "10.0.0.4")],
+    ] {
         let exports = read("4", &vars).exports().unwrap();
         assert_eq!(exports.get("MASTER_ADDR"), Some("127.0.0.1"));
         assert_eq!(exports.get("MASTER_PORT"), Some("54965"));
@@ -65,7 +70,13 @@ fn several_nodes_take_the_first_variable_that_names_a_host() {
     for (vars, expected) in [
         (vec![("AZ_BATCH_MASTER_NODE", "[fe::1]:6000")], "fe::1"),
         (vec![("AZ_BATCHAI_MPI_MASTER_NODE", "10.0.0.5")], "10.0.0.5"),
-        (vec![("AZ_BATCHAI_MPI_MASTER_NODE", "localhost"), ("AZ_BATCH_HOST_LIST", "10.0.0.6,10.0.0.7")], "10.0.0.6"),
+        (
+            vec![
+                ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost"),
+                ("AZ_BATCH_HOST_LIST", "10.0.0.6,10.0.0.7"),
+            ],
+            "10.0.0.6",
+        ),
         (vec![("AZ_BATCH_NODE_LIST", "10.0.0.8;10.0.0.9")], "10.0.0.8"),
         (vec![("AZ_BATCHAI_MPI_MASTER_NODE", "localhost"), ("MASTER_ADDR", "mine")], "mine"),
     ] {
@@ -79,7 +90,10 @@ fn a_master_that_azure_replaces_is_a_finding() {
     let info = read("2", &[azure, ("MASTER_ADDR", "10.0.0.9")]);
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");
     assert_eq!(info.findings()[0].code, "master-addr-replaced");
-    assert_eq!(info.findings()[0].what, "MASTER_ADDR is 10.0.0.9, but AZ_BATCH_MASTER_NODE says 10.0.0.4");
+    assert_eq!(
+        info.findings()[0].what,
+        "MASTER_ADDR is 10.0.0.9, but AZ_BATCH_MASTER_NODE says 10.0.0.4"
+    );
     assert_eq!(read("2", &[azure, ("MASTER_ADDR", "10.0.0.4")]).findings(), []);
     let info = read("2", &[azure, ("MASTER_ADDR", "10.0.0.9"), ("MPIENV_MASTER_ADDR", "10.0.0.9")]);
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.9");
@@ -87,7 +101,10 @@ fn a_master_that_azure_replaces_is_a_finding() {
 
 #[test]
 fn two_azure_masters_on_several_nodes_are_a_finding() {
-    let info = read("2", &[("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000"), ("AZ_BATCHAI_MPI_MASTER_NODE", "10.0.0.5")]);
+    let info = read(
+        "2",
+        &[("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000"), ("AZ_BATCHAI_MPI_MASTER_NODE", "10.0.0.5")],
+    );
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");
     assert_eq!(info.findings()[0].code, "azure-masters-differ");
 }
@@ -134,6 +151,9 @@ fn one_process_a_node_has_its_rank_for_node_rank() {
     assert_eq!((info.node_rank(), info.node_count()), (Some(2), Some(3)));
     let exports = info.workers(2).unwrap()[1].exports().unwrap();
     let get = |name| exports.get(name).unwrap();
-    assert_eq!((get("RANK"), get("WORLD_SIZE"), get("LOCAL_RANK"), get("NODE_RANK")), ("5", "6", "1", "2"));
+    assert_eq!(
+        (get("RANK"), get("WORLD_SIZE"), get("LOCAL_RANK"), get("NODE_RANK")),
+        ("5", "6", "1", "2")
+    );
     assert_eq!((get("MASTER_ADDR"), get("MASTER_PORT")), ("10.0.0.4", "6105"));
 }

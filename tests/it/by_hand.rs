@@ -1,4 +1,5 @@
-//! Places that the user sets because the platform does not: `--one-per-node`, `--node-rank` and `--nnodes`.
+//! Places that the user sets because the platform does not: `--one-per-node`, `--node-rank` and
+//! `--nnodes`.
 
 use mpienv::{ClusterInfo, LaunchStyle, Rank};
 
@@ -11,7 +12,8 @@ const RANK_1: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "nod
 /// Exit code, stdout and stderr of a command that has only these variables.
 fn run(vars: Pairs, line: &str) -> (Option<i32>, String, String) {
     let output = clean("mpienv").envs(vars.iter().copied()).args(line.split(' ')).output().unwrap();
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
     (output.status.code(), out, err)
 }
 
@@ -34,7 +36,9 @@ fn a_rank_without_a_local_rank_counts_nodes_if_it_is_said_to() {
     }
     assert_eq!(printed(RANK_1, "exec --per-node --one-per-node -- printenv PET_NODE_RANK"), "1\n");
     // Without the option, the error names it.
-    for line in ["launch --nproc-per-node 2 -- true", "export --per-node", "exec --per-node -- true"] {
+    for line in
+        ["launch --nproc-per-node 2 -- true", "export --per-node", "exec --per-node -- true"]
+    {
         let (code, _, err) = run(RANK_1, line);
         assert!(code == Some(1) && err.contains("--one-per-node"), "{err}");
     }
@@ -44,14 +48,19 @@ fn a_rank_without_a_local_rank_counts_nodes_if_it_is_said_to() {
 fn a_node_that_no_variable_numbers_is_numbered_by_options() {
     let pod: Pairs = &[("JOB_COMPLETION_INDEX", "1")];
     let options = "--node-rank 1 --nnodes 2 --master-addr job-0.svc";
-    let launch = format!("launch --nproc-per-node 2 {options} -- printenv RANK WORLD_SIZE NODE_RANK MASTER_ADDR");
+    let launch = format!(
+        "launch --nproc-per-node 2 {options} -- printenv RANK WORLD_SIZE NODE_RANK MASTER_ADDR"
+    );
     let mut lines: Vec<_> = printed(pod, &launch).lines().map(str::to_owned).collect();
     lines.sort();
     let expected = |rank| [rank, "4", "1", "job-0.svc"].map(|value| format!("[{rank}] {value}"));
     let mut expected = [expected("2"), expected("3")].concat();
     expected.sort();
     assert_eq!(lines, expected);
-    let node = printed(pod, &format!("exec --per-node {options} -- printenv PET_NODE_RANK PET_NNODES PET_MASTER_ADDR"));
+    let node = printed(
+        pod,
+        &format!("exec --per-node {options} -- printenv PET_NODE_RANK PET_NNODES PET_MASTER_ADDR"),
+    );
     assert_eq!(node, "1\n2\njob-0.svc\n");
     // A program started inside reads the same place again.
     let inner = printed(pod, &format!("exec {options} -- mpienv show --json"));
@@ -61,7 +70,10 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
         (&1.into(), &2.into(), &"per-node".into())
     );
     // Underscores are accepted, as torchrun accepts them.
-    assert_eq!(printed(&[], "exec --node_rank 0 --nnodes 1 -- printenv MASTER_ADDR"), "127.0.0.1\n");
+    assert_eq!(
+        printed(&[], "exec --node_rank 0 --nnodes 1 -- printenv MASTER_ADDR"),
+        "127.0.0.1\n"
+    );
 }
 
 #[test]
@@ -80,8 +92,13 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
         assert!(code == Some(1) && err.contains(hint), "{vars:?}: {err}");
     }
     // Variables that users set for torchrun: each node would be a separate job.
-    let (_, _, err) = run(&[("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "127.0.0.1")], "exec -- true");
-    assert!(err.contains("NODE_RANK=\"1\" is set, but RANK and WORLD_SIZE are not") && err.contains(hint), "{err}");
+    let (_, _, err) =
+        run(&[("NODE_RANK", "1"), ("NNODES", "2"), ("MASTER_ADDR", "127.0.0.1")], "exec -- true");
+    assert!(
+        err.contains("NODE_RANK=\"1\" is set, but RANK and WORLD_SIZE are not")
+            && err.contains(hint),
+        "{err}"
+    );
     let (_, finding, _) = run(&[("LOCAL_RANK", "5")], "show");
     assert!(finding.contains("place-unknown") && finding.contains(hint), "{finding}");
 }
@@ -95,7 +112,10 @@ fn what_contradicts_an_option_is_named() {
     };
     let several = [RANK_1, &[("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")]].concat();
     let err = text(&several, "exec --one-per-node -- true");
-    assert!(err.contains("LOCAL_WORLD_SIZE=\"2\": one process on each node was requested"), "{err}");
+    assert!(
+        err.contains("LOCAL_WORLD_SIZE=\"2\": one process on each node was requested"),
+        "{err}"
+    );
     let err = text(&[RANK_1, &[("LOCAL_RANK", "1")]].concat(), "exec --one-per-node -- true");
     assert!(err.contains("LOCAL_RANK=\"1\""), "{err}");
     let err = text(&[RANK_1, &[("NODE_RANK", "0")]].concat(), "exec --one-per-node -- true");
@@ -107,7 +127,9 @@ fn what_contradicts_an_option_is_named() {
     );
     assert!(text(&[], "show --node-rank 1").contains("--nnodes"));
     assert!(text(&[], "show --nnodes 2").contains("--node-rank"));
-    assert!(text(&[], "show --one-per-node --nnodes 2 --node-rank 1").contains("cannot be used with"));
+    assert!(
+        text(&[], "show --one-per-node --nnodes 2 --node-rank 1").contains("cannot be used with")
+    );
     // Several nodes need a master.
     let err = text(&[], "exec --node-rank 1 --nnodes 2 -- true");
     assert!(err.contains("--master-addr HOST"), "{err}");
@@ -115,7 +137,11 @@ fn what_contradicts_an_option_is_named() {
 
 #[test]
 fn the_platforms_master_stays_if_a_person_numbers_the_node() {
-    let vars = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "3"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    let vars = [
+        ("SKYPILOT_NODE_RANK", "0"),
+        ("SKYPILOT_NUM_NODES", "3"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    ];
     let info = ClusterInfo::builder().node(Rank::new(1, 2).unwrap()).from_vars(vars).unwrap();
     assert_eq!((info.rank(), info.world_size(), info.launch_style()), (1, 2, LaunchStyle::PerNode));
     assert_eq!(info.master_addr().unwrap().to_string(), "10.0.0.4");

@@ -67,11 +67,15 @@ fn mpiruns_ranks_meet_and_rank_0_prints_the_map() {
     if !is_there("mpirun") {
         return;
     }
-    let output = mpirun(free_port()).args(["mpienv", "check", "--timeout", PATIENT]).output().unwrap();
+    let output =
+        mpirun(free_port()).args(["mpienv", "check", "--timeout", PATIENT]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<_> = text.lines().collect();
-    assert!(lines[0].starts_with("4 ranks on 1 host, started by open-mpi, met at 127.0.0.1:"), "{text}");
+    assert!(
+        lines[0].starts_with("4 ranks on 1 host, started by open-mpi, met at 127.0.0.1:"),
+        "{text}"
+    );
     assert!(lines[1].starts_with("host"), "{text}");
     assert!(lines[2].contains("127.0.0.1") && lines[2].ends_with("0-3    0-3"), "{text}");
     assert_eq!(lines.len(), 3, "{text}");
@@ -85,7 +89,9 @@ fn a_rank_that_does_not_come_is_named_by_all_others() {
     };
     let named = "mpienv: rank 2 of 4 has not connected to ";
     let begun = Instant::now();
-    for (code, stdout, stderr) in in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains(named))) {
+    for (code, stdout, stderr) in
+        in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains(named)))
+    {
         assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
         assert!(stderr.contains(named), "{stderr}");
     }
@@ -98,8 +104,10 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
         return;
     }
     // Rank 2 never starts `check`, or is killed before it has met another rank.
-    for absent in ["exec sleep 3000", "mpienv check --master-port 1 & kill -9 $!; exec sleep 3000"] {
-        // mpirun kills all ranks once one has failed, so each first prints how it exited, and waits for the others.
+    for absent in ["exec sleep 3000", "mpienv check --master-port 1 & kill -9 $!; exec sleep 3000"]
+    {
+        // mpirun kills all ranks once one has failed, so each first prints how it exited, and waits
+        // for the others.
         let script = format!(
             "cd $FOLDER; if test $OMPI_COMM_WORLD_RANK = 2; then {absent}; fi; \
              mpienv check --timeout $TIMEOUT 2> said.$OMPI_COMM_WORLD_RANK; code=$?; \
@@ -109,16 +117,26 @@ fn a_rank_that_mpirun_cannot_bring_is_named_by_all_others() {
         let meet = |timeout: u32| {
             let folder = tempfile::tempdir().unwrap();
             let mut command = mpirun(free_port());
-            command.args(["sh", "-c", &script]).env("FOLDER", folder.path()).env("TIMEOUT", timeout.to_string());
+            command
+                .args(["sh", "-c", &script])
+                .env("FOLDER", folder.path())
+                .env("TIMEOUT", timeout.to_string());
             let begun = Instant::now();
             let output = command.output().unwrap();
-            assert_eq!(output.status.code(), Some(124), "{}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(
+                output.status.code(),
+                Some(124),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
             let text = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
             [0, 1, 3].map(|rank| (text(format!("code.{rank}")), text(format!("said.{rank}"))))
         };
         let named = "mpienv: rank 2 of 4 has not connected to 127.0.0.1:";
-        for (code, said) in in_time(meet, |ends| ends.iter().all(|(_, said)| said.starts_with(named))) {
+        for (code, said) in
+            in_time(meet, |ends| ends.iter().all(|(_, said)| said.starts_with(named)))
+        {
             assert_eq!(code, "124\n", "{said}");
             assert!(said.starts_with(named) && said.contains(" within "), "{said}");
         }
@@ -130,7 +148,8 @@ fn rank_0_names_the_missing_one_before_mpirun_ends_it() {
     if !is_there("mpirun") {
         return;
     }
-    let script = "test $OMPI_COMM_WORLD_RANK != 2 || exec sleep 3000; exec mpienv check --timeout $TIMEOUT";
+    let script =
+        "test $OMPI_COMM_WORLD_RANK != 2 || exec sleep 3000; exec mpienv check --timeout $TIMEOUT";
     let meet = |timeout: u32| {
         let mut command = mpirun(free_port());
         command.args(["--tag-output", "sh", "-c", script]).env("TIMEOUT", timeout.to_string());
@@ -149,8 +168,11 @@ fn a_rank_of_another_version_is_named_by_all_others() {
     let ranks = [rank(0, 3, port, &[]), rank(1, 3, port, &[])];
     let [protocol, ..] = wire::own_version();
     let mut other = strangers(1, port, b"").remove(0);
-    Played { version: [protocol, 9, 8, 7], ..wire::played(2, 3, false, b"", 0) }.join(&mut other, b"");
-    let named = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+    Played { version: [protocol, 9, 8, 7], ..wire::played(2, 3, false, b"", 0) }
+        .join(&mut other, b"");
+    let named = format!(
+        "rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0."
+    );
     for child in ranks {
         let (code, stdout, stderr) = ended(child);
         assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
@@ -168,7 +190,9 @@ fn a_rank_with_another_world_size_is_named_by_all() {
         let (port, timeout) = (free_port(), timeout.to_string());
         [rank_within(&timeout, 0, 2, port, &[]), rank_within(&timeout, 1, 3, port, &[])].map(ended)
     };
-    for (code, _, stderr) in in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains("world size"))) {
+    for (code, _, stderr) in
+        in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains("world size")))
+    {
         assert_eq!(code, Some(3), "{stderr}");
         assert!(stderr.contains("world size"), "{stderr}");
     }
@@ -192,7 +216,10 @@ fn two_ranks_with_one_local_rank_are_an_error_on_both() {
     assert!(stdout.contains(&format!("error [local-rank-twice]: {what}")), "{stdout}");
     let (code, stdout, stderr) = ended(second);
     assert_eq!((code, stdout.as_str()), (Some(3), ""));
-    assert!(stderr.starts_with(&format!("mpienv: all ranks met, but they do not fit together: {what}")), "{stderr}");
+    assert!(
+        stderr.starts_with(&format!("mpienv: all ranks met, but they do not fit together: {what}")),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -201,11 +228,20 @@ fn local_sizes_and_names_of_the_master_that_differ_are_findings() {
     let vars = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];
     let second = odd_rank_1(port, &vars);
     let mut first: Command = clean("mpienv");
-    first.args(["check", "--timeout", PATIENT]).env("RANK", "0").env("WORLD_SIZE", "2").env("LOCAL_RANK", "0");
-    first.env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-    let (code, stdout, stderr) = ended(first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    first
+        .args(["check", "--timeout", PATIENT])
+        .env("RANK", "0")
+        .env("WORLD_SIZE", "2")
+        .env("LOCAL_RANK", "0");
+    first
+        .env("LOCAL_WORLD_SIZE", "1")
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string());
+    let (code, stdout, stderr) =
+        ended(first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     assert_eq!(code, Some(0), "{stderr}");
-    let names = format!("rank 0 names the master 127.0.0.1:{port}, and rank 1 names it localhost:{port}");
+    let names =
+        format!("rank 0 names the master 127.0.0.1:{port}, and rank 1 names it localhost:{port}");
     assert!(stdout.contains(&format!("note [master-names-differ]: {names}")), "{stdout}");
     let size = "rank 0 has a local size of 1, but 2 ranks are on ";
     assert!(stdout.contains(&format!("warning [local-size-differs]: {size}")), "{stdout}");
@@ -220,8 +256,13 @@ fn a_network_without_a_way_to_the_master_is_named() {
     // A separate network namespace, in which no interface is up.
     let mut command: Command = clean("unshare");
     command.args(["--net", "mpienv", "check", "--timeout", "8"]);
-    command.env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "10.9.8.7").env("MASTER_PORT", "6105");
-    let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    command
+        .env("RANK", "1")
+        .env("WORLD_SIZE", "2")
+        .env("MASTER_ADDR", "10.9.8.7")
+        .env("MASTER_PORT", "6105");
+    let (code, _, stderr) =
+        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     assert_eq!(code, Some(124), "{stderr}");
     let text = "mpienv: rank 1 did not reach rank 0 at 10.9.8.7:6105 within ";
     assert!(stderr.starts_with(text) && stderr.contains(" s: cannot reach it"), "{stderr}");
@@ -288,10 +329,14 @@ fn another_jobs_ranks_are_kept_out() {
 /// Rank 0 of two, alone on its node, with additional variables.
 fn rank_0_with(vars: &[(&str, &str)]) -> (Option<i32>, String) {
     let mut command: Command = clean("mpienv");
-    command.args(["check", "--timeout", "5"]).env("OMPI_COMM_WORLD_RANK", "0").env("OMPI_COMM_WORLD_SIZE", "2");
+    command
+        .args(["check", "--timeout", "5"])
+        .env("OMPI_COMM_WORLD_RANK", "0")
+        .env("OMPI_COMM_WORLD_SIZE", "2");
     command.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
     command.env("MASTER_PORT", free_port().to_string()).envs(vars.iter().copied());
-    let (code, _, stderr) = ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let (code, _, stderr) =
+        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     (code, stderr)
 }
 
@@ -302,48 +347,84 @@ fn rank_0_says_that_the_masters_address_is_not_its_own() {
     assert_eq!(code, Some(124), "{said}");
     let not_here = "mpienv: this is rank 0, but MASTER_ADDR 192.0.2.9 is not an address of this host (its addresses: ";
     assert!(
-        said.starts_with(not_here) && said.contains("set MASTER_ADDR to one of these addresses on all ranks"),
+        said.starts_with(not_here)
+            && said.contains("set MASTER_ADDR to one of these addresses on all ranks"),
         "{said}"
     );
     assert!(said.contains("rank 1 of 2 has not connected to 192.0.2.9:"), "{said}");
     // On Azure, another variable takes precedence.
     let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
     assert_eq!(code, Some(124), "{said}");
-    assert!(said.contains("MASTER_ADDR 192.0.2.9 (of AZ_BATCH_MASTER_NODE) is not an address of"), "{said}");
-    assert!(said.contains("set MPIENV_MASTER_ADDR to one of these addresses on all ranks"), "{said}");
+    assert!(
+        said.contains("MASTER_ADDR 192.0.2.9 (of AZ_BATCH_MASTER_NODE) is not an address of"),
+        "{said}"
+    );
+    assert!(
+        said.contains("set MPIENV_MASTER_ADDR to one of these addresses on all ranks"),
+        "{said}"
+    );
 }
 
 #[test]
 fn rank_0_says_that_the_masters_name_has_no_address() {
     let (code, said) = rank_0_with(&[("MASTER_ADDR", "no-such-host.invalid")]);
     assert_eq!(code, Some(124), "{said}");
-    assert!(said.starts_with("mpienv: MASTER_ADDR is no-such-host.invalid, which does not resolve here: "), "{said}");
+    assert!(
+        said.starts_with(
+            "mpienv: MASTER_ADDR is no-such-host.invalid, which does not resolve here: "
+        ),
+        "{said}"
+    );
 }
 
 #[test]
 fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let (code, said) =
-        rank_0_with(&[("MASTER_PORT", &port), ("MASTER_ADDR", "127.0.0.1"), ("PMIX_NAMESPACE", "3024551937")]);
+    let (code, said) = rank_0_with(&[
+        ("MASTER_PORT", &port),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("PMIX_NAMESPACE", "3024551937"),
+    ]);
     assert_eq!(code, Some(3), "{said}");
     let own = format!("; or unset MASTER_PORT={port}, and the job meets at its own port, 2");
-    assert!(said.starts_with(&format!("mpienv: port {port} is in use on this host")) && said.contains(&own), "{said}");
+    assert!(
+        said.starts_with(&format!("mpienv: port {port} is in use on this host"))
+            && said.contains(&own),
+        "{said}"
+    );
     // The remedy names what chose the port.
-    let job = [("MASTER_ADDR", "127.0.0.1"), ("PMIX_NAMESPACE", "3024551937"), ("MPIENV_MASTER_PORT", &port)];
+    let job = [
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("PMIX_NAMESPACE", "3024551937"),
+        ("MPIENV_MASTER_PORT", &port),
+    ];
     let (_, said) = rank_0_with(&job);
-    assert!(said.contains(&format!("; or unset MPIENV_MASTER_PORT={port}, and the job meets")), "{said}");
+    assert!(
+        said.contains(&format!("; or unset MPIENV_MASTER_PORT={port}, and the job meets")),
+        "{said}"
+    );
     let rank = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
     let mut asked = clean("mpienv");
-    asked.args(["check", "--timeout", "5", "--master-port", &port]).envs(rank).envs(job.into_iter().take(2));
+    asked
+        .args(["check", "--timeout", "5", "--master-port", &port])
+        .envs(rank)
+        .envs(job.into_iter().take(2));
     asked.envs([("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]);
     let said = String::from_utf8(asked.output().unwrap().stderr).unwrap();
-    assert!(said.contains(&format!("; or omit the option that sets port {port}, and the job meets")), "{said}");
+    assert!(
+        said.contains(&format!("; or omit the option that sets port {port}, and the job meets")),
+        "{said}"
+    );
     // Ranks set by hand do not get a separate port, only the port that all such jobs share.
-    let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
+    let by_hand =
+        [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
     let output = clean("mpienv").args(["check", "--timeout", "5"]).envs(by_hand).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("is in use on this host") && !said.contains("or unset MASTER_PORT"), "{said}");
+    assert!(
+        said.contains("is in use on this host") && !said.contains("or unset MASTER_PORT"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -355,8 +436,11 @@ fn what_a_rank_says_of_itself_does_not_command_rank_0s_terminal() {
     let report = serde_json::json!({
         "host": "\u{1b}[2J\u{9b}31mhost\r\n", "local_rank": 1, "local_size": size, "master": "\u{1b}]0;owned\u{7}:1",
     });
-    let rendezvous =
-        mpienv::rendezvous::Rendezvous::new(second, mpienv::Host::LOOPBACK, mpienv::Port::new(port).unwrap());
+    let rendezvous = mpienv::rendezvous::Rendezvous::new(
+        second,
+        mpienv::Host::LOOPBACK,
+        mpienv::Port::new(port).unwrap(),
+    );
     rendezvous.gather(serde_json::to_vec(&report).unwrap()).unwrap();
     let (code, stdout, stderr) = ended(first);
     assert_eq!(code, Some(0), "{stdout}{stderr}");

@@ -1,6 +1,7 @@
 //! Ranks on one host that share memory, as processes; the module's own tests run them as threads.
 //!
-//! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does not.
+//! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does
+//! not.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +17,11 @@ const RANKS: u32 = 3;
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
-    assert!(file.is_file(), "{} is not built: cargo build --features collective --examples", file.display());
+    assert!(
+        file.is_file(),
+        "{} is not built: cargo build --features collective --examples",
+        file.display()
+    );
     file
 }
 
@@ -44,7 +49,8 @@ impl Job {
 
     /// Waits until a rank has printed the line; returns the lines before it.
     fn wait_for(&mut self, rank: usize, line: &str) -> Vec<String> {
-        let lines = BufReader::new(self.0[rank].stdout.as_mut().unwrap()).lines().map(Result::unwrap);
+        let lines =
+            BufReader::new(self.0[rank].stdout.as_mut().unwrap()).lines().map(Result::unwrap);
         lines.take_while(|said| said != line).collect()
     }
 
@@ -61,7 +67,10 @@ impl Job {
 fn shared_files() -> BTreeSet<PathBuf> {
     let files = fs::read_dir("/dev/shm").into_iter().flatten();
     // Files of other programs may come and go.
-    files.map(|file| file.unwrap().path()).filter(|path| path.to_string_lossy().contains("mpienv")).collect()
+    files
+        .map(|file| file.unwrap().path())
+        .filter(|path| path.to_string_lossy().contains("mpienv"))
+        .collect()
 }
 
 /// How many processes on this machine have our memory open or mapped.
@@ -76,7 +85,8 @@ fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
     for turn in 0..50_u64 {
         // Sums of one round and of many rounds. Some ranks never meet, so the timeout is short.
         let numbers = if turn % 2 == 0 { "7850" } else { "500000" };
-        let mut job = Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "1200" }]);
+        let mut job =
+            Job::start("collective_rank", &[numbers, if turn % 5 == 0 { "1" } else { "1200" }]);
         match turn % 5 {
             // At any moment while the ranks meet or share memory.
             0 => std::thread::sleep(Duration::from_micros(turn * 300)),
@@ -90,7 +100,10 @@ fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(3), "turn {turn}, rank {rank}: {said}");
             // If a rank is killed before all have met, the meeting names it, in different words.
-            assert!(turn % 5 == 0 || said.starts_with("rank 2 on "), "turn {turn}, rank {rank}: {said}");
+            assert!(
+                turn % 5 == 0 || said.starts_with("rank 2 on "),
+                "turn {turn}, rank {rank}: {said}"
+            );
         }
     }
     assert_eq!(shared_files(), BTreeSet::new());
@@ -127,7 +140,8 @@ fn every_rank_gets_the_nccl_id_of_rank_0() {
 /// Checks that all ranks have ended well, after a line that begins like this.
 fn check_sums(job: Job, described: &str) {
     for output in job.end() {
-        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let [out, err] = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         assert!(output.status.success() && out.starts_with(described), "{out}{err}");
         assert!(out.ends_with("\nsummed\n") && err.is_empty(), "{out}{err}");
     }
@@ -138,7 +152,10 @@ fn a_forked_child_can_neither_use_nor_end_the_group_of_its_parent() {
     for (backend, described) in [("shared-memory", "shared memory\n"), ("tcp", "TCP\n")] {
         check_sums(Job::start("collective_fork", &[backend]), described);
         // Encrypted messages are counted: one more would end the job.
-        check_sums(Job::start_after("export MPIENV_TOKEN=secret", "collective_fork", &[backend]), described);
+        check_sums(
+            Job::start_after("export MPIENV_TOKEN=secret", "collective_fork", &[backend]),
+            described,
+        );
     }
 }
 

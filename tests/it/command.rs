@@ -20,7 +20,8 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
 #[test]
 fn export_prints_nothing_but_what_stops_a_script_when_it_fails() {
     for vars in [SEVERAL_NODES, &[("OMPI_COMM_WORLD_RANK", "0")], &[("MASTER_PORT", "x")]] {
-        let (code, stdout, stderr) = output(clean("mpienv").arg("export").envs(vars.iter().copied()));
+        let (code, stdout, stderr) =
+            output(clean("mpienv").arg("export").envs(vars.iter().copied()));
         assert_eq!((code, stdout.as_str()), (Some(1), "false;\n"));
         assert!(stderr.starts_with("mpienv: ") && stderr.lines().count() == 1, "{stderr}");
     }
@@ -33,7 +34,10 @@ fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
         (&["exec", "--bad"], ""),
         (&["export", "--shell", "perl"], ""),
         (&["export", "--master-port", "0"], "false;\n"),
-        (&["export", "--shell", "powershell", "--master-port", "0"], "throw 'mpienv export failed';\n"),
+        (
+            &["export", "--shell", "powershell", "--master-port", "0"],
+            "throw 'mpienv export failed';\n",
+        ),
         (&["export", "--shell=cmd", "--bogus"], "cmd /c exit 1\n"),
         (&["export", "--shell=dotenv", "--bogus"], ""),
         (&["exec"], ""),
@@ -50,10 +54,20 @@ fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
 fn an_option_overrides_the_environment() {
     let mut command = clean("mpienv");
     command.envs(SEVERAL_NODES.iter().copied()).env("MASTER_PORT", "1");
-    command.args(["export", "--master-addr", "node-0", "--master-port", "2", "--nccl-ifname", "eth0"]);
+    command.args([
+        "export",
+        "--master-addr",
+        "node-0",
+        "--master-port",
+        "2",
+        "--nccl-ifname",
+        "eth0",
+    ]);
     let (code, stdout, _) = output(&mut command);
     assert_eq!(code, Some(0));
-    for line in ["export MASTER_ADDR=node-0;", "export MASTER_PORT=2;", "export NCCL_SOCKET_IFNAME=eth0;"] {
+    for line in
+        ["export MASTER_ADDR=node-0;", "export MASTER_PORT=2;", "export NCCL_SOCKET_IFNAME=eth0;"]
+    {
         assert!(stdout.lines().any(|found| found == line), "{stdout}");
     }
 }
@@ -69,14 +83,24 @@ fn nccl_interfaces_are_kept_or_unset_when_asked() {
     assert_eq!(export(&[], None).as_deref(), Some("export NCCL_SOCKET_IFNAME='^docker0,lo';"));
     assert_eq!(export(&[], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=ib0;"));
     assert_eq!(export(&["--nccl-ifname", "keep"], None), None);
-    assert_eq!(export(&["--nccl-ifname", "keep"], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=ib0;"));
-    assert_eq!(export(&["--nccl-ifname", "unset"], Some("ib0")).as_deref(), Some("unset NCCL_SOCKET_IFNAME;"));
-    assert_eq!(export(&["--nccl-ifname", "eth9"], Some("ib0")).as_deref(), Some("export NCCL_SOCKET_IFNAME=eth9;"));
+    assert_eq!(
+        export(&["--nccl-ifname", "keep"], Some("ib0")).as_deref(),
+        Some("export NCCL_SOCKET_IFNAME=ib0;")
+    );
+    assert_eq!(
+        export(&["--nccl-ifname", "unset"], Some("ib0")).as_deref(),
+        Some("unset NCCL_SOCKET_IFNAME;")
+    );
+    assert_eq!(
+        export(&["--nccl-ifname", "eth9"], Some("ib0")).as_deref(),
+        Some("export NCCL_SOCKET_IFNAME=eth9;")
+    );
 }
 
 #[test]
 fn show_prints_the_rest_where_the_master_is_not_known() {
-    let (code, stdout, _) = output(clean("mpienv").args(["show", "--json"]).envs(SEVERAL_NODES.iter().copied()));
+    let (code, stdout, _) =
+        output(clean("mpienv").args(["show", "--json"]).envs(SEVERAL_NODES.iter().copied()));
     assert_eq!(code, Some(0));
     let shown: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((&shown["rank"], &shown["world_size"]), (&1.into(), &4.into()));
@@ -94,7 +118,10 @@ fn show_prints_the_rest_where_the_master_is_not_known() {
 fn show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal() {
     let (code, stdout, _) = output(clean("mpienv").arg("show"));
     assert_eq!(code, Some(0));
-    assert!(stdout.starts_with("launcher          alone        no launcher's variables are set\n"), "{stdout}");
+    assert!(
+        stdout.starts_with("launcher          alone        no launcher's variables are set\n"),
+        "{stdout}"
+    );
     assert!(!stdout.contains('\u{1b}'));
     let (_, stdout, _) = output(clean("mpienv").arg("show").env("CLICOLOR_FORCE", "1"));
     assert!(stdout.contains('\u{1b}'));
@@ -110,7 +137,8 @@ fn show_and_doctor_tell_a_binding_where_there_is_one() {
         return;
     }
     let taskset = |cores: &str, words: &[&str]| {
-        let (_, stdout, stderr) = output(clean("taskset").args(["-c", cores, "mpienv"]).args(words));
+        let (_, stdout, stderr) =
+            output(clean("taskset").args(["-c", cores, "mpienv"]).args(words));
         assert!(!stdout.is_empty(), "{stderr}");
         stdout
     };
@@ -121,13 +149,17 @@ fn show_and_doctor_tell_a_binding_where_there_is_one() {
         // Linux ignores cores that do not exist.
         assert!(!taskset("0-1023", &[verb]).contains("cpu-binding"), "{verb}");
     }
-    let shown: serde_json::Value = serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
+    let shown: serde_json::Value =
+        serde_json::from_str(&taskset(first, &["show", "--json"])).unwrap();
     assert_eq!(shown["findings"][0]["code"], "cpu-binding");
 }
 
 #[test]
 fn findings_go_to_stderr_when_asked_for() {
-    let vars = SEVERAL_NODES.iter().chain(&[("MASTER_ADDR", "a"), ("RANK", "0"), ("WORLD_SIZE", "9")]).copied();
+    let vars = SEVERAL_NODES
+        .iter()
+        .chain(&[("MASTER_ADDR", "a"), ("RANK", "0"), ("WORLD_SIZE", "9")])
+        .copied();
     let (code, stdout, stderr) = output(clean("mpienv").args(["export", "-v"]).envs(vars));
     assert_eq!(code, Some(0));
     assert!(stdout.lines().all(|line| line.starts_with("export ")), "{stdout}");
@@ -144,14 +176,20 @@ fn exec_becomes_the_command_with_the_variables_set() {
     let process = child.id();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), format!("{process} 0/1@127.0.0.1:29500\n"));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        format!("{process} 0/1@127.0.0.1:29500\n")
+    );
 }
 
 #[test]
 fn exec_passes_bytes_that_are_no_text() {
     let junk = std::ffi::OsString::from_vec(vec![b'a', 0xff, b'b']);
     let mut command = clean("mpienv");
-    command.args(["exec", "--", "/bin/sh", "-c", r#"printf %s "$1$JUNK""#, "sh"]).arg(&junk).env("JUNK", &junk);
+    command
+        .args(["exec", "--", "/bin/sh", "-c", r#"printf %s "$1$JUNK""#, "sh"])
+        .arg(&junk)
+        .env("JUNK", &junk);
     assert_eq!(command.output().unwrap().stdout, b"a\xffba\xffb");
 }
 
@@ -160,7 +198,9 @@ fn exec_leaves_signals_ignored_but_sigpipe() {
     let script = "trap '' HUP PIPE; exec mpienv exec -- grep SigIgn /proc/self/status";
     let (_, stdout, stderr) = output(clean("sh").args(["-c", script]));
     // This file exists only on Linux.
-    let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else { return eprintln!("skipped: {stderr}") };
+    let Some(ignored) = stdout.trim().strip_prefix("SigIgn:") else {
+        return eprintln!("skipped: {stderr}");
+    };
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
     let is_ignored = |signal: u32| ignored >> (signal - 1) & 1 == 1;
     assert_eq!((is_ignored(1), is_ignored(13)), (true, false), "what `mpienv exec --help` says");
@@ -173,15 +213,18 @@ fn exec_fails_as_shells_do() {
     assert!(stderr.contains("cannot start \"no-such-program\""), "{stderr}");
     let (code, _, _) = output(clean("mpienv").args(["exec", "--", "/"]));
     assert_eq!(code, Some(126));
-    let (code, stdout, _) =
-        output(clean("mpienv").args(["exec", "--", "/bin/echo"]).envs(SEVERAL_NODES.iter().copied()));
+    let (code, stdout, _) = output(
+        clean("mpienv").args(["exec", "--", "/bin/echo"]).envs(SEVERAL_NODES.iter().copied()),
+    );
     assert_eq!((code, stdout.as_str()), (Some(1), ""), "without a master nothing is started");
 }
 
 #[test]
 fn what_cannot_be_written_is_an_error() {
     let mut command = clean("mpienv");
-    command.arg("export").stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    command
+        .arg("export")
+        .stdout(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     let (code, _, stderr) = output(&mut command);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("cannot write stdout"), "{stderr}");
@@ -190,7 +233,8 @@ fn what_cannot_be_written_is_an_error() {
 #[test]
 fn a_token_is_in_no_output() {
     for words in [&["export"][..], &["export", "--shell", "json"], &["show"], &["show", "--json"]] {
-        let (code, stdout, stderr) = output(clean("mpienv").args(words).env("MPIENV_TOKEN", "sesame"));
+        let (code, stdout, stderr) =
+            output(clean("mpienv").args(words).env("MPIENV_TOKEN", "sesame"));
         assert_eq!(code, Some(0));
         assert!(!stdout.contains("sesame") && !stderr.contains("sesame"), "{stdout}");
     }

@@ -1,4 +1,5 @@
-//! `exec --template`: the command lines of servers and launchers, word for word, on the ranks of simulated jobs.
+//! `exec --template`: the command lines of servers and launchers, word for word, on the ranks of
+//! simulated jobs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -49,8 +50,15 @@ fn stand_ins() -> tempfile::TempDir {
 /// `mpienv` as one rank of a simulated job, with the stand-in programs on PATH.
 fn rank(folder: &Path, launcher: &str, nodes: &str, per_node: &str, rank: u32) -> Command {
     let mut command = clean("mpienv");
-    let old = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path).unwrap().to_owned();
-    let path = std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&old))).unwrap();
+    let old = command
+        .get_envs()
+        .find(|(name, _)| *name == "PATH")
+        .and_then(|(_, path)| path)
+        .unwrap()
+        .to_owned();
+    let path =
+        std::env::join_paths([folder.to_owned()].into_iter().chain(std::env::split_paths(&old)))
+            .unwrap();
     command.env("PATH", path);
     command.args(["simulate", "--launcher", launcher, "--nodes", nodes, "--ppn", per_node]);
     command.args(["--rank", &rank.to_string(), "--", "mpienv"]);
@@ -71,20 +79,27 @@ fn every_command_line_of_the_guide_is_expanded_word_for_word() {
     for line in LINES {
         let in_guide = line.split_whitespace().collect::<Vec<_>>().join(" ");
         let text = guide.replace("\\\n", " ").split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(text.contains(&format!("mpienv exec --template -- {in_guide}")), "the guide lacks {in_guide}");
-        for (launcher, nodes, per_node) in if line.contains("{rank}") { PER_RANK } else { PER_NODE } {
+        assert!(
+            text.contains(&format!("mpienv exec --template -- {in_guide}")),
+            "the guide lacks {in_guide}"
+        );
+        for (launcher, nodes, per_node) in if line.contains("{rank}") { PER_RANK } else { PER_NODE }
+        {
             let count: u32 = per_node.parse().unwrap();
             let last = nodes.parse::<u32>().unwrap() * count - 1;
             table += &format!("{launcher}, {nodes} x {per_node}\n");
             for index in [0, count, last] {
                 let mut command = rank(folder.path(), launcher, nodes, per_node, index);
-                command.args(["exec", "--template", "--master-port", "29500", "--"]).args(line.split(' '));
+                command
+                    .args(["exec", "--template", "--master-port", "29500", "--"])
+                    .args(line.split(' '));
                 table += &format!("  {index}: {}", printed(&command.output().unwrap()));
             }
         }
     }
     if table != EXPECTED && inherited("MPIENV_GENERATE").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/command_lines/expected.txt");
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/command_lines/expected.txt");
         return fs::write(path, table).unwrap();
     }
     assert_eq!(table, EXPECTED);
@@ -93,8 +108,17 @@ fn every_command_line_of_the_guide_is_expanded_word_for_word() {
 #[test]
 fn a_server_learns_its_own_address_by_a_variable_in_its_command() {
     let mut command = clean("mpienv");
-    command.args(["exec", "--template", "--wait-for-master", "9", "--", "env", "VLLM_HOST_IP={own_addr}"]);
-    let output = command.args(["sh", "-c", "echo $VLLM_HOST_IP on $0", "{interface}"]).output().unwrap();
+    command.args([
+        "exec",
+        "--template",
+        "--wait-for-master",
+        "9",
+        "--",
+        "env",
+        "VLLM_HOST_IP={own_addr}",
+    ]);
+    let output =
+        command.args(["sh", "-c", "echo $VLLM_HOST_IP on $0", "{interface}"]).output().unwrap();
     assert_eq!(printed(&output), "127.0.0.1 on lo\n");
 }
 
@@ -102,7 +126,17 @@ fn a_server_learns_its_own_address_by_a_variable_in_its_command() {
 fn a_word_that_is_wrong_is_found_before_the_master_is_waited_for() {
     let begun = std::time::Instant::now();
     let mut command = clean("mpienv");
-    command.args(["exec", "--template", "--wait-for-master", "600", "--meet", "600", "--", "echo", "{nodes}"]);
+    command.args([
+        "exec",
+        "--template",
+        "--wait-for-master",
+        "600",
+        "--meet",
+        "600",
+        "--",
+        "echo",
+        "{nodes}",
+    ]);
     command.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "no-such-host.invalid");
     assert_eq!(command.output().unwrap().status.code(), Some(2));
     assert!(begun.elapsed() < crate::support::clock::SLACK);
@@ -111,12 +145,32 @@ fn a_word_that_is_wrong_is_found_before_the_master_is_waited_for() {
 #[test]
 fn a_dry_run_prints_the_words_quoted_for_a_shell_and_starts_nothing() {
     let mut command = clean("mpienv");
-    command.args(["exec", "--template", "--dry-run", "--meet", "60", "--", "no-such-program", "--rank={rank}"]);
-    command.args(["a b", "{first_node}--head", "{other_nodes}--headless", "{{\"a\": $(id)}}", "it's"]);
-    command.env("MPIENV_TOKEN", "sesame").env("RANK", "0").env("WORLD_SIZE", "1").env("LOCAL_WORLD_SIZE", "1");
+    command.args([
+        "exec",
+        "--template",
+        "--dry-run",
+        "--meet",
+        "60",
+        "--",
+        "no-such-program",
+        "--rank={rank}",
+    ]);
+    command.args([
+        "a b",
+        "{first_node}--head",
+        "{other_nodes}--headless",
+        "{{\"a\": $(id)}}",
+        "it's",
+    ]);
+    command
+        .env("MPIENV_TOKEN", "sesame")
+        .env("RANK", "0")
+        .env("WORLD_SIZE", "1")
+        .env("LOCAL_WORLD_SIZE", "1");
     let text = printed(&command.output().unwrap());
     let lines: Vec<_> = text.lines().collect();
-    let expected = ["no-such-program", "--rank=0", "'a b'", "--head", "'{\"a\": $(id)}'", r"'it'\''s'"];
+    let expected =
+        ["no-such-program", "--rank=0", "'a b'", "--head", "'{\"a\": $(id)}'", r"'it'\''s'"];
     assert_eq!(lines, expected);
 }
 
@@ -124,8 +178,9 @@ fn a_dry_run_prints_the_words_quoted_for_a_shell_and_starts_nothing() {
 fn a_secret_is_not_a_placeholder() {
     for word in ["{token}", "{MPIENV_TOKEN}"] {
         let mut command = clean("mpienv");
-        let output =
-            command.args(["exec", "--template", "--dry-run", "--", "echo", word]).env("MPIENV_TOKEN", "sesame");
+        let output = command
+            .args(["exec", "--template", "--dry-run", "--", "echo", word])
+            .env("MPIENV_TOKEN", "sesame");
         let output = output.output().unwrap();
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
         assert!(!String::from_utf8_lossy(&output.stderr).contains("sesame"));
@@ -145,7 +200,12 @@ fn a_placeholder_that_is_unknown_or_has_no_value_starts_nothing() {
     let file = folder.path().join("started");
     let run = |word: &str, vars: &[(&str, &str)], verb: &[&str]| {
         let mut command = clean("mpienv");
-        command.args(verb).args(["--template", "--", "touch"]).arg(&file).arg(word).envs(vars.iter().copied());
+        command
+            .args(verb)
+            .args(["--template", "--", "touch"])
+            .arg(&file)
+            .arg(word)
+            .envs(vars.iter().copied());
         let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
@@ -168,7 +228,12 @@ fn each_worker_of_launch_gets_its_own_words() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = rank(folder.path(), "slurm", "2", "1", 1);
     let words = ["launch", "--nproc-per-node", "2", "--template", "--", "echo"];
-    command.args(words).args(["{rank}/{world_size}", "{local_rank}", "{node_rank*nproc_per_node}", "{first_node}head"]);
+    command.args(words).args([
+        "{rank}/{world_size}",
+        "{local_rank}",
+        "{node_rank*nproc_per_node}",
+        "{first_node}head",
+    ]);
     let text = printed(&command.output().unwrap());
     let mut lines: Vec<_> = text.lines().collect();
     lines.sort_unstable();
@@ -181,7 +246,8 @@ fn a_server_for_each_process_of_a_node_is_warned_of_once_on_each_node() {
     let warns = |index: u32, verb: &[&str], words: &[&str]| {
         let per_node = if verb.contains(&"launch") { "1" } else { "2" };
         let mut command = rank(folder.path(), "slurm", "2", per_node, index);
-        let output = command.args(verb).args(["--template", "--", "echo"]).args(words).output().unwrap();
+        let output =
+            command.args(verb).args(["--template", "--", "echo"]).args(words).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap().contains("warning [same-words-on-node]")
     };
@@ -190,7 +256,9 @@ fn a_server_for_each_process_of_a_node_is_warned_of_once_on_each_node() {
         assert!(!warns(2, &["exec", "-q"], words));
     }
     assert!(warns(1, &["launch", "--nproc-per-node", "2"], &["{node_rank}"]));
-    for words in [&["{node_rank}", "{local_rank}"][..], &["{node_rank*8}", "{rank+1}"], &["{world_size}"]] {
+    for words in
+        [&["{node_rank}", "{local_rank}"][..], &["{node_rank*8}", "{rank+1}"], &["{world_size}"]]
+    {
         assert!(!warns(2, &["exec"], words), "{words:?}");
     }
 }
@@ -207,7 +275,9 @@ fn a_command_for_the_whole_node_has_the_nodes_values_and_no_ranks() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(
-        stderr.contains("{rank} is not known here: the command is for the whole node; known are node_rank"),
+        stderr.contains(
+            "{rank} is not known here: the command is for the whole node; known are node_rank"
+        ),
         "{stderr}"
     );
 }

@@ -1,4 +1,5 @@
-//! `mpienv launch` and `Launch`: all descendants of a worker are stopped with the job, and no other processes are.
+//! `mpienv launch` and `Launch`: all descendants of a worker are stopped with the job, and no other
+//! processes are.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -22,15 +23,18 @@ const WAYS: [(&str, &str); 6] = [
     ("a daemon of a daemon", "setsid -f setsid -f SLEEP"),
 ];
 
-/// A command whose sleep time is unique: no other test uses it, nor does the same test of another checkout on this
-/// machine.
+/// A command whose sleep time is unique: no other test uses it, nor does the same test of another
+/// checkout on this machine.
 fn sleep(test: u32, way: usize) -> String {
     format!("sleep {}.{way}{test}", 1000 + std::process::id())
 }
 
 fn launch(workers: u32, options: &[&str], script: &str) -> Command {
     let mut command = clean("mpienv");
-    command.args(["launch", "--nproc-per-node", &workers.to_string()]).args(options).args(["--", "sh", "-c", script]);
+    command
+        .args(["launch", "--nproc-per-node", &workers.to_string()])
+        .args(options)
+        .args(["--", "sh", "-c", script]);
     command
 }
 
@@ -88,8 +92,10 @@ fn what_left_its_group_ends_when_another_rank_fails() {
     }
     for (number, (name, way)) in WAYS.into_iter().enumerate() {
         let sleep = sleep(2, number);
-        let script =
-            format!("test $RANK = 1 && {{ sleep 0.4; exit 4; }}; {}\nwait; sleep 3000", way.replace("SLEEP", &sleep));
+        let script = format!(
+            "test $RANK = 1 && {{ sleep 0.4; exit 4; }}; {}\nwait; sleep 3000",
+            way.replace("SLEEP", &sleep)
+        );
         assert_eq!(launch(2, &[], &script).output().unwrap().status.code(), Some(4), "{name}");
         assert_eq!(count(&sleep), 0, "{name}");
     }
@@ -122,7 +128,9 @@ fn what_dropped_its_environment_ends_too() {
     assert_eq!(count(&sleep), 0);
     // The worker itself left, and has a child when the launch is killed.
     let script = format!("exec env -i sh -c 'timeout 3000 env -i {sleep}; true'");
-    let output = launch(2, &[], &format!("test $RANK = 0 && {{ sleep 0.4; exit 5; }}; {script}")).output().unwrap();
+    let output = launch(2, &[], &format!("test $RANK = 0 && {{ sleep 0.4; exit 5; }}; {script}"))
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(5));
     assert_eq!(count(&sleep), 0);
 }
@@ -134,7 +142,10 @@ fn what_left_its_group_is_asked_before_it_is_killed() {
     let [file, up] = ["asked", "up"].map(|name| folder.path().join(name));
     let trap = format!("trap 'echo asked > {}; exit 0' TERM; : > {}", file.display(), up.display());
     let script = format!("{trap}; while :; do {sleep} & wait; done");
-    let script = format!("setsid -f sh -c \"{script}\"; until test -e {}; do sleep 0.01; done; exit 3", up.display());
+    let script = format!(
+        "setsid -f sh -c \"{script}\"; until test -e {}; do sleep 0.01; done; exit 3",
+        up.display()
+    );
     assert_eq!(launch(1, &["--grace", "3000"], &script).output().unwrap().status.code(), Some(3));
     assert_eq!(fs::read_to_string(&file).unwrap(), "asked\n");
     // A process that ignores SIGTERM gets the grace period.
@@ -153,12 +164,19 @@ fn what_left_its_group_is_asked_before_it_is_killed() {
 fn what_the_worker_left_and_ended_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("left");
-    let script = format!("for i in 1 2 3 4 5; do setsid -f sh -c 'echo $$ >> {}'; done; sleep 3000", file.display());
+    let script = format!(
+        "for i in 1 2 3 4 5; do setsid -f sh -c 'echo $$ >> {}'; done; sleep 3000",
+        file.display()
+    );
     let child = Ended(launch(1, &[], &script).process_group(0).spawn().unwrap());
-    let left = || fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>();
+    let left = || {
+        fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
     until("all have run", || left().len() == 5);
     // A process that no other waits for stays in the list.
-    until("all were waited for", || left().iter().all(|id| state(&Path::new("/proc").join(id)).is_none()));
+    until("all were waited for", || {
+        left().iter().all(|id| state(&Path::new("/proc").join(id)).is_none())
+    });
     drop(child);
 }
 
@@ -216,7 +234,8 @@ fn a_programs_other_children_are_its_own() {
         assert_eq!(sleep.each_ref().map(|sleep| count(sleep)), [1, 1, 0]);
         assert!(before.0.try_wait().unwrap().is_none());
         assert_eq!(during.into_inner().unwrap().0.wait().unwrap().code(), Some(6));
-        let left = all().into_iter().find(|folder| command_line(folder).trim_end() == sleep[0]).unwrap();
+        let left =
+            all().into_iter().find(|folder| command_line(folder).trim_end() == sleep[0]).unwrap();
         let number = left.file_name().unwrap().to_owned();
         assert!(Command::new("kill").arg(number).status().unwrap().success());
     }
@@ -228,8 +247,9 @@ fn a_launch_in_a_launch_leaves_nothing_behind_when_the_outer_is_killed() {
         return;
     }
     let sleep = sleep(9, 0);
-    let inner =
-        format!("exec mpienv launch --nproc-per-node 2 -- sh -c 'setsid -f {sleep}; timeout 3000 {sleep}; true'");
+    let inner = format!(
+        "exec mpienv launch --nproc-per-node 2 -- sh -c 'setsid -f {sleep}; timeout 3000 {sleep}; true'"
+    );
     let mut child = launch(1, &[], &inner).stdout(Stdio::null()).spawn().unwrap();
     until("all run", || count(&sleep) == 4);
     child.kill().unwrap();
@@ -239,8 +259,8 @@ fn a_launch_in_a_launch_leaves_nothing_behind_when_the_outer_is_killed() {
 
 #[test]
 fn a_rank_of_a_launch_within_a_launch_is_asked_to_end_once() {
-    // It records each signal and continues for a while: a second signal would kill a trainer before it writes its
-    // checkpoint.
+    // It records each signal and continues for a while: a second signal would kill a trainer before
+    // it writes its checkpoint.
     const RANK: &str = r#"trap 'echo TERM >>"$NOTED"' TERM; : >"$NOTED"; n=0
         while [ $n -lt 60000 ] && ! [ -s "$NOTED" ]; do sleep 0.05; n=$((n + 1)); done; sleep 1; sleep 1; exit 3"#;
     const LAUNCH: [&str; 6] = ["launch", "--nproc-per-node", "1", "--grace", "3000", "--"];
@@ -252,7 +272,8 @@ fn a_rank_of_a_launch_within_a_launch_is_asked_to_end_once() {
         command.env("NOTED", &noted).stderr(Stdio::null()).process_group(0);
         let mut launch = Ended(command.spawn().unwrap());
         until("the rank runs", || noted.exists());
-        let asked = Command::new("kill").args(["-s", "TERM", &launch.0.id().to_string()]).status().unwrap();
+        let asked =
+            Command::new("kill").args(["-s", "TERM", &launch.0.id().to_string()]).status().unwrap();
         assert!(asked.success());
         assert_eq!(launch.0.wait().unwrap().code(), Some(3));
         assert_eq!(fs::read_to_string(&noted).unwrap(), "TERM\n", "{within:?}");

@@ -1,4 +1,5 @@
-//! The output of `mpienv export`, read by real shells and by readers written from the documentation.
+//! The output of `mpienv export`, read by real shells and by readers written from the
+//! documentation.
 
 use std::cell::Cell;
 use std::process::Command;
@@ -11,8 +12,9 @@ use proptest::test_runner::{Config, TestRunner};
 /// Values with all characters that a shell could interpret.
 fn nasty() -> impl Strategy<Value = String> {
     let pieces = vec![
-        "$", "`", "!", "!!", "{a,b}", "=ls", "~", "*", "?", "[", "]", "#", "&", "|", ";", "<", ">", "(", ")", " ",
-        "  ", "\t", "\n", "\r", "%", "^", "-", "$(id)", "${HOME}", "\\n", "ü", "‘", "\u{1b}", "\u{7f}", "EOF", "eth0",
+        "$", "`", "!", "!!", "{a,b}", "=ls", "~", "*", "?", "[", "]", "#", "&", "|", ";", "<", ">",
+        "(", ")", " ", "  ", "\t", "\n", "\r", "%", "^", "-", "$(id)", "${HOME}", "\\n", "ü", "‘",
+        "\u{1b}", "\u{7f}", "EOF", "eth0",
     ];
     let piece = prop_oneof![
         2 => prop::sample::select(vec!["'", "\"", "\\", "\\\\", "\n", "\nEOF\n"]).prop_map(str::to_owned),
@@ -25,12 +27,21 @@ fn nasty() -> impl Strategy<Value = String> {
 /// The output for rank 0 of 1 whose NCCL_SOCKET_IFNAME is `value`, without anything to unset.
 fn text(dialect: Dialect, value: &str) -> Result<String, Unrepresentable> {
     let info = ClusterInfo::builder().nccl_ifname(NcclIfname::Value(value.to_owned()));
-    info.from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().exports().unwrap().to_text(dialect)
+    info.from_vars([("RANK", "0"), ("WORLD_SIZE", "1")])
+        .unwrap()
+        .exports()
+        .unwrap()
+        .to_text(dialect)
 }
 
 /// The output that unsets TORCHELASTIC_USE_AGENT_STORE, which is last.
 fn text_of_unset(dialect: Dialect) -> Result<String, Unrepresentable> {
-    let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    let vars = [
+        ("RANK", "0"),
+        ("WORLD_SIZE", "1"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+    ];
     ClusterInfo::from_vars(vars).unwrap().exports().unwrap().to_text(dialect)
 }
 
@@ -53,7 +64,8 @@ fn values_survive(dialect: Dialect, read: impl Fn(&str) -> Vec<Option<String>>) 
     assert!(written.get() > least, "{dialect:?} writes only {} values", written.get());
 }
 
-/// Runs a shell script on a file with `text`. The script finally runs `env -0`, which shows the values that arrived.
+/// Runs a shell script on a file with `text`. The script finally runs `env -0`, which shows the
+/// values that arrived.
 fn values_survive_in(shell: &[&str], dialect: Dialect, script: &str) {
     if !is_there(shell[0]) {
         return;
@@ -70,17 +82,26 @@ fn values_survive_in(shell: &[&str], dialect: Dialect, script: &str) {
         assert!(output.status.success() && stderr.is_empty(), "{shell:?}: {text}: {stderr}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let has = |environment: &str, variable: &str| environment.split('\0').any(|found| found == variable);
+    let has =
+        |environment: &str, variable: &str| environment.split('\0').any(|found| found == variable);
     values_survive(dialect, |text| {
         let read = |locale| {
             let environment = environment(text, locale);
-            assert!(has(&environment, "RANK=0") && has(&environment, "TORCHELASTIC_USE_AGENT_STORE=True"));
-            environment.split('\0').find_map(|pair| pair.strip_prefix("NCCL_SOCKET_IFNAME=").map(str::to_owned))
+            assert!(
+                has(&environment, "RANK=0")
+                    && has(&environment, "TORCHELASTIC_USE_AGENT_STORE=True")
+            );
+            environment
+                .split('\0')
+                .find_map(|pair| pair.strip_prefix("NCCL_SOCKET_IFNAME=").map(str::to_owned))
         };
         vec![read("C"), read("C.UTF-8")]
     });
     let environment = environment(&text_of_unset(dialect).unwrap(), "C");
-    assert!(has(&environment, "RANK=0") && !environment.contains("TORCHELASTIC_USE_AGENT_STORE"), "{environment}");
+    assert!(
+        has(&environment, "RANK=0") && !environment.contains("TORCHELASTIC_USE_AGENT_STORE"),
+        "{environment}"
+    );
 }
 
 const EVAL: &str = r#"eval "$(cat $FILE)""#;
@@ -137,10 +158,15 @@ fn the_documented_words_work_in_each_shell() {
     for (shell, form) in forms {
         if is_there(shell[0]) {
             // csh would interpret the colon as the start of a modifier.
-            let shown =
-                shown.replace("$MASTER_ADDR:", if shell[0] == "tcsh" { "${MASTER_ADDR}:" } else { "$MASTER_ADDR:" });
+            let shown = shown.replace(
+                "$MASTER_ADDR:",
+                if shell[0] == "tcsh" { "${MASTER_ADDR}:" } else { "$MASTER_ADDR:" },
+            );
             let mut command: Command = clean(shell[0]);
-            command.args(&shell[1..]).args(["-c", &format!("{form}; {shown}")]).env("MASTER_PORT", "29500");
+            command
+                .args(&shell[1..])
+                .args(["-c", &format!("{form}; {shown}")])
+                .env("MASTER_PORT", "29500");
             let output = command.output().unwrap();
             let found = String::from_utf8_lossy(&output.stdout);
             assert_eq!(found, "0/1@127.0.0.1:29500 ^docker0,lo\n", "{shell:?} {form}");
@@ -151,22 +177,47 @@ fn the_documented_words_work_in_each_shell() {
 #[test]
 fn every_dialect_writes_these_words() {
     let all = |line: fn(&str, &str) -> String| {
-        let variables =
-            [("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"), ("NODE_RANK", "0")];
-        let more = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("NCCL_SOCKET_IFNAME", "^docker0,lo")];
+        let variables = [
+            ("RANK", "0"),
+            ("WORLD_SIZE", "1"),
+            ("LOCAL_RANK", "0"),
+            ("LOCAL_WORLD_SIZE", "1"),
+            ("NODE_RANK", "0"),
+        ];
+        let more = [
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", "29500"),
+            ("NCCL_SOCKET_IFNAME", "^docker0,lo"),
+        ];
         variables.iter().chain(&more).map(|(name, value)| line(name, value)).collect::<String>()
     };
     let table = [
-        (Dialect::Fish, all(|n, v| format!("set -gx {n} '{v}';\n")), "set -e TORCHELASTIC_USE_AGENT_STORE;\n"),
-        (Dialect::Csh, all(|n, v| format!("setenv {n} '{v}';\n")), "unsetenv TORCHELASTIC_USE_AGENT_STORE;\n"),
+        (
+            Dialect::Fish,
+            all(|n, v| format!("set -gx {n} '{v}';\n")),
+            "set -e TORCHELASTIC_USE_AGENT_STORE;\n",
+        ),
+        (
+            Dialect::Csh,
+            all(|n, v| format!("setenv {n} '{v}';\n")),
+            "unsetenv TORCHELASTIC_USE_AGENT_STORE;\n",
+        ),
         (
             Dialect::PowerShell,
             all(|n, v| format!("$env:{n} = '{v}';\n")),
             "Remove-Item Env:TORCHELASTIC_USE_AGENT_STORE -ErrorAction SilentlyContinue;\n",
         ),
-        (Dialect::Cmd, all(|n, v| format!("set \"{n}={v}\"\n")), "set \"TORCHELASTIC_USE_AGENT_STORE=\"\n"),
+        (
+            Dialect::Cmd,
+            all(|n, v| format!("set \"{n}={v}\"\n")),
+            "set \"TORCHELASTIC_USE_AGENT_STORE=\"\n",
+        ),
         (Dialect::Docker, all(|n, v| format!("{n}={v}\n")), ""),
-        (Dialect::GitHub, all(|n, v| format!("{n}<<EOF\n{v}\nEOF\n")), "TORCHELASTIC_USE_AGENT_STORE<<EOF\n\nEOF\n"),
+        (
+            Dialect::GitHub,
+            all(|n, v| format!("{n}<<EOF\n{v}\nEOF\n")),
+            "TORCHELASTIC_USE_AGENT_STORE<<EOF\n\nEOF\n",
+        ),
     ];
     for (dialect, set, unset) in table {
         assert_eq!(text_of_unset(dialect).unwrap(), set + unset);
@@ -184,7 +235,11 @@ fn values_are_quoted_so() {
         (Dialect::Csh, "it's!", r"setenv NCCL_SOCKET_IFNAME 'it'\''s\!';"),
         (Dialect::PowerShell, "it's $x `n", "$env:NCCL_SOCKET_IFNAME = 'it''s $x `n';"),
         (Dialect::PowerShell, "a’b", "$env:NCCL_SOCKET_IFNAME = 'a' + [char]0x2019 + 'b';"),
-        (Dialect::PowerShell, "\r\n", "$env:NCCL_SOCKET_IFNAME = '' + [char]0x000d + [char]0x000a;"),
+        (
+            Dialect::PowerShell,
+            "\r\n",
+            "$env:NCCL_SOCKET_IFNAME = '' + [char]0x000d + [char]0x000a;",
+        ),
         (Dialect::PowerShell, "😀", "$env:NCCL_SOCKET_IFNAME = '' + [char]0xd83d + [char]0xde00;"),
         (Dialect::Cmd, "^a & b|c > d'", "set \"NCCL_SOCKET_IFNAME=^a & b|c > d'\""),
         (Dialect::Dotenv, r#"a "$b" \c #d"#, r#"NCCL_SOCKET_IFNAME='a "$b" \c #d'"#),
@@ -228,7 +283,10 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
     for (dialect, value, reason) in table {
         let error = text(dialect, value).unwrap_err();
         assert!(error.reason.contains(reason), "{dialect:?} {value:?}: {error}");
-        assert_eq!((error.name.as_str(), error.value.as_deref()), ("NCCL_SOCKET_IFNAME", Some(value)));
+        assert_eq!(
+            (error.name.as_str(), error.value.as_deref()),
+            ("NCCL_SOCKET_IFNAME", Some(value))
+        );
     }
     assert_eq!(
         text(Dialect::Docker, "a\nb").unwrap_err().to_string(),
@@ -244,16 +302,25 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
 
 #[test]
 fn docker_refuses_only_quotes_around_a_whole_value() {
-    for (value, said) in
-        [("'", true), ("\"", true), ("'a", true), ("a\"", true), ("\"a'", true), ("''", false), ("\"a\"", false)]
-    {
+    for (value, said) in [
+        ("'", true),
+        ("\"", true),
+        ("'a", true),
+        ("a\"", true),
+        ("\"a'", true),
+        ("''", false),
+        ("\"a\"", false),
+    ] {
         assert_eq!(text(Dialect::Docker, value).is_ok(), said, "{value}");
     }
 }
 
 #[test]
 fn of_values_one_of_which_cannot_be_said_none_is_printed() {
-    let output = clean("mpienv").args(["export", "--shell", "cmd", "--nccl-ifname", "100%"]).output().unwrap();
+    let output = clean("mpienv")
+        .args(["export", "--shell", "cmd", "--nccl-ifname", "100%"])
+        .output()
+        .unwrap();
     assert_eq!((output.status.code(), output.stdout), (Some(1), b"cmd /c exit 1\n".to_vec()));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be written as cmd"));
 }
@@ -261,7 +328,10 @@ fn of_values_one_of_which_cannot_be_said_none_is_printed() {
 #[test]
 fn values_survive_in_every_reader_of_dotenv_files() {
     values_survive(Dialect::Dotenv, |text| {
-        crate::support::dotenv::READERS.iter().map(|reader| reader.value(text, "NCCL_SOCKET_IFNAME")).collect()
+        crate::support::dotenv::READERS
+            .iter()
+            .map(|reader| reader.value(text, "NCCL_SOCKET_IFNAME"))
+            .collect()
     });
 }
 
@@ -270,7 +340,10 @@ fn docker_reads(text: &str, strips: bool) -> Option<String> {
     let line = |line: &str| {
         let line = line.strip_suffix('\r').unwrap_or(line).trim_start();
         let value = line.strip_prefix("NCCL_SOCKET_IFNAME=")?;
-        let inner = ['\'', '"'].iter().find_map(|&q| value.strip_prefix(q)?.strip_suffix(q)).filter(|_| strips);
+        let inner = ['\'', '"']
+            .iter()
+            .find_map(|&q| value.strip_prefix(q)?.strip_suffix(q))
+            .filter(|_| strips);
         Some(inner.unwrap_or(value).to_owned())
     };
     text.split('\n').find_map(line)
@@ -278,12 +351,16 @@ fn docker_reads(text: &str, strips: bool) -> Option<String> {
 
 #[test]
 fn values_survive_in_a_file_for_docker() {
-    values_survive(Dialect::Docker, |text| vec![docker_reads(text, false), docker_reads(text, true)]);
+    values_survive(Dialect::Docker, |text| {
+        vec![docker_reads(text, false), docker_reads(text, true)]
+    });
 }
 
 /// The rules of GitHub's runner, which on Windows also accepts `\r\n` as a line ending.
 fn github_reads(text: &str, windows: bool) -> Option<String> {
-    let content = |line: &str| -> usize { line.len() - if windows && line.ends_with("\r\n") { 2 } else { 1 } };
+    let content = |line: &str| -> usize {
+        line.len() - if windows && line.ends_with("\r\n") { 2 } else { 1 }
+    };
     let mut lines = text.split_inclusive('\n');
     while let Some(line) = lines.next() {
         let (name, delimiter) = line[..content(line)].split_once("<<")?;
@@ -302,13 +379,18 @@ fn github_reads(text: &str, windows: bool) -> Option<String> {
 
 #[test]
 fn values_survive_in_a_file_for_github() {
-    values_survive(Dialect::GitHub, |text| vec![github_reads(text, false), github_reads(text, true)]);
+    values_survive(Dialect::GitHub, |text| {
+        vec![github_reads(text, false), github_reads(text, true)]
+    });
 }
 
 #[test]
 fn json_is_one_object_of_texts_and_null_for_what_must_go() {
     let mut command = clean("mpienv");
-    command.args(["export", "--shell", "json"]).env("TORCHELASTIC_USE_AGENT_STORE", "True").env("MASTER_PORT", "29500");
+    command
+        .args(["export", "--shell", "json"])
+        .env("TORCHELASTIC_USE_AGENT_STORE", "True")
+        .env("MASTER_PORT", "29500");
     let output = command.output().unwrap();
     let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let expected = serde_json::json!({
@@ -337,21 +419,30 @@ fn a_script_that_evaluates_a_failed_export_stops_in_every_shell() {
             }
             let export = format!("mpienv export{option}");
             let (flags, script) = match shell {
-                "csh" | "tcsh" => ("-efc", format!("eval \"`{export} --shell csh`\"; echo went on")),
+                "csh" | "tcsh" => {
+                    ("-efc", format!("eval \"`{export} --shell csh`\"; echo went on"))
+                }
                 // fish has no equivalent of `set -e`.
                 "fish" => ("-c", format!("{export} --shell fish | source; and echo went on")),
                 "zsh" => ("-fc", format!("set -eu; eval \"$({export})\"; echo went on")),
                 _ => ("-c", format!("set -eu; eval \"$({export})\"; echo went on")),
             };
             let mut command = clean(shell);
-            command.args([flags, &script]).env("RANK", vars).env("WORLD_SIZE", "8").env("MASTER_ADDR", "old");
+            command
+                .args([flags, &script])
+                .env("RANK", vars)
+                .env("WORLD_SIZE", "8")
+                .env("MASTER_ADDR", "old");
             let output = command.output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{shell}: {output:?}");
             assert_ne!(output.status.code(), Some(0), "{shell}: {output:?}");
             // Unquoted, and without `set -e`: the exit status shows the failure.
             if matches!(shell, "sh" | "bash") {
                 let script = format!("eval $({export}) || exit 7");
-                assert_eq!(clean(shell).args(["-c", &script]).env("RANK", "four").status().unwrap().code(), Some(7));
+                assert_eq!(
+                    clean(shell).args(["-c", &script]).env("RANK", "four").status().unwrap().code(),
+                    Some(7)
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Every check of `mpienv doctor`: an environment and a host that make it fire, and ones that keep it quiet.
+//! Every check of `mpienv doctor`: an environment and a host that make it fire, and ones that keep
+//! it quiet.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,9 +81,15 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     };
     let as_it_is: fn(&mut Machine) = |_| {};
     fires("master-unresolved", &[("MASTER_ADDR", "nowhere")], |m| m.master = Err("unknown".into()));
-    fires("master-not-here", &[("MASTER_ADDR", "10.0.0.9")], |m| m.master = Ok(vec!["10.0.0.9".parse().unwrap()]));
-    fires("master-loopback", &[("MASTER_ADDR", "127.0.0.1")], |m| m.master = Ok(vec!["127.0.0.1".parse().unwrap()]));
-    fires("master-loopback", &[("MASTER_ADDR", "node0")], |m| m.master = Ok(vec!["127.0.1.1".parse().unwrap()]));
+    fires("master-not-here", &[("MASTER_ADDR", "10.0.0.9")], |m| {
+        m.master = Ok(vec!["10.0.0.9".parse().unwrap()])
+    });
+    fires("master-loopback", &[("MASTER_ADDR", "127.0.0.1")], |m| {
+        m.master = Ok(vec!["127.0.0.1".parse().unwrap()])
+    });
+    fires("master-loopback", &[("MASTER_ADDR", "node0")], |m| {
+        m.master = Ok(vec!["127.0.1.1".parse().unwrap()])
+    });
     fires("master-link-local", &[("MASTER_ADDR", "169.254.0.4")], |m| {
         m.master = Ok(vec!["169.254.0.4".parse().unwrap()]);
         m.interfaces.push(("eth0".into(), "169.254.0.4".parse().unwrap()));
@@ -95,9 +102,15 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
     fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
     fires("stale-open-mpi", &[("PMIX_SERVER_TMPDIR", "/tmp/gone")], |m| m.is_folder = |_| false);
-    fires("stale-open-mpi", &[("OMPI_MCA_orte_jobfam_session_dir", "/tmp/gone")], |m| m.is_folder = |_| false);
+    fires("stale-open-mpi", &[("OMPI_MCA_orte_jobfam_session_dir", "/tmp/gone")], |m| {
+        m.is_folder = |_| false
+    });
     fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
-    fires("proxy", &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")], as_it_is);
+    fires(
+        "proxy",
+        &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")],
+        as_it_is,
+    );
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
@@ -114,26 +127,41 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
 #[test]
 fn an_mpi_library_is_of_its_launchers_family() {
     let codes = |vars: &[(&str, &str)], version: &str| {
-        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let vars =
+            || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { mpi: mpi(version), ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
-        examine(&info, &Environment::from_vars(vars()), &machine).iter().map(|f| f.code).collect::<Vec<_>>()
+        examine(&info, &Environment::from_vars(vars()), &machine)
+            .iter()
+            .map(|f| f.code)
+            .collect::<Vec<_>>()
     };
-    let hydra = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
+    let hydra =
+        [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "2")];
     assert_eq!(codes(&hydra, "Open MPI v4.1.4"), ["mpi-library"]);
     for version in ["MPICH Version: 5.0.2", "Intel(R) MPI Library 2021.18 for Linux* OS"] {
         assert_eq!(codes(&hydra, version), [""; 0]);
     }
-    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7")];
+    let slurm = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_JOB_ID", "7"),
+    ];
     let pmix = [&slurm[..], &[("SLURM_MPI_TYPE", "pmix_v4")]].concat();
     assert_eq!(codes(&slurm, "Open MPI v5.0.11"), ["mpi-library"]);
     assert_eq!(codes(&pmix, "Open MPI v5.0.11"), [""; 0]);
     assert_eq!(codes(&slurm, "MPICH Version: 4.0.2"), [""; 0]);
     // The library of Open MPI 5 also recognizes the mpirun of version 4.
-    let [rank, size, local, local_size, ..] = RANK_0 else { panic!("RANK_0 has Open MPI's four first") };
+    let [rank, size, local, local_size, ..] = RANK_0 else {
+        panic!("RANK_0 has Open MPI's four first")
+    };
     let open_mpi = [*rank, *size, *local, *local_size];
     assert_eq!(codes(&open_mpi, "Open MPI v5.0.11"), [""; 0]);
-    assert_eq!(codes(&[&open_mpi[..], &[("OMPI_VERSION", "5.0.11")]].concat(), "Open MPI v5.0.11"), [""; 0]);
+    assert_eq!(
+        codes(&[&open_mpi[..], &[("OMPI_VERSION", "5.0.11")]].concat(), "Open MPI v5.0.11"),
+        [""; 0]
+    );
     // A process that is alone, or that a launcher without MPI started, needs no library.
     assert_eq!(codes(&[], "Open MPI v5.0.11"), [""; 0]);
     assert_eq!(codes(&[("RANK", "0"), ("WORLD_SIZE", "2")], "MPICH Version: 4.0.2"), [""; 0]);
@@ -141,7 +169,11 @@ fn an_mpi_library_is_of_its_launchers_family() {
 
 #[test]
 fn one_node_needs_neither_a_network_nor_a_proxys_consent() {
-    let one_node = [("OMPI_COMM_WORLD_LOCAL_SIZE", "4"), ("MASTER_ADDR", "127.0.0.1"), ("http_proxy", "http://proxy")];
+    let one_node = [
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("http_proxy", "http://proxy"),
+    ];
     let mut machine = host();
     machine.master = Ok(vec!["127.0.0.1".parse().unwrap()]);
     machine.own_name.1 = vec!["127.0.1.1".parse().unwrap()];
@@ -155,37 +187,71 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
         ..host()
     };
     let severity = |more: &[(&str, &str)], machine: &Machine| {
-        let found = findings(more, machine).into_iter().find(|finding| finding.code == "master-loopback");
+        let found =
+            findings(more, machine).into_iter().find(|finding| finding.code == "master-loopback");
         found.map(|finding| finding.severity)
     };
     let local = on(&["127.0.0.1", "::1"]);
     for rank in ["0", "2"] {
         let rank = ("OMPI_COMM_WORLD_RANK", rank);
         assert_eq!(severity(&[rank, ("MASTER_ADDR", "localhost")], &local), Some(Severity::Error));
-        assert_eq!(severity(&[rank, ("MASTER_ADDR", "0.0.0.0")], &on(&["0.0.0.0"])), Some(Severity::Error));
+        assert_eq!(
+            severity(&[rank, ("MASTER_ADDR", "0.0.0.0")], &on(&["0.0.0.0"])),
+            Some(Severity::Error)
+        );
         // The other hosts may have a better entry for the name.
-        assert_eq!(severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1"])), Some(Severity::Warning));
-        assert_eq!(severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1", "10.0.0.4"])), None);
+        assert_eq!(
+            severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1"])),
+            Some(Severity::Warning)
+        );
+        assert_eq!(
+            severity(&[rank, ("MASTER_ADDR", "node0")], &on(&["127.0.1.1", "10.0.0.4"])),
+            None
+        );
     }
     let flux = |nodes| {
-        let vars =
-            [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4"), ("FLUX_TASK_LOCAL_ID", "0"), ("FLUX_JOB_NNODES", nodes)];
+        let vars = [
+            ("FLUX_TASK_RANK", "0"),
+            ("FLUX_JOB_SIZE", "4"),
+            ("FLUX_TASK_LOCAL_ID", "0"),
+            ("FLUX_JOB_NNODES", nodes),
+        ];
         let vars = || vars.into_iter().chain([("MASTER_ADDR", "127.0.0.1")]);
-        let found = examine(&ClusterInfo::from_vars(vars()).unwrap(), &Environment::from_vars(vars()), &local);
-        found.into_iter().find(|finding| finding.code == "master-loopback").map(|finding| finding.severity)
+        let found = examine(
+            &ClusterInfo::from_vars(vars()).unwrap(),
+            &Environment::from_vars(vars()),
+            &local,
+        );
+        found
+            .into_iter()
+            .find(|finding| finding.code == "master-loopback")
+            .map(|finding| finding.severity)
     };
     assert_eq!((flux("2"), flux("1")), (Some(Severity::Error), None));
     let of_user = |more: &[(&str, &str)]| {
-        let vars = || [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")].iter().chain(more).copied();
+        let vars = || {
+            [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")]
+                .iter()
+                .chain(more)
+                .copied()
+        };
         let info = ClusterInfo::from_vars(vars()).unwrap();
         let found = examine(&info, &Environment::from_vars(vars()), &local);
-        found.into_iter().find(|finding| finding.code == "master-loopback").map(|finding| finding.severity)
+        found
+            .into_iter()
+            .find(|finding| finding.code == "master-loopback")
+            .map(|finding| finding.severity)
     };
     assert_eq!(of_user(&[]), Some(Severity::Note));
     assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")]), Some(Severity::Error));
     assert_eq!(of_user(&[("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")]), None);
-    let [finding] = &findings(&[("MASTER_ADDR", "node0")], &on(&["127.0.1.1"]))[..] else { panic!("one finding") };
-    assert_eq!(finding.what, "MASTER_ADDR node0 resolves to 127.0.1.1 here, and the job is on several nodes");
+    let [finding] = &findings(&[("MASTER_ADDR", "node0")], &on(&["127.0.1.1"]))[..] else {
+        panic!("one finding")
+    };
+    assert_eq!(
+        finding.what,
+        "MASTER_ADDR node0 resolves to 127.0.1.1 here, and the job is on several nodes"
+    );
     assert_eq!(
         finding.remedy,
         "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach \
@@ -196,23 +262,38 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
 #[test]
 fn anothers_link_local_address_is_not_here() {
     let machine = Machine { master: Ok(vec!["fe80::9".parse().unwrap()]), ..host() };
-    assert_eq!(codes(&[("MASTER_ADDR", "fe80::9%eth0")], &machine), ["master-not-here", "master-link-local"]);
+    assert_eq!(
+        codes(&[("MASTER_ADDR", "fe80::9%eth0")], &machine),
+        ["master-not-here", "master-link-local"]
+    );
 }
 
 #[test]
 fn a_bridge_that_nccl_selects_is_left_for_what_the_host_has_else() {
     let found = |value: &str, interfaces: &[(&str, &str)], local_size: &str| {
-        let interfaces = interfaces.iter().map(|(name, text)| ((*name).to_owned(), text.parse().unwrap())).collect();
+        let interfaces = interfaces
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), text.parse().unwrap()))
+            .collect();
         let machine = Machine { interfaces, master: Ok(Vec::new()), ..host() };
-        let found = findings(&[("NCCL_SOCKET_IFNAME", value), ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size)], &machine);
-        found.into_iter().find(|f| f.code == "nccl-bridge").map(|finding| (finding.what, finding.remedy))
+        let found = findings(
+            &[("NCCL_SOCKET_IFNAME", value), ("OMPI_COMM_WORLD_LOCAL_SIZE", local_size)],
+            &machine,
+        );
+        found
+            .into_iter()
+            .find(|f| f.code == "nccl-bridge")
+            .map(|finding| (finding.what, finding.remedy))
     };
     let (lo, bridge, eth) = (("lo", "127.0.0.1"), ("docker1", "172.18.0.1"), ("eth0", "10.0.0.4"));
     let default = "^docker0,lo";
     let only = |value| format!("NCCL_SOCKET_IFNAME={value} allows only docker1");
     let none = "this host has no other interface; give it one on the cluster's network, and set MPIENV_NCCL_IFNAME to its name";
     assert_eq!(found(default, &[lo, bridge], "2"), Some((only(default), none.to_owned())));
-    assert_eq!(found(default, &[lo, bridge], "4"), Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned())));
+    assert_eq!(
+        found(default, &[lo, bridge], "4"),
+        Some((only(default), "set MPIENV_NCCL_IFNAME=lo".to_owned()))
+    );
     assert_eq!(
         found("docker", &[lo, bridge, eth], "2"),
         Some((only("docker"), "set MPIENV_NCCL_IFNAME=eth0".to_owned()))
@@ -232,7 +313,8 @@ fn what_nccl_selects_follows_nccls_own_grammar() {
     let selected = |value: &str| {
         let requested = [("MPIENV_NCCL_IFNAME", value)];
         let vars = RANK_0.iter().chain(&requested).copied();
-        nccl_interfaces(&ClusterInfo::from_vars(vars).unwrap(), &host()).map(|names| names.join(","))
+        nccl_interfaces(&ClusterInfo::from_vars(vars).unwrap(), &host())
+            .map(|names| names.join(","))
     };
     assert_eq!(selected("^docker0,lo").as_deref(), Some("eth0"));
     assert_eq!(selected("=eth").as_deref(), Some(""));
@@ -243,13 +325,15 @@ fn what_nccl_selects_follows_nccls_own_grammar() {
 #[test]
 fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remedy() {
     let found = |vars: &[(&str, &str)], cores: (usize, usize)| {
-        let vars = || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
+        let vars =
+            || vars.iter().chain(&[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "29500")]).copied();
         let machine = Machine { cores: Some(cores), mpi: None, ..host() };
         let info = ClusterInfo::from_vars(vars()).unwrap();
         let found = examine(&info, &Environment::from_vars(vars()), &machine);
         found.into_iter().find(|f| f.code == "cpu-binding").map(|f| (f.severity, f.what, f.remedy))
     };
-    let finding_of = |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
+    let finding_of =
+        |severity, what: &str, remedy: &str| Some((severity, what.to_owned(), remedy.to_owned()));
     let open_mpi = "start it with mpirun --bind-to none, or use fewer threads";
     assert_eq!(
         found(RANK_0, (1, 64)),
@@ -291,7 +375,9 @@ fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
 fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() {
     let mut machine = host();
     machine.port_is_free = false;
-    for (store, expected) in [(Some("True"), &[][..]), (Some("False"), &["port-in-use"]), (None, &["port-in-use"])] {
+    for (store, expected) in
+        [(Some("True"), &[][..]), (Some("False"), &["port-in-use"]), (None, &["port-in-use"])]
+    {
         let job = Job::torchrun().nodes(2).per_node(2).build().unwrap().environment(0).unwrap();
         let mut job: Vec<_> = job.into_iter().collect();
         job.retain(|(name, _)| name != "TORCHELASTIC_USE_AGENT_STORE" && name != "MASTER_ADDR");
@@ -299,7 +385,11 @@ fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() 
         job.extend(store.map(|value| ("TORCHELASTIC_USE_AGENT_STORE".into(), value.into())));
         let info = ClusterInfo::from_vars(job.clone()).unwrap();
         let found = examine(&info, &Environment::from_vars(job), &machine);
-        assert_eq!(found.iter().map(|finding| finding.code).collect::<Vec<_>>(), expected, "{store:?}");
+        assert_eq!(
+            found.iter().map(|finding| finding.code).collect::<Vec<_>>(),
+            expected,
+            "{store:?}"
+        );
     }
 }
 
@@ -317,11 +407,18 @@ fn the_guide_has_every_code_with_its_meaning() {
 fn the_command_looks_at_this_very_host() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let mut command = clean("mpienv");
-    command.args(["doctor", "--json"]).env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
+    command
+        .args(["doctor", "--json"])
+        .env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
     let examined: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let codes: Vec<_> = examined["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap()).collect();
+    let codes: Vec<_> = examined["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["code"].as_str().unwrap())
+        .collect();
     assert!(codes.contains(&"port-in-use"), "{codes:?}");
     assert_eq!(examined["info"]["world_size"], 1);
 
@@ -330,7 +427,10 @@ fn the_command_looks_at_this_very_host() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("error [master-unresolved]: MASTER_ADDR is no-such-host.invalid"), "{text}");
+    assert!(
+        text.contains("error [master-unresolved]: MASTER_ADDR is no-such-host.invalid"),
+        "{text}"
+    );
     assert!(text.lines().any(|line| line.starts_with("NCCL selects  ")), "{text}");
     assert!(examined["nccl_interfaces"].is_array(), "{examined}");
 }
@@ -338,8 +438,14 @@ fn the_command_looks_at_this_very_host() {
 /// `mpienv doctor` as one of two ranks.
 fn rank(index: u32, port: u16, more: &[(&str, &str)]) -> std::process::Child {
     let mut command = clean("mpienv");
-    command.args(["doctor", "--timeout", PATIENT]).env("RANK", index.to_string()).env("WORLD_SIZE", "2");
-    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).envs(more.iter().copied());
+    command
+        .args(["doctor", "--timeout", PATIENT])
+        .env("RANK", index.to_string())
+        .env("WORLD_SIZE", "2");
+    command
+        .env("MASTER_ADDR", "127.0.0.1")
+        .env("MASTER_PORT", port.to_string())
+        .envs(more.iter().copied());
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -361,21 +467,34 @@ fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
     for index in ["0", "1"] {
         let mut command = clean("mpienv");
         command.args(["doctor", "--timeout", "0.2"]).env("RANK", index).env("WORLD_SIZE", "2");
-        let output =
-            command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", free_port().to_string()).output().unwrap();
+        let output = command
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", free_port().to_string())
+            .output()
+            .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(text.matches("launcher ").count(), 1, "{text}");
         assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
     }
     let mut command = clean("mpienv");
-    command.args(["doctor", "--timeout", "0"]).env("RANK", "1").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+    command
+        .args(["doctor", "--timeout", "0"])
+        .env("RANK", "1")
+        .env("WORLD_SIZE", "2")
+        .env("MASTER_ADDR", "127.0.0.1");
     let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
     assert!(text.contains("launcher ") && !text.contains("not compared"), "{text}");
 }
 
 #[test]
-fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_that_moves_the_port() {
-    let step = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_ID", "7")];
+fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_that_moves_the_port()
+{
+    let step = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_STEP_NUM_TASKS", "2"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_JOB_ID", "7"),
+    ];
     let step = [&step[..], &[("SLURM_STEP_NODELIST", "a,b"), ("MASTER_ADDR", "10.0.0.4")]].concat();
     let found = |more: &[(&str, &str)]| {
         let vars = || step.iter().chain(more).copied();
@@ -388,5 +507,8 @@ fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_t
     assert!(findings[0].what.contains("9000 to 65000"), "{:?}", findings[0]);
     assert_eq!(findings[0].remedy, "set MPIENV_PORT_RANGE=8000-8999 for all ranks");
     assert!(found(&[("MPIENV_PORT_RANGE", "8000-8999")]).is_empty());
-    assert_eq!(found(&[("MASTER_PORT", "29500")])[0].remedy, "choose a MASTER_PORT from 8000 to 8999");
+    assert_eq!(
+        found(&[("MASTER_PORT", "29500")])[0].remedy,
+        "choose a MASTER_PORT from 8000 to 8999"
+    );
 }

@@ -1,4 +1,5 @@
-//! Promises about the documentation: an example for every public item, and a source for every variable.
+//! Promises about the documentation: an example for every public item, and a source for every
+//! variable.
 
 use std::collections::HashSet;
 use std::fs;
@@ -48,24 +49,31 @@ struct Example {
 
 impl Example {
     fn new(path: &Path, code: &str) -> Example {
-        let words = code.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect();
+        let words =
+            code.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_owned).collect();
         Example { path: path.to_owned(), words }
     }
 
-    /// Many types have names such as `get`: the example must name the type, or be in the method's file.
+    /// Many types have names such as `get`: the example must name the type, or be in the method's
+    /// file.
     fn shows(&self, item: &Item) -> bool {
-        let of_owner = item.owner.as_ref().is_none_or(|owner| self.words.contains(owner) || self.path == item.path);
+        let of_owner = item
+            .owner
+            .as_ref()
+            .is_none_or(|owner| self.words.contains(owner) || self.path == item.path);
         of_owner && self.words.contains(&item.name)
     }
 }
 
-/// The examples in a file's documentation that rustdoc compiles. Hidden lines do not count, because readers do not see
-/// them.
+/// The examples in a file's documentation that rustdoc compiles. Hidden lines do not count, because
+/// readers do not see them.
 fn examples_in(path: &Path, text: &str) -> Vec<Example> {
     let mut found = Vec::new();
     let mut block: Option<(&str, String)> = None;
     for line in text.lines().map(str::trim_start) {
-        let Some(line) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else { continue };
+        let Some(line) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            continue;
+        };
         let line = line.trim();
         block = match (block, line.strip_prefix("```")) {
             (None, kind) => kind.map(|kind| (kind, String::new())),
@@ -121,9 +129,15 @@ fn items_in(path: &Path, text: &str) -> Vec<Item> {
         }
         let declared = DECLARATIONS.iter().find_map(|declaration| line.strip_prefix(declaration));
         if let Some(name) = declared.filter(|_| !is_inside || owner.is_some()) {
-            found.push(Item { path: path.to_owned(), owner: owner.clone(), name: first_word(name) });
+            found.push(Item {
+                path: path.to_owned(),
+                owner: owner.clone(),
+                name: first_word(name),
+            });
         } else if !is_inside {
-            let known = !line.starts_with("pub ") || line.starts_with("pub use ") || line.starts_with("pub mod ");
+            let known = !line.starts_with("pub ")
+                || line.starts_with("pub use ")
+                || line.starts_with("pub mod ");
             assert!(known, "{}: what is this: {line}", path.display());
         }
     }
@@ -134,7 +148,9 @@ fn items_in(path: &Path, text: &str) -> Vec<Item> {
 fn of_library() -> impl Iterator<Item = (PathBuf, String)> {
     let of_command = |path: &Path| {
         path.starts_with(src().join("command/cli"))
-            || ["command.rs", "command/cli.rs", "main.rs"].iter().any(|file| *path == src().join(file))
+            || ["command.rs", "command/cli.rs", "main.rs"]
+                .iter()
+                .any(|file| *path == src().join(file))
     };
     let paths = sources(&src()).into_iter().filter(move |path| !of_command(path));
     paths.map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
@@ -142,7 +158,8 @@ fn of_library() -> impl Iterator<Item = (PathBuf, String)> {
 
 /// The programs in `examples`, each of which is compiled as a whole.
 fn programs() -> impl Iterator<Item = Example> {
-    let files = fs::read_dir(src().with_file_name("examples")).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        fs::read_dir(src().with_file_name("examples")).unwrap().map(|entry| entry.unwrap().path());
     let programs = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     programs.map(|path| Example::new(&path, &fs::read_to_string(&path).unwrap()))
 }
@@ -161,7 +178,10 @@ fn every_public_item_has_an_example_or_a_reason_not_to() {
         .partition(|(name, _)| WITHOUT_EXAMPLE.iter().any(|(excepted, _)| excepted == name));
     assert!(missing.is_empty(), "no example shows these: {missing:#?}");
     for (name, _) in WITHOUT_EXAMPLE {
-        assert!(excepted.iter().any(|(found, _)| found == name), "{name} has an example now, or is gone: unlist it");
+        assert!(
+            excepted.iter().any(|(found, _)| found == name),
+            "{name} has an example now, or is gone: unlist it"
+        );
     }
 }
 
@@ -177,8 +197,7 @@ fn only_what_readers_see_and_rustdoc_compiles_counts_as_an_example() {
 
 #[test]
 fn a_method_needs_an_example_that_tells_its_type() {
-    let text =
-        "pub(crate) fn inner() {}\npub const MOST: u8 = 1;\nimpl<'a> List<'a> {\n    pub const fn len(&self) {}\n}\n";
+    let text = "pub(crate) fn inner() {}\npub const MOST: u8 = 1;\nimpl<'a> List<'a> {\n    pub const fn len(&self) {}\n}\n";
     let items = items_in(Path::new("a.rs"), text);
     assert_eq!(items.iter().map(Item::full_name).collect::<Vec<_>>(), ["MOST", "List::len"]);
     let shows = |file: &str, code: &str| Example::new(Path::new(file), code).shows(&items[1]);
@@ -192,7 +211,9 @@ fn the_guide_explains_every_finding() {
     let texts = sources(&src()).into_iter().map(|path| fs::read_to_string(path).unwrap());
     let codes: Vec<String> = texts
         .flat_map(|text| {
-            let code = |line: &str| Some(line.trim().strip_prefix("code: \"")?.strip_suffix("\",")?.to_owned());
+            let code = |line: &str| {
+                Some(line.trim().strip_prefix("code: \"")?.strip_suffix("\",")?.to_owned())
+            };
             text.lines().filter_map(code).collect::<Vec<_>>()
         })
         .collect();
@@ -218,8 +239,10 @@ fn every_variable_of_a_launcher_has_a_meaning_and_the_page_that_defines_it() {
 fn every_struct_of_a_launchers_file_is_in_its_description_and_every_file_in_the_list() {
     let list = fs::read_to_string(src().join("launcher.rs")).unwrap();
     for path in sources(&src().join("launcher")) {
-        let (text, file) = (fs::read_to_string(&path).unwrap(), path.file_stem().unwrap().to_str().unwrap());
-        if ["batch", "context", "heterogeneous", "pbs", "sample", "spec", "starter"].contains(&file) {
+        let (text, file) =
+            (fs::read_to_string(&path).unwrap(), path.file_stem().unwrap().to_str().unwrap());
+        if ["batch", "context", "heterogeneous", "pbs", "sample", "spec", "starter"].contains(&file)
+        {
             continue;
         }
         assert!(list.contains(&format!(" = {file}, \"")), "{file} is not in the list");

@@ -17,7 +17,8 @@ const MPI: &[(&str, &str)] = &[
 
 /// The variables of a valid rank, with some changed. Those with the value "-" are removed.
 fn changed(changes: &[(&str, &str)]) -> Vec<(String, String)> {
-    let mut vars: Vec<(String, String)> = MPI.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+    let mut vars: Vec<(String, String)> =
+        MPI.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
     for (name, value) in changes {
         vars.retain(|(found, _)| found != name);
         if *value != "-" {
@@ -241,8 +242,18 @@ fn an_override_of_rank_0s_host_is_not_compared_with_mpiruns() {
 
 #[test]
 fn more_nodes_than_ranks_are_not_believed() {
-    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_ID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_NNODES", "5")];
-    let flux = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "4"), ("FLUX_JOB_NNODES", "0"), ("FLUX_TASK_LOCAL_ID", "0")];
+    let slurm = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_NNODES", "5"),
+    ];
+    let flux = [
+        ("FLUX_TASK_RANK", "0"),
+        ("FLUX_JOB_SIZE", "4"),
+        ("FLUX_JOB_NNODES", "0"),
+        ("FLUX_TASK_LOCAL_ID", "0"),
+    ];
     for vars in [slurm, flux] {
         let info = ClusterInfo::from_vars(vars).unwrap();
         assert_eq!((info.world_size(), info.node_count()), (4, None), "{vars:?}");
@@ -261,7 +272,11 @@ fn first_program() -> Command {
 
 #[test]
 fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_not_have() {
-    let output = first_program().env("OMPI_COMM_WORLD_RANK", "four").env("OMPI_COMM_WORLD_SIZE", "8").output().unwrap();
+    let output = first_program()
+        .env("OMPI_COMM_WORLD_RANK", "four")
+        .env("OMPI_COMM_WORLD_SIZE", "8")
+        .output()
+        .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     let text = "Error: Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; start the \
                 process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job\n";
@@ -306,16 +321,21 @@ fn the_library_names_no_option_of_the_command() {
     ];
     let mut found = Vec::new();
     visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {
-        let of_command = path.ends_with("cli.rs") || path.components().any(|part| part.as_os_str() == "cli");
+        let of_command =
+            path.ends_with("cli.rs") || path.components().any(|part| part.as_os_str() == "cli");
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let names = |line: &str| {
             options.iter().any(|option| {
                 line.match_indices(option).any(|(at, _)| {
-                    !line[at + option.len()..].starts_with(|c: char| c == '-' || c.is_ascii_alphanumeric())
+                    !line[at + option.len()..]
+                        .starts_with(|c: char| c == '-' || c.is_ascii_alphanumeric())
                 })
             })
         };
-        found.extend(code.filter(|line| !of_command && names(line)).map(|line| format!("{}: {line}", path.display())));
+        found.extend(
+            code.filter(|line| !of_command && names(line))
+                .map(|line| format!("{}: {line}", path.display())),
+        );
     });
     assert_eq!(found, [""; 0]);
 }
@@ -334,11 +354,16 @@ fn visit(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
 
 #[test]
 fn a_script_that_evaluates_an_invalid_export_stops() {
-    let output =
-        clean("sh").args(["-c", "set -e; eval \"$(mpienv export --fro jax)\"; echo went on"]).output().unwrap();
+    let output = clean("sh")
+        .args(["-c", "set -e; eval \"$(mpienv export --fro jax)\"; echo went on"])
+        .output()
+        .unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
     for words in [&["launch"][..], &["exprt"], &["help", "exprt"], &["--version"]] {
         let output = clean("mpienv").args(words).output().unwrap();
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("false"), "{words:?}: {output:?}");
+        assert!(
+            !String::from_utf8_lossy(&output.stdout).contains("false"),
+            "{words:?}: {output:?}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! The house: a room may use rooms on its own floor and below, never one above.
 //!
-//! A room is a module at the root of `src`, with all files in its folder. Two things count as use: a path through
-//! `crate`, `self` or `super`, and a call of a method that another room adds to a type in a separate `impl`.
+//! A room is a module at the root of `src`, with all files in its folder. Two things count as use:
+//! a path through `crate`, `self` or `super`, and a call of a method that another room adds to a
+//! type in a separate `impl`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +47,8 @@ impl File {
         })
     }
 
-    /// The rooms that the paths in this file lead to, each with the number of its line; `None` for the root itself.
+    /// The rooms that the paths in this file lead to, each with the number of its line; `None` for
+    /// the root itself.
     fn uses(&self) -> Vec<(usize, Option<String>)> {
         let mut text = String::new();
         let mut starts = Vec::new();
@@ -62,7 +64,9 @@ impl File {
                 let before = &text[..at];
                 let is_part = before.ends_with(|c: char| is_word(c) || c == ':' || c == '$');
                 if !is_part && !before.ends_with("pub(in ") {
-                    found.extend(self.rooms(&text[at..]).into_iter().map(|room| (line_of(at), room)));
+                    found.extend(
+                        self.rooms(&text[at..]).into_iter().map(|room| (line_of(at), room)),
+                    );
                 }
             }
         }
@@ -129,8 +133,11 @@ impl File {
         let mut owner = None;
         for (_, line) in self.code() {
             if let Some(rest) = line.strip_prefix("impl") {
-                let of_type =
-                    if rest.starts_with('<') { rest.split_once("> ").map_or("", |(_, rest)| rest) } else { rest };
+                let of_type = if rest.starts_with('<') {
+                    rest.split_once("> ").map_or("", |(_, rest)| rest)
+                } else {
+                    rest
+                };
                 owner = (!line.contains(" for ")).then(|| first_word(of_type.trim_start()));
             } else if line.starts_with('}') {
                 owner = None;
@@ -177,7 +184,10 @@ fn inspect(files: &[File]) -> (Vec<String>, usize) {
     for file in files {
         let room = file.room();
         let Some(own) = floor(room) else {
-            wrong.push(format!("{}: {room} has no floor: give it one in tests/it/floors.rs", file.path));
+            wrong.push(format!(
+                "{}: {room} has no floor: give it one in tests/it/floors.rs",
+                file.path
+            ));
             continue;
         };
         // Only the call of the command is above the command.
@@ -189,7 +199,9 @@ fn inspect(files: &[File]) -> (Vec<String>, usize) {
             let place = format!("{}:{line}", file.path);
             match used.as_deref().map(|used| (used, floor(used))) {
                 Some((used, _)) if used == room => {}
-                Some((used, Some(above))) if above > own => wrong.push(format!("{place}: {used} is above {room}")),
+                Some((used, Some(above))) if above > own => {
+                    wrong.push(format!("{place}: {used} is above {room}"))
+                }
                 Some((_, Some(_))) => {}
                 Some((used, None)) => wrong.push(format!("{place}: {used} is no room")),
                 None => wrong.push(format!("{place}: name the module, so that its floor is seen")),
@@ -200,10 +212,14 @@ fn inspect(files: &[File]) -> (Vec<String>, usize) {
                 wrong.push(format!("{}:{line}: a module from elsewhere has no floor", file.path));
             }
             for (owner, method, from, at) in &guests {
-                let is_called = code.contains(&format!(".{method}(")) || code.contains(&format!("{owner}::{method}"));
+                let is_called = code.contains(&format!(".{method}("))
+                    || code.contains(&format!("{owner}::{method}"));
                 if is_called && *from > own {
                     let above = at.room();
-                    wrong.push(format!("{}:{line}: {owner}::{method} is of {above}, above {room}", file.path));
+                    wrong.push(format!(
+                        "{}:{line}: {owner}::{method} is of {above}, above {room}",
+                        file.path
+                    ));
                 }
             }
         }
@@ -231,7 +247,8 @@ fn house() -> Vec<File> {
 
 #[test]
 fn no_room_uses_one_above_its_own() {
-    let files: Vec<File> = house().into_iter().filter(|file| !["lib", "guide"].contains(&file.room())).collect();
+    let files: Vec<File> =
+        house().into_iter().filter(|file| !["lib", "guide"].contains(&file.room())).collect();
     let (wrong, looked_at) = inspect(&files);
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(looked_at > 200, "only {looked_at} uses were found: the test reads nothing");
@@ -244,32 +261,56 @@ fn complaints(files: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn an_upward_import_by_super_is_seen() {
-    for upward in
-        ["use super::cluster::Row;", "use super::{environment, cluster::Row};", "fn f() { super::cluster::f() }"]
-    {
-        assert_eq!(complaints(&[("error.rs", upward)]), ["error.rs:1: cluster is above error"], "{upward}");
+    for upward in [
+        "use super::cluster::Row;",
+        "use super::{environment, cluster::Row};",
+        "fn f() { super::cluster::f() }",
+    ] {
+        assert_eq!(
+            complaints(&[("error.rs", upward)]),
+            ["error.rs:1: cluster is above error"],
+            "{upward}"
+        );
     }
     let deep = "mod x;\nuse super::super::cluster::info;\n";
-    assert_eq!(complaints(&[("launcher/slurm.rs", deep)]), ["launcher/slurm.rs:2: cluster is above launcher"]);
-    assert_eq!(complaints(&[("launcher/slurm.rs", "use super::Row;\nuse self::inner::X;\n")]), [""; 0]);
+    assert_eq!(
+        complaints(&[("launcher/slurm.rs", deep)]),
+        ["launcher/slurm.rs:2: cluster is above launcher"]
+    );
+    assert_eq!(
+        complaints(&[("launcher/slurm.rs", "use super::Row;\nuse self::inner::X;\n")]),
+        [""; 0]
+    );
 }
 
 #[test]
 fn an_upward_import_is_seen_in_every_folder() {
     let upward = "//! Text.\n\nuse crate::command::cli;\n";
-    assert_eq!(complaints(&[("value/deep/er.rs", upward)]), ["value/deep/er.rs:3: command is above value"]);
+    assert_eq!(
+        complaints(&[("value/deep/er.rs", upward)]),
+        ["value/deep/er.rs:3: command is above value"]
+    );
     let list = "use crate::{\n    error::Error,\n    export::{Dialect, Exports},\n};\n";
-    assert_eq!(complaints(&[("cluster/info.rs", list)]), ["cluster/info.rs:1: export is above cluster"]);
+    assert_eq!(
+        complaints(&[("cluster/info.rs", list)]),
+        ["cluster/info.rs:1: export is above cluster"]
+    );
     assert!(complaints(&[("attic/old.rs", "")])[0].contains("attic has no floor"));
     assert!(complaints(&[("value/a.rs", "use crate::attic::X;")])[0].contains("attic is no room"));
     assert!(complaints(&[("value/a.rs", "use crate::Launcher;")])[0].contains("name the module"));
-    assert!(complaints(&[("value/a.rs", "#[path = \"../cli.rs\"]\nmod a;")])[0].contains("from elsewhere"));
+    assert!(
+        complaints(&[("value/a.rs", "#[path = \"../cli.rs\"]\nmod a;")])[0]
+            .contains("from elsewhere")
+    );
 }
 
 #[test]
 fn an_upward_call_is_seen_through_an_impl_in_another_room() {
     let info = ("cluster/info.rs", "pub struct Info;\nimpl Info {\n    pub fn rank(&self) {}\n}\n");
-    let export = ("export/set.rs", "use crate::cluster::info::Info;\nimpl Info {\n    pub fn exports(&self) {}\n}\n");
+    let export = (
+        "export/set.rs",
+        "use crate::cluster::info::Info;\nimpl Info {\n    pub fn exports(&self) {}\n}\n",
+    );
     assert_eq!(complaints(&[info, export]), [""; 0]);
     let upward = ("cluster/workers.rs", "fn f(info: &Info) {\n    info.exports()\n}\n");
     let seen = complaints(&[info, export, upward]);
@@ -280,7 +321,10 @@ fn an_upward_call_is_seen_through_an_impl_in_another_room() {
 
 #[test]
 fn the_environment_is_read_in_one_file() {
-    let readers: Vec<String> =
-        house().into_iter().filter(|file| file.text.contains("env::var")).map(|file| file.path).collect();
+    let readers: Vec<String> = house()
+        .into_iter()
+        .filter(|file| file.text.contains("env::var"))
+        .map(|file| file.path)
+        .collect();
     assert_eq!(readers, ["environment.rs"]);
 }

@@ -1,5 +1,5 @@
-//! A process list that belongs to another namespace, or is empty: no stranger is treated as a worker's process, and no
-//! worker's process survives.
+//! A process list that belongs to another namespace, or is empty: no stranger is treated as a
+//! worker's process, and no worker's process survives.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -12,7 +12,8 @@ use crate::support::tool::clean;
 
 #[test]
 fn in_a_namespace_that_sees_the_outer_processes_a_job_takes_no_longer() {
-    let script = "exec mpienv launch --nproc-per-node 1 --grace 3000 -- sh -c 'sleep 3000 & exit 3'";
+    let script =
+        "exec mpienv launch --nproc-per-node 1 --grace 3000 -- sh -c 'sleep 3000 & exit 3'";
     for options in [["--mount", "--fork"], ["--pid", "--fork"]] {
         let start = Instant::now();
         let Some(output) = unshared(&options, script) else { return };
@@ -27,8 +28,8 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     if !is_root() {
         return;
     }
-    // Outside: a process and its child. Inside: a worker with the PID of the former, and a stranger with the PID of the
-    // latter.
+    // Outside: a process and its child. Inside: a worker with the PID of the former, and a stranger
+    // with the PID of the latter.
     let mut outer = Command::new("sh");
     outer.args(["-c", "sleep 3000 & echo $! && wait"]).stdout(Stdio::piped());
     let mut outer = outer.spawn().unwrap();
@@ -36,7 +37,8 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     BufReader::new(outer.stdout.take().unwrap()).read_line(&mut child).unwrap();
     let (parent, child) = (outer.id(), child.trim().parse::<u32>().unwrap());
     let next = "/proc/sys/kernel/ns_last_pid";
-    // The worker is the third process from here, after mpienv itself, its watchdog and the thread that copies lines.
+    // The worker is the third process from here, after mpienv itself, its watchdog and the thread
+    // that copies lines.
     let script = format!(
         "echo {} >{next}; sleep 3000 & stranger=$!; echo stranger $stranger; \
          for before in 2 3 4; do echo $(({parent} - before)) >{next}; \
@@ -45,7 +47,8 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
         child - 1
     );
     let mut command = clean("unshare");
-    let output = command.args(["--pid", "--fork", "--kill-child", "sh", "-c", &script]).output().unwrap();
+    let output =
+        command.args(["--pid", "--fork", "--kill-child", "sh", "-c", &script]).output().unwrap();
     outer.kill().unwrap();
     outer.wait().unwrap();
     let _ = Command::new("kill").arg(child.to_string()).status();
@@ -55,11 +58,11 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     assert!(said.ends_with("lives\n"), "{said}: {output:?}");
 }
 
-/// A launch of two workers without a process list. Each worker leaves behind a process that ignores SIGTERM. Prints how
-/// many are left at the end, when there is a list again.
+/// A launch of two workers without a process list. Each worker leaves behind a process that ignores
+/// SIGTERM. Prints how many are left at the end, when there is a list again.
 ///
-/// The launch prints a worker's output only after its watchdog knows the worker. At the moment when a worker is
-/// started, only a process list shows it to the surviving processes.
+/// The launch prints a worker's output only after its watchdog knows the worker. At the moment when
+/// a worker is started, only a process list shows it to the surviving processes.
 const WITHOUT_A_LIST: &str = r#"
 cd "$(mktemp -d)" && mount -t tmpfs none /proc
 : >lines
@@ -84,7 +87,10 @@ fn without_a_list_of_processes_a_workers_group_ends_with_the_job() {
     // A worker that has exited, one that fails, and a launch that is killed.
     for (worker, then) in [("exit 0", ":"), ("exit 3", ":"), ("wait", "kill -9 $launch")] {
         let script = format!("WORKER='{worker}' THEN='{then}'; {WITHOUT_A_LIST}");
-        let Some(output) = unshared(&["--mount", "--pid", "--fork", "--mount-proc"], &script) else { return };
+        let Some(output) = unshared(&["--mount", "--pid", "--fork", "--mount-proc"], &script)
+        else {
+            return;
+        };
         assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n", "{worker}: {output:?}");
     }
 }

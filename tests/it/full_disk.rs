@@ -19,7 +19,8 @@ const NO_ROOM: &str = "mpienv: cannot write stdout: No space left on device";
 #[test]
 fn a_launch_whose_stdout_has_no_room_says_so_and_fails() {
     for worker in ["echo x", "yes", "sh -c 'echo x; sleep 3000'"] {
-        let output = bash(&format!("mpienv launch --nproc-per-node 2 --grace 1 -- {worker} >/dev/full"));
+        let output =
+            bash(&format!("mpienv launch --nproc-per-node 2 --grace 1 -- {worker} >/dev/full"));
         assert_eq!(output.status.code(), Some(1), "{worker}: {output:?}");
         assert!(said(&output).starts_with(NO_ROOM), "{worker}: {}", said(&output));
         assert!(!said(&output).contains("SIGPIPE"), "{worker}: {}", said(&output));
@@ -34,10 +35,13 @@ fn a_launch_whose_stderr_has_no_room_fails() {
 
 #[test]
 fn a_launch_whose_log_folder_has_no_room_says_so_and_fails() {
-    // The disk is full before the workers start, or the workers fill it, whether or not they check for errors.
-    for (before, worker) in
-        [("cat /dev/zero >f/filler", "true"), (":", "head -c 1000000 /dev/zero; true"), (":", "seq 99999")]
-    {
+    // The disk is full before the workers start, or the workers fill it, whether or not they check
+    // for errors.
+    for (before, worker) in [
+        ("cat /dev/zero >f/filler", "true"),
+        (":", "head -c 1000000 /dev/zero; true"),
+        (":", "seq 99999"),
+    ] {
         let script = format!(
             "cd $(mktemp -d) && mkdir f && mount -t tmpfs -o size=64k none f && {{ {before}\n}} 2>/dev/null; \
              mpienv launch --nproc-per-node 2 --log-dir f/logs -- sh -c '{worker}'; code=$?; umount f; exit $code"
@@ -60,7 +64,8 @@ fn a_launch_whose_output_exceeds_the_limit_of_a_file_says_so_and_ends_its_worker
         let output = bash(&format!("cd $(mktemp -d) && ulimit -f 1 && {words} {to}"));
         assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
         if !what.is_empty() {
-            let is_said = said(&output).starts_with(&format!("mpienv: cannot write {what}: File too large"));
+            let is_said =
+                said(&output).starts_with(&format!("mpienv: cannot write {what}: File too large"));
             assert!(is_said, "{words}: {}", said(&output));
         }
     }
@@ -99,13 +104,19 @@ const PRINTING: [&str; 17] = [
 
 #[test]
 fn every_command_fails_whose_stdout_is_closed() {
-    let starting = ["launch --nproc-per-node 2 -- touch $0", "simulate --launcher slurm -- touch $0"];
+    let starting =
+        ["launch --nproc-per-node 2 -- touch $0", "simulate --launcher slurm -- touch $0"];
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("started");
     for words in PRINTING.into_iter().chain(starting) {
-        let output = clean("bash").args(["-c", &format!("mpienv {words} >&-")]).arg(&file).output().unwrap();
+        let output =
+            clean("bash").args(["-c", &format!("mpienv {words} >&-")]).arg(&file).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
-        assert!(said(&output).starts_with("mpienv: cannot write stdout: it is closed; "), "{words}: {}", said(&output));
+        assert!(
+            said(&output).starts_with("mpienv: cannot write stdout: it is closed; "),
+            "{words}: {}",
+            said(&output)
+        );
     }
     assert!(!file.exists());
     // A program that mpienv becomes or starts finds stdout as the shell left it.
@@ -131,7 +142,8 @@ fn every_command_fails_whose_stdout_is_only_open_for_reading() {
 
 #[test]
 fn a_stdout_that_is_dev_null_is_not_closed() {
-    // A shell opens it for writing; Python and daemons for reading too, as Rust's runtime does if stdout is closed.
+    // A shell opens it for writing; Python and daemons for reading too, as Rust's runtime does if
+    // stdout is closed.
     for words in PRINTING {
         for redirection in [">/dev/null", "1<>/dev/null"] {
             let output = bash(&format!("mpienv {words} {redirection}"));
@@ -170,6 +182,7 @@ fn a_non_blocking_pipe_gets_every_line() {
                   lines = open(out).read().splitlines()\n\
                   sys.exit(0 if job.wait() == 0 and len(lines) == 100000 else 1)";
     let mut python = Command::new("python3");
-    python.env("PATH", clean("sh").get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap());
+    python
+        .env("PATH", clean("sh").get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap());
     assert!(python.args(["-c", script]).status().unwrap().success());
 }

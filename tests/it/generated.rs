@@ -4,7 +4,8 @@ use std::process::Command;
 
 use crate::support::tool::{clean, is_there};
 
-const VERBS: [&str; 9] = ["export", "exec", "launch", "show", "doctor", "check", "simulate", "completions", "man"];
+const VERBS: [&str; 9] =
+    ["export", "exec", "launch", "show", "doctor", "check", "simulate", "completions", "man"];
 
 /// The stdout of a command, which must write nothing on stderr.
 fn printed(command: &mut Command) -> String {
@@ -23,7 +24,13 @@ fn with_script(shell: &str, options: &[&str], words: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mpienv");
     std::fs::write(&file, script(shell)).unwrap();
-    printed(clean(shell).args(options).args(["-c", words]).env("FILE", &file).env("HOME", folder.path()))
+    printed(
+        clean(shell)
+            .args(options)
+            .args(["-c", words])
+            .env("FILE", &file)
+            .env("HOME", folder.path()),
+    )
 }
 
 #[test]
@@ -67,11 +74,16 @@ fn bash_completes_launchers_programs_and_placeholders() {
     assert_eq!(complete("mpienv simulate --launcher sag"), "sagemaker\n");
     assert_eq!(complete("mpienv launch --for mi"), "mindspore mistralrs\n");
     assert_eq!(complete("mpienv exec --template -- vllm {no"), "{node_rank}\n");
-    assert_eq!(complete("mpienv exec --template -- vllm --rank = {no"), "{node_rank}\n", "bash splits words at =");
+    assert_eq!(
+        complete("mpienv exec --template -- vllm --rank = {no"),
+        "{node_rank}\n",
+        "bash splits words at ="
+    );
     assert_eq!(complete("mpienv exec -- vllm {no"), "\n");
 }
 
-/// Types each line and a tab into a zsh on a terminal of its own, and prints the lines that come of it.
+/// Types each line and a tab into a zsh on a terminal of its own, and prints the lines that come of
+/// it.
 const ZSH: &str = r#"
 zmodload zsh/zpty
 zpty shell zsh -f -i
@@ -97,7 +109,10 @@ fn zsh_completes_launchers_programs_dialects_and_placeholders() {
         ("mpienv launch --for mind", "mpienv launch --for mindspore "),
         ("mpienv export --shell pow", "mpienv export --shell powershell "),
         ("mpienv exec --template -- vllm {no", "mpienv exec --template -- vllm {node_rank}"),
-        ("mpienv exec --template -- vllm --rank={no", "mpienv exec --template -- vllm --rank={node_rank}"),
+        (
+            "mpienv exec --template -- vllm --rank={no",
+            "mpienv exec --template -- vllm --rank={node_rank}",
+        ),
         ("mpienv exec --template -- vllm '{no", "mpienv exec --template -- vllm '{node_rank}' "),
         ("mpienv exec -- vllm {no", "mpienv exec -- vllm {no"),
     ];
@@ -154,7 +169,8 @@ fn zsh_takes_its_completions() {
 fn fish_completes_verbs_and_dialects() {
     if is_there("fish") {
         let complete = |line: &str| {
-            let words = format!("fish --no-config -n $FILE; and source $FILE; complete -C '{line}'");
+            let words =
+                format!("fish --no-config -n $FILE; and source $FILE; complete -C '{line}'");
             with_script("fish", &["--no-config"], &words)
         };
         assert!(complete("mpienv exp").starts_with("export\tPrint assignments"));
@@ -168,7 +184,10 @@ fn powershell_completions_name_every_verb() {
     let script = script("powershell");
     assert!(script.contains("Register-ArgumentCompleter -Native -CommandName 'mpienv'"));
     for verb in VERBS {
-        assert!(script.contains(&format!("CompletionResult]::new('{verb}', '{verb}'")), "{verb}: {script}");
+        assert!(
+            script.contains(&format!("CompletionResult]::new('{verb}', '{verb}'")),
+            "{verb}: {script}"
+        );
     }
 }
 
@@ -195,8 +214,10 @@ fn the_manual_page_has_every_verb_with_its_examples() {
     assert!(page.contains("\n.TH MPIENV 1"), "{page}");
     let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
     let verbs = VERBS.map(|verb| format!("\"MPIENV {}\"", verb.to_uppercase()));
-    let expected = ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"].map(str::to_owned).into_iter().chain(verbs);
-    let expected: Vec<_> = expected.chain(["\"EXIT STATUS\"".to_owned(), "EXAMPLES".to_owned()]).collect();
+    let expected =
+        ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"].map(str::to_owned).into_iter().chain(verbs);
+    let expected: Vec<_> =
+        expected.chain(["\"EXIT STATUS\"".to_owned(), "EXAMPLES".to_owned()]).collect();
     assert_eq!(headings, expected);
     assert_eq!(page.lines().filter(|line| *line == ".SS EXAMPLES").count(), VERBS.len());
 }
@@ -211,12 +232,18 @@ fn groff_finds_nothing_wrong_with_the_manual_page() {
     std::fs::write(&file, printed(clean("mpienv").arg("man"))).unwrap();
     let text = printed(clean("groff").args(["-man", "-ww", "-Tutf8", "-P-c", "-P-bou"]).arg(&file));
     // Users copy examples from the page, so every character must be unchanged.
-    for example in ["eval \"`mpienv export --shell csh`\"", "mpienv completions zsh > ~/.zfunc/_mpienv", "sh -c 'echo"]
-    {
+    for example in [
+        "eval \"`mpienv export --shell csh`\"",
+        "mpienv completions zsh > ~/.zfunc/_mpienv",
+        "sh -c 'echo",
+    ] {
         assert!(text.contains(example), "{example}: {text}");
     }
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]"), "{text}");
+    assert!(
+        words.contains("NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -225,7 +252,10 @@ fn the_readmes_table_of_commands_is_what_help_says() {
     let readme = std::fs::read_to_string(readme).unwrap();
     let help = printed(clean("mpienv").arg("--help"));
     let help = help.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    let rows: Vec<_> = readme.lines().filter_map(|line| line.strip_prefix("| `mpienv ")?.split_once("` | ")).collect();
+    let rows: Vec<_> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `mpienv ")?.split_once("` | "))
+        .collect();
     assert_eq!(rows.iter().map(|(verb, _)| *verb).collect::<Vec<_>>(), VERBS);
     for (verb, what) in rows {
         let line = format!("{verb} {}", what.trim_end_matches(" |"));
@@ -249,25 +279,38 @@ fn the_readmes_exit_codes_are_those_of_the_manual_page() {
 
 #[test]
 fn every_help_ends_with_examples() {
-    for words in VERBS.map(|verb| vec![verb, "--help"]).into_iter().chain([vec!["--help"], vec!["-h"]]) {
+    for words in
+        VERBS.map(|verb| vec![verb, "--help"]).into_iter().chain([vec!["--help"], vec!["-h"]])
+    {
         let help = printed(clean("mpienv").args(&words));
-        let (_, examples) = help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{words:?}: {help}"));
-        assert!(examples.lines().any(|line| line.starts_with("  ") && line.contains("mpienv ")), "{words:?}: {help}");
+        let (_, examples) =
+            help.split_once("\nExamples:\n").unwrap_or_else(|| panic!("{words:?}: {help}"));
+        assert!(
+            examples.lines().any(|line| line.starts_with("  ") && line.contains("mpienv ")),
+            "{words:?}: {help}"
+        );
     }
 }
 
 #[test]
 fn help_names_each_dialect_and_what_it_is_for() {
     let help = printed(clean("mpienv").args(["export", "--help"]));
-    for line in ["- csh:        csh and tcsh", "- docker:     A file for docker run --env-file", "[default: sh]"] {
+    for line in [
+        "- csh:        csh and tcsh",
+        "- docker:     A file for docker run --env-file",
+        "[default: sh]",
+    ] {
         assert!(help.lines().any(|found| found.trim() == line), "{line}: {help}");
     }
 }
 
 #[test]
 fn other_names_of_shells_are_taken() {
-    for (name, dialect) in [("tcsh", "csh"), ("pwsh", "powershell"), ("dash", "sh"), ("ksh", "sh")] {
-        let export = |shell| printed(clean("mpienv").args(["export", "--shell", shell]).env("MASTER_PORT", "29500"));
+    for (name, dialect) in [("tcsh", "csh"), ("pwsh", "powershell"), ("dash", "sh"), ("ksh", "sh")]
+    {
+        let export = |shell| {
+            printed(clean("mpienv").args(["export", "--shell", shell]).env("MASTER_PORT", "29500"))
+        };
         assert_eq!(export(name), export(dialect));
     }
 }

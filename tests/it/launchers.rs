@@ -9,7 +9,8 @@ use crate::support::slurm::Slurm;
 use crate::support::tool::{clean, is_there};
 use serde_json::Value;
 
-/// A script that prints what a process knows in one line and in one write, so that lines do not mix.
+/// A script that prints what a process knows in one line and in one write, so that lines do not
+/// mix.
 ///
 /// Slurm forwards 1024 bytes at a time, so the script leaves out the sources of the values.
 fn show(words: &str) -> String {
@@ -28,8 +29,15 @@ fn show(words: &str) -> String {
 /// The output of each process of a command, in rank order.
 fn shown(output: &Output) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
-    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} of {text}"));
+    assert!(
+        output.status.success(),
+        "{}: {text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let parse = |line| {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line:?} of {text}"))
+    };
     let mut shown: Vec<Value> = text.lines().map(parse).collect();
     shown.sort_by_key(|info| info["rank"].as_u64());
     shown
@@ -49,13 +57,22 @@ fn output_of(command: &mut Command) -> Output {
 /// Four processes on this machine, each with its own rank and local rank.
 fn assert_four_on_one_node(shown: &[Value], launcher: &str) {
     assert_eq!(shown.len(), 4);
-    let mut local_ranks: Vec<_> = shown.iter().map(|info| info["local_rank"].as_u64().unwrap()).collect();
+    let mut local_ranks: Vec<_> =
+        shown.iter().map(|info| info["local_rank"].as_u64().unwrap()).collect();
     local_ranks.sort_unstable();
     assert_eq!(local_ranks, [0, 1, 2, 3]);
     for (rank, info) in shown.iter().enumerate() {
         assert_eq!(info["launcher"], launcher, "{info}");
-        assert_eq!((&info["rank"], &info["world_size"]), (&Value::from(rank), &Value::from(4)), "{info}");
-        assert_eq!((&info["local_world_size"], &info["node_rank"]), (&Value::from(4), &Value::from(0)), "{info}");
+        assert_eq!(
+            (&info["rank"], &info["world_size"]),
+            (&Value::from(rank), &Value::from(4)),
+            "{info}"
+        );
+        assert_eq!(
+            (&info["local_world_size"], &info["node_rank"]),
+            (&Value::from(4), &Value::from(0)),
+            "{info}"
+        );
         assert_eq!(info["master_addr"], "127.0.0.1", "{info}");
     }
 }
@@ -83,12 +100,23 @@ fn of_prtes_processes_its_server_knows_everything_and_the_variables_too_little()
     let run = |words: &str| {
         let mut command = clean(prterun.to_str().unwrap());
         // Every personality except Open MPI's sets only PMIx's variables.
-        command.args(["--allow-run-as-root", "--personality", "prte", "--map-by", ":oversubscribe", "-n", "4"]);
+        command.args([
+            "--allow-run-as-root",
+            "--personality",
+            "prte",
+            "--map-by",
+            ":oversubscribe",
+            "-n",
+            "4",
+        ]);
         command.args(["bash", &show(words)]).output().unwrap()
     };
     let asked = shown(&run("--ask-pmix"));
     assert_four_on_one_node(&asked, "open-mpi");
-    assert!(asked.iter().all(|info| info["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1)), "{asked:?}");
+    assert!(
+        asked.iter().all(|info| info["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1)),
+        "{asked:?}"
+    );
     let alone = String::from_utf8_lossy(&run("").stderr).into_owned();
     assert!(alone.contains("PMIX_RANK=\"0\"") && alone.contains("--ask-pmix"), "{alone}");
 }
@@ -120,7 +148,8 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
     let [out, err] = ["out", "err"].map(|name| slurm.folder().join(name));
     let batch = |script: &str| {
         let [out_name, err_name] = [&out, &err].map(|path| path.to_str().unwrap());
-        let output = run(&["sbatch", "--wait", "-n4", "-o", out_name, "-e", err_name, "--wrap", script]);
+        let output =
+            run(&["sbatch", "--wait", "-n4", "-o", out_name, "-e", err_name, "--wrap", script]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let [stdout, stderr] = [&out, &err].map(|path| std::fs::read(path).unwrap());
         Output { stdout, stderr, ..output }
@@ -147,7 +176,8 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
 fn two_jobs_on_one_machine_meet_at_two_ports() {
     let port = |command: &mut Command| {
         let infos = shown(&output_of(command));
-        let ports: BTreeSet<_> = infos.iter().map(|info| info["master_port"].as_u64().unwrap()).collect();
+        let ports: BTreeSet<_> =
+            infos.iter().map(|info| info["master_port"].as_u64().unwrap()).collect();
         assert_eq!(ports.len(), 1, "{infos:?}");
         *ports.first().unwrap()
     };
@@ -182,7 +212,8 @@ fn two_jobs_of_mpich_at_once_on_one_machine_do_not_meet_each_other() {
     if !is_there("mpiexec.hydra") {
         return;
     }
-    // Rank 0 of each job starts late, long after the other ranks of both jobs have begun to look for it.
+    // Rank 0 of each job starts late, long after the other ranks of both jobs have begun to look
+    // for it.
     let late = "test $PMI_RANK != 0 || sleep 0.5; exec mpienv check --timeout 1200";
     let start = |size: &'static str| {
         let mut command = clean("mpiexec.hydra");
@@ -191,8 +222,12 @@ fn two_jobs_of_mpich_at_once_on_one_machine_do_not_meet_each_other() {
     };
     for (size, job) in [start("3"), start("2")] {
         let output = job.wait_with_output().unwrap();
-        let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success() && said.starts_with(&format!("{size} ranks on 1 host")), "{said}{errors}");
+        let (said, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success() && said.starts_with(&format!("{size} ranks on 1 host")),
+            "{said}{errors}"
+        );
         assert!(!said.contains("strangers"), "{said}");
     }
 }

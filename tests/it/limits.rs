@@ -14,16 +14,29 @@ fn said(output: &Output) -> String {
 
 /// Whether a program exited by itself, without a panic or abort.
 fn is_an_error(output: &Output) -> bool {
-    output.status.code().is_some_and(|code| code != 101 && code != 134) && !said(output).contains("panicked")
+    output.status.code().is_some_and(|code| code != 101 && code != 134)
+        && !said(output).contains("panicked")
 }
 
 #[test]
 fn numbers_that_no_machine_can_hold_are_refused_with_the_range() {
     let cases: [(&[&str], &str); 4] = [
-        (&["launch", "--nproc-per-node", "4294967295", "--", "true"], "expected a whole number from 1 to 65536"),
-        (&["simulate", "--launcher", "slurm", "--nodes", "4294967295"], "expected a whole number from 1 to 1048576"),
-        (&["simulate", "--launcher", "slurm", "--ppn", "4294967295"], "expected a whole number from 1 to 1048576"),
-        (&["simulate", "--launcher", "slurm", "--nodes", "x"], "expected a whole number from 1 to 1048576"),
+        (
+            &["launch", "--nproc-per-node", "4294967295", "--", "true"],
+            "expected a whole number from 1 to 65536",
+        ),
+        (
+            &["simulate", "--launcher", "slurm", "--nodes", "4294967295"],
+            "expected a whole number from 1 to 1048576",
+        ),
+        (
+            &["simulate", "--launcher", "slurm", "--ppn", "4294967295"],
+            "expected a whole number from 1 to 1048576",
+        ),
+        (
+            &["simulate", "--launcher", "slurm", "--nodes", "x"],
+            "expected a whole number from 1 to 1048576",
+        ),
     ];
     for (words, range) in cases {
         let output = clean("mpienv").args(words).output().unwrap();
@@ -38,9 +51,11 @@ fn numbers_that_no_machine_can_hold_are_refused_with_the_range() {
 
 #[test]
 fn sizes_are_checked_before_they_are_believed_in_the_library_too() {
-    for job in
-        [Job::slurm().nodes(u32::MAX), Job::slurm().per_node(u32::MAX), Job::of(Launcher::Flux).counts([u32::MAX; 9])]
-    {
+    for job in [
+        Job::slurm().nodes(u32::MAX),
+        Job::slurm().per_node(u32::MAX),
+        Job::of(Launcher::Flux).counts([u32::MAX; 9]),
+    ] {
         assert_eq!(job.build(), Err(JobError::TooLarge));
     }
     let alone = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
@@ -65,7 +80,17 @@ fn a_launch_without_more_processes_or_threads_says_which_limit() {
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
         command.args(["prlimit", &format!("--nproc={limit}")]).arg(&program);
         // The workers' stdin is a pipe that stays open: all workers run at the same time.
-        command.args(["launch", "--nproc-per-node", "8", "--grace", "0.2", "--", "sh", "-c", "exec sleep 10"]);
+        command.args([
+            "launch",
+            "--nproc-per-node",
+            "8",
+            "--grace",
+            "0.2",
+            "--",
+            "sh",
+            "-c",
+            "exec sleep 10",
+        ]);
         let output = command.output().unwrap();
         assert!(is_an_error(&output), "{limit}: {output:?}");
         if !output.status.success() {
@@ -88,7 +113,10 @@ fn a_launch_without_memory_for_a_thread_says_so() {
     let mut said_so = 0;
     for step in 0..12 {
         let limit = least + 1000 + step * 400;
-        let output = clean("sh").args(["-c", &format!("ulimit -v {limit}; exec {launch}")]).output().unwrap();
+        let output = clean("sh")
+            .args(["-c", &format!("ulimit -v {limit}; exec {launch}")])
+            .output()
+            .unwrap();
         assert!(is_an_error(&output), "{limit}: {output:?}");
         said_so += u32::from(said(&output).contains("ulimit -v"));
     }

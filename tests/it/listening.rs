@@ -25,7 +25,8 @@ fn rank_0_listens_on_the_masters_own_address_unless_bind_names_another() {
         RANK=0 MASTER_ADDR=10.9.8.1 mpienv check --timeout 1 --bind 10.9.8.3 2>&1; echo "$?"
     "#;
     let Some(output) = unshared(&["--net"], script) else { return };
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let text =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines[..3], [r#"["10.9.8.1"]"#, r#"["10.9.8.2"]"#, r#"["::"]"#], "{text}");
     assert!(lines[3].starts_with("mpienv: rank 0 cannot listen on 10.9.8.3:6105: "), "{text}");

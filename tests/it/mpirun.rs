@@ -64,20 +64,31 @@ fn exec_starts_a_program_with_its_own_place() {
 #[test]
 fn pytorch_gets_all_that_its_env_method_needs() {
     let script = "printf '%s\\n' \"$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT\"";
-    let Some(mut lines) =
-        mpirun(&["mpienv", "exec", "--master-port", "29500", "--for", "torch", "--", "sh", "-c", script])
-    else {
+    let Some(mut lines) = mpirun(&[
+        "mpienv",
+        "exec",
+        "--master-port",
+        "29500",
+        "--for",
+        "torch",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]) else {
         return;
     };
     lines.sort();
-    let expected: Vec<_> = (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:29500")).collect();
+    let expected: Vec<_> =
+        (0..4).map(|rank| format!("{rank} 4 {rank} 4 127.0.0.1:29500")).collect();
     assert_eq!(lines, expected);
 }
 
 #[test]
 fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
-    let asked =
-        |words: &[&str]| Some(mpirun(&[&["sh", "-c", "exec \"$@\" 2>&1", "sh", "mpienv"], words].concat())?.concat());
+    let asked = |words: &[&str]| {
+        Some(mpirun(&[&["sh", "-c", "exec \"$@\" 2>&1", "sh", "mpienv"], words].concat())?.concat())
+    };
     let Some(said) = asked(&["exec", "--ask-pmix", "--", "true"]) else { return };
     assert_eq!(said.matches("mpienv: warning: --ask-pmix under Open MPI 4").count(), 1, "{said}");
     assert!(said.contains("MPI_Init") && said.contains("mpirun -x MASTER_ADDR=HOST"), "{said}");
@@ -88,7 +99,8 @@ fn a_rank_that_asks_pmix_hears_at_once_that_it_can_no_longer_call_mpi() {
 #[test]
 fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
     let folder = tempfile::tempdir().unwrap();
-    // The scheduler writes a file for which all workers wait, and exits when all of them have finished.
+    // The scheduler writes a file for which all workers wait, and exits when all of them have
+    // finished.
     let script = format!(
         "cd {}; left=$(env | grep -c -E '^(OMPI|PMIX|PMI)_'); \
          said=\"$MS_ROLE ${{MS_NODE_ID-none}} $MS_WORKER_NUM $MS_SCHED_HOST:$MS_SCHED_PORT $left\"; \
@@ -97,13 +109,23 @@ fn mindspore_gets_workers_and_one_scheduler_none_of_which_sees_the_launcher() {
          while ! test -s scheduler; do sleep 0.01; done; printf '%s\\n' \"$said\"; touch worker.$MS_NODE_ID",
         folder.path().display()
     );
-    let Some(mut lines) =
-        mpirun(&["mpienv", "exec", "--master-port", "29500", "--for", "mindspore", "--", "sh", "-c", &script])
-    else {
+    let Some(mut lines) = mpirun(&[
+        "mpienv",
+        "exec",
+        "--master-port",
+        "29500",
+        "--for",
+        "mindspore",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]) else {
         return;
     };
     lines.sort();
-    let workers: Vec<_> = (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:29500 0")).collect();
+    let workers: Vec<_> =
+        (0..4).map(|rank| format!("MS_WORKER {rank} 4 127.0.0.1:29500 0")).collect();
     assert_eq!(lines, workers);
     let scheduler = std::fs::read_to_string(folder.path().join("scheduler")).unwrap();
     assert_eq!(scheduler, "MS_SCHED none 4 127.0.0.1:29500 0\n");
@@ -143,7 +165,11 @@ fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
         &format!("--rankfile {}", rankfile.path().display()),
     ] {
         let words: Vec<_> = asked.split(' ').collect();
-        assert_eq!(cores(&[&words, &["mpienv", "exec", "--"][..]].concat()), cores(&words), "{asked}");
+        assert_eq!(
+            cores(&[&words, &["mpienv", "exec", "--"][..]].concat()),
+            cores(&words),
+            "{asked}"
+        );
     }
 }
 
@@ -155,6 +181,7 @@ fn exec_leaves_a_binding_that_a_person_chose() {
     let allowed = clean("taskset").args(["-cp", &std::process::id().to_string()]).output().unwrap();
     let allowed = String::from_utf8(allowed.stdout).unwrap();
     let first = allowed.trim().rsplit(": ").next().unwrap().split([',', '-']).next().unwrap();
-    let output = clean("taskset").args(["-c", first, "mpienv", "exec", "--", "nproc"]).output().unwrap();
+    let output =
+        clean("taskset").args(["-c", first, "mpienv", "exec", "--", "nproc"]).output().unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n");
 }

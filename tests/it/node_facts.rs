@@ -1,4 +1,5 @@
-//! What mpienv knows about a process's node besides its place: device, restarts, the platform, its own address.
+//! What mpienv knows about a process's node besides its place: device, restarts, the platform, its
+//! own address.
 
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Error, Launcher};
@@ -17,9 +18,11 @@ fn read(vars: Pairs) -> ClusterInfo {
     try_read(vars).unwrap()
 }
 
-const THIRD: Pairs = &[("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "3"), ("LOCAL_WORLD_SIZE", "4")];
+const THIRD: Pairs =
+    &[("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "3"), ("LOCAL_WORLD_SIZE", "4")];
 
-const STEP: Pairs = &[("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_LOCALID", "1")];
+const STEP: Pairs =
+    &[("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_STEP_ID", "0"), ("SLURM_LOCALID", "1")];
 
 const TORCHRUN: Pairs = &[
     ("TORCHELASTIC_RUN_ID", "none"),
@@ -31,17 +34,28 @@ const TORCHRUN: Pairs = &[
     ("MASTER_PORT", "29500"),
 ];
 
-const SKYPILOT: Pairs =
-    &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+const SKYPILOT: Pairs = &[
+    ("SKYPILOT_NODE_RANK", "1"),
+    ("SKYPILOT_NUM_NODES", "2"),
+    ("SKYPILOT_NODE_IPS", "10.0.0.4\n10.0.0.5"),
+];
 
 #[test]
 fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
     let none = "shows no device";
     let cases: [(Pairs, Option<u32>, &str); 12] = [
         (&[], Some(3), "the local rank, because no variable hides a device"),
-        (&[("CUDA_VISIBLE_DEVICES", "0,1,2,3")], Some(3), "the local rank: CUDA_VISIBLE_DEVICES shows 4 devices"),
+        (
+            &[("CUDA_VISIBLE_DEVICES", "0,1,2,3")],
+            Some(3),
+            "the local rank: CUDA_VISIBLE_DEVICES shows 4 devices",
+        ),
         (&[("CUDA_VISIBLE_DEVICES", "3")], Some(0), "CUDA_VISIBLE_DEVICES shows one device"),
-        (&[("CUDA_VISIBLE_DEVICES", "GPU-8932f937")], Some(0), "CUDA_VISIBLE_DEVICES shows one device"),
+        (
+            &[("CUDA_VISIBLE_DEVICES", "GPU-8932f937")],
+            Some(0),
+            "CUDA_VISIBLE_DEVICES shows one device",
+        ),
         (&[("ROCR_VISIBLE_DEVICES", "3")], Some(0), "ROCR_VISIBLE_DEVICES shows one device"),
         (&[("HIP_VISIBLE_DEVICES", "3")], Some(0), "HIP_VISIBLE_DEVICES shows one device"),
         (
@@ -49,7 +63,11 @@ fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
             Some(0),
             "ROCR_VISIBLE_DEVICES shows one",
         ),
-        (&[("CUDA_VISIBLE_DEVICES", "0,1")], None, "CUDA_VISIBLE_DEVICES shows 2 devices, and the local rank is 3"),
+        (
+            &[("CUDA_VISIBLE_DEVICES", "0,1")],
+            None,
+            "CUDA_VISIBLE_DEVICES shows 2 devices, and the local rank is 3",
+        ),
         (&[("CUDA_VISIBLE_DEVICES", "0,-1,1")], Some(0), "CUDA_VISIBLE_DEVICES shows one device"),
         (&[("CUDA_VISIBLE_DEVICES", "-1")], None, none),
         (&[("CUDA_VISIBLE_DEVICES", "")], None, none),
@@ -58,7 +76,11 @@ fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
     for (vars, expected, source) in cases {
         let info = read(&[THIRD, vars].concat());
         assert_eq!(info.device_index(), expected, "{vars:?}");
-        assert!(info.provenance().device_index.contains(source), "{vars:?}: {}", info.provenance().device_index);
+        assert!(
+            info.provenance().device_index.contains(source),
+            "{vars:?}: {}",
+            info.provenance().device_index
+        );
     }
     let unknown: Pairs = &[("PMI_RANK", "3"), ("PMI_SIZE", "4")];
     assert_eq!(read(unknown).device_index(), None);
@@ -68,7 +90,12 @@ fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
 #[test]
 fn each_worker_of_a_node_has_a_device_of_its_own() {
     let devices = |more: Pairs| -> Vec<_> {
-        read(&[SKYPILOT, more].concat()).workers(2).unwrap().iter().map(ClusterInfo::device_index).collect()
+        read(&[SKYPILOT, more].concat())
+            .workers(2)
+            .unwrap()
+            .iter()
+            .map(ClusterInfo::device_index)
+            .collect()
     };
     assert_eq!(devices(&[]), [Some(0), Some(1)]);
     assert_eq!(devices(&[("CUDA_VISIBLE_DEVICES", "6,7")]), [Some(0), Some(1)]);
@@ -77,31 +104,52 @@ fn each_worker_of_a_node_has_a_device_of_its_own() {
 
 #[test]
 fn restarts_are_counted_by_the_launcher_or_by_what_is_around_it() {
-    let lepton: Pairs =
-        &[("LEPTON_JOB_WORKER_INDEX", "1"), ("LEPTON_JOB_TOTAL_WORKERS", "2"), ("LEPTON_JOB_FAILURE_COUNT", "4")];
+    let lepton: Pairs = &[
+        ("LEPTON_JOB_WORKER_INDEX", "1"),
+        ("LEPTON_JOB_TOTAL_WORKERS", "2"),
+        ("LEPTON_JOB_FAILURE_COUNT", "4"),
+    ];
     let cases: [(&[Pairs], Option<u32>, &str); 7] = [
         (&[STEP, &[("SLURM_RESTART_COUNT", "2")]], Some(2), "SLURM_RESTART_COUNT"),
         // Slurm sets it only after the first restart.
         (&[STEP], None, "not provided by the launcher"),
-        (&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "0")]], Some(0), "TORCHELASTIC_RESTART_COUNT"),
+        (
+            &[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "0")]],
+            Some(0),
+            "TORCHELASTIC_RESTART_COUNT",
+        ),
         (&[lepton], Some(4), "LEPTON_JOB_FAILURE_COUNT"),
         (&[TORCHRUN, lepton], Some(4), "LEPTON_JOB_FAILURE_COUNT"),
-        (&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "1")], lepton], Some(1), "TORCHELASTIC_RESTART_COUNT"),
+        (
+            &[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "1")], lepton],
+            Some(1),
+            "TORCHELASTIC_RESTART_COUNT",
+        ),
         (&[THIRD, &[("TORCHELASTIC_RESTART_COUNT", "x")]], None, "not provided by the launcher"),
     ];
     for (vars, expected, source) in cases {
         let info = read(&vars.concat());
-        assert_eq!((info.restart_count(), &*info.provenance().restart_count), (expected, source), "{vars:?}");
+        assert_eq!(
+            (info.restart_count(), &*info.provenance().restart_count),
+            (expected, source),
+            "{vars:?}"
+        );
     }
     let error = try_read(&[TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "x")]].concat()).unwrap_err();
-    assert_eq!((error.launcher(), error.variable()), (Some(Launcher::Torchrun), Some("TORCHELASTIC_RESTART_COUNT")));
+    assert_eq!(
+        (error.launcher(), error.variable()),
+        (Some(Launcher::Torchrun), Some("TORCHELASTIC_RESTART_COUNT"))
+    );
 }
 
 #[test]
 fn no_port_depends_on_torchruns_restarts() {
     let port = |count| {
-        let around: Pairs =
-            &[("TORCHELASTIC_RESTART_COUNT", count), ("SLURM_JOB_ID", "7"), ("SLURM_STEP_NODELIST", "a")];
+        let around: Pairs = &[
+            ("TORCHELASTIC_RESTART_COUNT", count),
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_NODELIST", "a"),
+        ];
         read(&[STEP, around].concat()).master_port()
     };
     assert_eq!(port("0"), port("1"));
@@ -109,17 +157,27 @@ fn no_port_depends_on_torchruns_restarts() {
 
 #[test]
 fn the_platform_around_a_launcher_is_named() {
-    for (inner, launcher) in [(TORCHRUN, Launcher::Torchrun), (STEP, Launcher::Slurm), (THIRD, Launcher::User)] {
+    for (inner, launcher) in
+        [(TORCHRUN, Launcher::Torchrun), (STEP, Launcher::Slurm), (THIRD, Launcher::User)]
+    {
         let info = read(&[SKYPILOT, inner].concat());
         assert_eq!((info.launcher(), info.platform()), (launcher, Some(Launcher::SkyPilot)));
         assert_eq!(info.provenance().platform, "SKYPILOT_NODE_RANK=\"1\"");
         assert_eq!(read(inner).platform(), None);
     }
     // SkyPilot's pods belong to indexed jobs.
-    assert_eq!(read(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).platform(), Some(Launcher::SkyPilot));
+    assert_eq!(
+        read(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).platform(),
+        Some(Launcher::SkyPilot)
+    );
     assert_eq!(read(&[]).platform(), None);
     // Users also set these names, so they do not show RunPod, and JAX's names do not show a pod.
-    let by_hand: Pairs = &[("NUM_NODES", "2"), ("NODE_RANK", "0"), ("JAX_PROCESS_ID", "0"), ("JAX_NUM_PROCESSES", "4")];
+    let by_hand: Pairs = &[
+        ("NUM_NODES", "2"),
+        ("NODE_RANK", "0"),
+        ("JAX_PROCESS_ID", "0"),
+        ("JAX_NUM_PROCESSES", "4"),
+    ];
     assert_eq!(read(&[THIRD, by_hand].concat()).platform(), None);
 }
 
@@ -153,14 +211,20 @@ fn every_platform_is_its_own_platform_and_that_of_its_workers() {
 fn show_prints_the_facts_of_a_node_and_json_has_null_for_what_is_not_known() {
     let show = |words: &[&str], vars: &[Pairs]| {
         let mut command = clean("mpienv");
-        let output = command.arg("show").args(words).envs(vars.concat().iter().copied()).output().unwrap();
+        let output =
+            command.arg("show").args(words).envs(vars.concat().iter().copied()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
     let text = show(&[], &[SKYPILOT, TORCHRUN, &[("TORCHELASTIC_RESTART_COUNT", "1")]]);
-    let rows: Vec<_> =
-        text.lines().filter_map(|line| line.split_once("  ")).map(|(name, rest)| (name, rest.trim_start())).collect();
-    for (name, value) in [("hosts", "-"), ("device index", "1"), ("restart count", "1"), ("platform", "skypilot")] {
+    let rows: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.split_once("  "))
+        .map(|(name, rest)| (name, rest.trim_start()))
+        .collect();
+    for (name, value) in
+        [("hosts", "-"), ("device index", "1"), ("restart count", "1"), ("platform", "skypilot")]
+    {
         assert!(rows.iter().any(|row| row.0 == name && row.1.starts_with(value)), "{name}: {text}");
     }
     let json: Value = serde_json::from_str(&show(&["--json"], &[SKYPILOT])).unwrap();
@@ -172,7 +236,11 @@ fn show_prints_the_facts_of_a_node_and_json_has_null_for_what_is_not_known() {
     let many: Vec<_> = (0..9).map(|node| format!("10.0.0.{node}")).collect();
     let many = show(
         &[],
-        &[&[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "9"), ("SKYPILOT_NODE_IPS", &many.join("\n"))]],
+        &[&[
+            ("SKYPILOT_NODE_RANK", "1"),
+            ("SKYPILOT_NUM_NODES", "9"),
+            ("SKYPILOT_NODE_IPS", &many.join("\n")),
+        ]],
     );
     assert!(many.contains("10.0.0.0, 10.0.0.1, ..., 10.0.0.8 (9 hosts)"), "{many}");
 }
@@ -183,16 +251,24 @@ fn the_own_address_of_one_node_is_a_loopback_address() {
     assert!(own.address.is_loopback(), "{own:?}");
     let output = clean("mpienv").args(["show", "--json", "--own-addr"]).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&json["own_addr"], json["own_interface"].as_str()), (&"127.0.0.1".into(), own.interface.as_deref()));
+    assert_eq!(
+        (&json["own_addr"], json["own_interface"].as_str()),
+        (&"127.0.0.1".into(), own.interface.as_deref())
+    );
     // Without the option, no name is resolved.
-    let output = clean("mpienv").args(["show", "--json"]).env("MASTER_ADDR", "no-such-host.invalid").output().unwrap();
+    let output = clean("mpienv")
+        .args(["show", "--json"])
+        .env("MASTER_ADDR", "no-such-host.invalid")
+        .output()
+        .unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success() && json.get("own_addr").is_none(), "{output:?}");
 }
 
 /// The second of two ranks on two nodes, with this master.
 fn of_two_nodes(master: &str) -> ClusterInfo {
-    let rank: Pairs = &[("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+    let rank: Pairs =
+        &[("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
     read(&[rank, &[("MASTER_ADDR", master)]].concat())
 }
 
@@ -203,14 +279,24 @@ fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
         assert_eq!((error.variable(), error.value()), (Some("MASTER_ADDR"), Some(master)));
         let text = error.to_string();
         assert!(
-            text.contains("leads to this host itself") && text.contains("give an address of rank 0's host"),
+            text.contains("leads to this host itself")
+                && text.contains("give an address of rank 0's host"),
             "{text}"
         );
     }
     let error = of_two_nodes("no-such-host.invalid").own_addr().unwrap_err().to_string();
-    assert!(error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"), "{error}");
+    assert!(
+        error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"),
+        "{error}"
+    );
     let unknown: Pairs = &[("PMI_RANK", "1"), ("PMI_SIZE", "2")];
-    assert!(read(unknown).own_addr().unwrap_err().to_string().contains("no variable names rank 0's host"));
+    assert!(
+        read(unknown)
+            .own_addr()
+            .unwrap_err()
+            .to_string()
+            .contains("no variable names rank 0's host")
+    );
     let main: Pairs = &[("AWS_BATCH_JOB_NODE_INDEX", "0"), ("AWS_BATCH_JOB_NUM_NODES", "2")];
     let error = read(main).own_addr().unwrap_err().to_string();
     assert!(error.contains("does not know its own address"), "{error}");
@@ -236,9 +322,14 @@ fn the_own_address_is_that_of_the_interface_with_the_route_to_the_master() {
     let Some(output) = unshared(&["--net"], &format!("{vars}{script}")) else { return };
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    for (line, own) in lines.iter().zip([("10.88.1.7", "eth1"), ("10.88.2.7", "eth2"), ("10.88.2.7", "eth2")]) {
+    for (line, own) in
+        lines.iter().zip([("10.88.1.7", "eth1"), ("10.88.2.7", "eth2"), ("10.88.2.7", "eth2")])
+    {
         let json: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{text}"));
-        assert_eq!((json["own_addr"].as_str(), json["own_interface"].as_str()), (Some(own.0), Some(own.1)));
+        assert_eq!(
+            (json["own_addr"].as_str(), json["own_interface"].as_str()),
+            (Some(own.0), Some(own.1))
+        );
     }
     assert!(lines[3].contains("no route to 10.99.0.1"), "{text}");
 }

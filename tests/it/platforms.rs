@@ -1,4 +1,5 @@
-//! Platforms that start one process on each node: the variables that each sets, and those that it does not set.
+//! Platforms that start one process on each node: the variables that each sets, and those that it
+//! does not set.
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
@@ -16,7 +17,11 @@ fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
     let info = read(vars).unwrap();
     assert_eq!(info.findings(), [], "{vars:?}");
     assert_eq!(info.launch_style(), LaunchStyle::PerNode, "{vars:?}");
-    assert_eq!((info.node_rank(), info.node_count()), (Some(info.rank()), Some(info.world_size())), "{vars:?}");
+    assert_eq!(
+        (info.node_rank(), info.node_count()),
+        (Some(info.rank()), Some(info.world_size())),
+        "{vars:?}"
+    );
     assert_eq!(info.workers(2).unwrap()[1].rank(), info.rank() * 2 + 1);
     (info.launcher(), info.rank(), info.world_size(), info.master_addr().unwrap().to_string())
 }
@@ -35,15 +40,22 @@ const TORCHRUN: Pairs = &[
     ("MASTER_PORT", "29500"),
 ];
 
-const LWS: Pairs = &[("LWS_LEADER_ADDRESS", "vllm-0.vllm.ns"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
+const LWS: Pairs =
+    &[("LWS_LEADER_ADDRESS", "vllm-0.vllm.ns"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
 
 #[test]
 fn leader_worker_set() {
     assert_eq!(node(LWS), (Launcher::LeaderWorkerSet, 1, 2, "vllm-0.vllm.ns".into()));
     // Up to version 0.5, the pod's number is not set.
     let error = error(&LWS[..2]);
-    assert!(error.contains("LWS_WORKER_INDEX is not set") && error.contains("version 0.6"), "{error}");
-    assert_eq!(read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(), 1);
+    assert!(
+        error.contains("LWS_WORKER_INDEX is not set") && error.contains("version 0.6"),
+        "{error}"
+    );
+    assert_eq!(
+        read(&[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "1")]).unwrap().world_size(),
+        1
+    );
 }
 
 const SKYPILOT: Pairs = &[
@@ -57,7 +69,8 @@ const SKYPILOT: Pairs = &[
 #[test]
 fn skypilot() {
     assert_eq!(node(SKYPILOT), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
-    let setup: Pairs = &[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")];
+    let setup: Pairs =
+        &[("SKYPILOT_SETUP_NODE_RANK", "1"), ("SKYPILOT_SETUP_NODE_IPS", "10.0.0.4\n10.0.0.5")];
     assert_eq!(node(setup), (Launcher::SkyPilot, 1, 2, "10.0.0.4".into()));
     // Its pods belong to indexed jobs, and its Slurm backend starts a step.
     assert_eq!(node(&[SKYPILOT, &[("JOB_COMPLETION_INDEX", "1")]].concat()).0, Launcher::SkyPilot);
@@ -124,7 +137,12 @@ fn kubeflow_trainer_of_jax() {
 
 #[test]
 fn kubeflow_pytorchjob_volcanos_pytorch_plugin_vertex_and_pai() {
-    let vars: Pairs = &[("MASTER_ADDR", "master-0"), ("MASTER_PORT", "23456"), ("RANK", "1"), ("WORLD_SIZE", "2")];
+    let vars: Pairs = &[
+        ("MASTER_ADDR", "master-0"),
+        ("MASTER_PORT", "23456"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+    ];
     assert_eq!(read(vars).unwrap().launch_style(), LaunchStyle::Unknown);
     for platform in ["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"] {
         let vars = [vars, &[(platform, "0")]].concat();
@@ -141,7 +159,8 @@ const CLUSTER: &str = r#"{"cluster":{"workerpool0":["job-workerpool0-0:2222"],"w
 
 #[test]
 fn vertex_ai() {
-    let vars: Pairs = &[("CLUSTER_SPEC", CLUSTER), ("CLOUD_ML_JOB_ID", "4711"), ("TF_CONFIG", "{}")];
+    let vars: Pairs =
+        &[("CLUSTER_SPEC", CLUSTER), ("CLOUD_ML_JOB_ID", "4711"), ("TF_CONFIG", "{}")];
     assert_eq!(node(vars), (Launcher::Vertex, 2, 3, "job-workerpool0-0".into()));
     let outside = CLUSTER.replacen("\"index\":1", "\"index\":2", 1);
     let error = error(&[("CLUSTER_SPEC", &outside)]);
@@ -164,12 +183,15 @@ const VOLCANO: Pairs = &[
 
 #[test]
 fn volcano() {
-    for (host, index, rank) in [("job-master-0", "0", 0), ("job-worker-0", "0", 1), ("job-worker-1", "1", 2)] {
+    for (host, index, rank) in
+        [("job-master-0", "0", 0), ("job-worker-0", "0", 1), ("job-worker-1", "1", 2)]
+    {
         let vars = [VOLCANO, &[("HOSTNAME", host), ("VC_TASK_INDEX", index)]].concat();
         assert_eq!(node(&vars), (Launcher::Volcano, rank, 3, "job-master-0.job".into()), "{host}");
     }
     // With only one task, its number is the pod's, as on ModelArts.
-    let one: Pairs = &[("VC_WORKER_HOSTS", "a-0.a,a-1.a"), ("VC_TASK_INDEX", "1"), ("MA_NUM_HOSTS", "2")];
+    let one: Pairs =
+        &[("VC_WORKER_HOSTS", "a-0.a,a-1.a"), ("VC_TASK_INDEX", "1"), ("MA_NUM_HOSTS", "2")];
     assert_eq!(node(one), (Launcher::Volcano, 1, 2, "a-0.a".into()));
     let unknown = error(&[VOLCANO, &[("HOSTNAME", "other")]].concat());
     assert!(unknown.contains("VC_TASK_INDEX") && unknown.contains("HOSTNAME"), "{unknown}");
@@ -194,7 +216,8 @@ fn runpod() {
     let error = error(&[("PRIMARY_ADDR", "10.65.0.2"), ("NUM_NODES", "2"), ("WORLD_SIZE", "16")]);
     assert!(error.contains("RunPod: NODE_RANK is not set"), "{error}");
     // A worker that a script has started on the node.
-    let worker = [RUNPOD, &[("RANK", "9"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")]].concat();
+    let worker =
+        [RUNPOD, &[("RANK", "9"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "8")]].concat();
     assert_eq!(read(&worker).unwrap().launcher(), Launcher::User);
 }
 
@@ -233,15 +256,20 @@ fn volcengine_mlp() {
 
 #[test]
 fn an_indexed_job() {
-    let vars: Pairs = &[("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
+    let vars: Pairs =
+        &[("JOB_COMPLETION_INDEX", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "job-0.svc")];
     assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
     // A JobSet's manifest may set NNODES; WORLD_SIZE then counts processes.
     let set: Pairs = &[vars[0], ("NNODES", "2"), vars[2]];
     assert_eq!(node(set), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
-    assert_eq!(node(&[set, &[("WORLD_SIZE", "16")]].concat()), (Launcher::Kubernetes, 1, 2, "job-0.svc".into()));
+    assert_eq!(
+        node(&[set, &[("WORLD_SIZE", "16")]].concat()),
+        (Launcher::Kubernetes, 1, 2, "job-0.svc".into())
+    );
     let error = error(&vars[..1]);
     assert!(
-        error.contains("JOB_COMPLETION_INDEX=\"1\"") && error.contains("WORLD_SIZE to the number of pods"),
+        error.contains("JOB_COMPLETION_INDEX=\"1\"")
+            && error.contains("WORLD_SIZE to the number of pods"),
         "{error}"
     );
     let asked = read(&[vars[0], ("MPIENV_LAUNCHER", "alone")]).unwrap();
@@ -256,7 +284,10 @@ fn openpbs_pbsdsh() {
     let script = read(&[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")]).unwrap();
     let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
     assert_eq!((finding.code, finding.severity), ("pbs-not-a-task", Severity::Warning));
-    assert!(finding.remedy.contains("mpirun") && finding.remedy.contains("MPIENV_LAUNCHER=alone"), "{finding}");
+    assert!(
+        finding.remedy.contains("mpirun") && finding.remedy.contains("MPIENV_LAUNCHER=alone"),
+        "{finding}"
+    );
     // Torque tells how many processes the job has; each of its numbers may be the only one above 1.
     for (vars, severity) in [
         (&[("PBS_NP", "1"), ("PBS_NUM_NODES", "1")][..], Severity::Note),
@@ -267,7 +298,11 @@ fn openpbs_pbsdsh() {
         (&[("PBS_NUM_NODES", "1"), ("PBS_NP", "8"), ("PBS_NUM_PPN", "8")], Severity::Note),
     ] {
         let info = read(&[&[("PBS_JOBID", "8.a")], vars].concat()).unwrap();
-        assert_eq!((info.findings()[0].code, info.findings()[0].severity), ("pbs-not-a-task", severity), "{vars:?}");
+        assert_eq!(
+            (info.findings()[0].code, info.findings()[0].severity),
+            ("pbs-not-a-task", severity),
+            "{vars:?}"
+        );
     }
 }
 
@@ -275,13 +310,29 @@ fn openpbs_pbsdsh() {
 fn scripts_of_grid_engine_and_cobalt() {
     let cases: [(Pairs, &str, Severity); 7] = [
         // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
-        (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")], "grid-engine-not-a-task", Severity::Note),
-        (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "2")], "grid-engine-not-a-task", Severity::Warning),
+        (
+            &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")],
+            "grid-engine-not-a-task",
+            Severity::Note,
+        ),
+        (
+            &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "2")],
+            "grid-engine-not-a-task",
+            Severity::Warning,
+        ),
         (&[("SGE_O_HOST", "a"), ("NSLOTS", "8")], "grid-engine-not-a-task", Severity::Warning),
-        (&[("SGE_O_HOST", "a"), ("NSLOTS", "1"), ("NHOSTS", "1")], "grid-engine-not-a-task", Severity::Note),
+        (
+            &[("SGE_O_HOST", "a"), ("NSLOTS", "1"), ("NHOSTS", "1")],
+            "grid-engine-not-a-task",
+            Severity::Note,
+        ),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "2")], "cobalt-not-a-task", Severity::Warning),
         (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "1")], "cobalt-not-a-task", Severity::Note),
-        (&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS_PER_NODE", "2")], "slurm-not-a-task", Severity::Warning),
+        (
+            &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS_PER_NODE", "2")],
+            "slurm-not-a-task",
+            Severity::Warning,
+        ),
     ];
     for (vars, code, severity) in cases {
         let info = read(vars).unwrap();
@@ -302,7 +353,10 @@ fn lsf_batch_script() {
     let script = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "batch1 1 a 42 b 42")]).unwrap();
     let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
     assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
-    assert!(finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"") && finding.remedy.contains("jsrun"));
+    assert!(
+        finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"")
+            && finding.remedy.contains("jsrun")
+    );
     let severity = |vars: Pairs| read(vars).unwrap().findings()[0].severity;
     // `-n 8 -R span[hosts=1]` is also how to ask for the cores of one multithreaded program.
     assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]), Severity::Note);
@@ -338,7 +392,10 @@ fn submitits_local_executor() {
         ("SUBMITIT_LOCAL_NODEID", "0"),
     ];
     let info = read(vars).unwrap();
-    assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::SubmititLocal, 1, Some(1)));
+    assert_eq!(
+        (info.launcher(), info.rank(), info.local_rank()),
+        (Launcher::SubmititLocal, 1, Some(1))
+    );
     assert_eq!(info.master_addr().unwrap().to_string(), "127.0.0.1");
 }
 
@@ -355,7 +412,10 @@ fn a_second_node_that_the_local_size_leaves_no_rank_for_is_an_error_at_once() {
         ("MASTER_PORT", "29500"),
     ];
     let error = ClusterInfo::from_vars(vars).unwrap_err().to_string();
-    assert!(error.starts_with("CROSS_RANK=\"1\": must be from 0 to 0, because the size is 1; "), "{error}");
+    assert!(
+        error.starts_with("CROSS_RANK=\"1\": must be from 0 to 0, because the size is 1; "),
+        "{error}"
+    );
 }
 
 #[test]
@@ -369,7 +429,10 @@ fn deepspeeds_variables_fill_what_rank_and_world_size_leave_open() {
         ("CROSS_SIZE", "2"),
     ];
     let info = read(vars).unwrap();
-    assert_eq!((info.local_world_size(), info.node_rank(), info.node_count()), (Some(2), Some(1), Some(2)));
+    assert_eq!(
+        (info.local_world_size(), info.node_rank(), info.node_count()),
+        (Some(2), Some(1), Some(2))
+    );
     // A single one of these names could belong to any program.
     let other = read(&[&vars[..3], &[("LOCAL_SIZE", "10G")]].concat()).unwrap();
     assert_eq!(other.local_world_size(), None);
@@ -379,14 +442,21 @@ fn deepspeeds_variables_fill_what_rank_and_world_size_leave_open() {
 fn a_launcher_inside_a_platforms_node_is_the_inner_one() {
     for platform in [LWS, SKYPILOT, RUNPOD] {
         let info = read(&[platform, TORCHRUN].concat()).unwrap();
-        assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::Torchrun, 5, Some(1)));
+        assert_eq!(
+            (info.launcher(), info.rank(), info.local_rank()),
+            (Launcher::Torchrun, 5, Some(1))
+        );
     }
 }
 
 #[test]
 fn variables_that_do_not_mark_a_job_are_ignored() {
     let harmless: [Pairs; 8] = [
-        &[("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("KUBERNETES_PORT", "tcp://10.96.0.1:443"), ("HOSTNAME", "pod")],
+        &[
+            ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
+            ("KUBERNETES_PORT", "tcp://10.96.0.1:443"),
+            ("HOSTNAME", "pod"),
+        ],
         &[("SLURM_CONF", "/etc/slurm/slurm.conf"), ("SLURM_NTASKS", "4")],
         &[("JPY_PARENT_PID", "7"), ("COLAB_GPU", "1"), ("RUNPOD_POD_ID", "x")],
         &[("PBS_CONF_FILE", "/etc/pbs.conf"), ("FLUX_URI", "local:///run/flux")],
@@ -403,15 +473,19 @@ fn variables_that_do_not_mark_a_job_are_ignored() {
 
 /// A platform's job on several nodes, with a part of each rank's variables.
 fn part_of_a_job() -> impl Strategy<Value = Vec<Vars>> {
-    let builders: Vec<_> = Job::of_each().filter(|builder| builder.clone().nodes(2).build().is_ok()).collect();
+    let builders: Vec<_> =
+        Job::of_each().filter(|builder| builder.clone().nodes(2).build().is_ok()).collect();
     let job = prop::sample::select(builders).prop_flat_map(any_shape);
     let jobs = job.prop_filter("several nodes", |job| job.counts().len() > 1);
     (jobs, any::<u32>()).prop_map(|(job, kept)| {
         let is_kept = |at: usize| kept >> (at % 32) & 1 == 1;
         let part = |vars: Vars| {
-            // All tasks' lists come from one config map: without the others, it looks like a job of one pod.
+            // All tasks' lists come from one config map: without the others, it looks like a job of
+            // one pod.
             let list = vars.iter().position(|(name, _)| name == "VC_MASTER_HOSTS");
-            let at = move |at: usize, name: &str| list.filter(|_| name == "VC_WORKER_HOSTS").unwrap_or(at);
+            let at = move |at: usize, name: &str| {
+                list.filter(|_| name == "VC_WORKER_HOSTS").unwrap_or(at)
+            };
             vars.into_iter().enumerate().filter(move |(index, (name, _))| is_kept(at(*index, name)))
         };
         job.environments().map(|vars| part(vars).map(|(_, pair)| pair).collect()).collect()

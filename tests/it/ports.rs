@@ -23,14 +23,21 @@ const AZURE: (&str, &str) = ("AZ_BATCHAI_MPI_MASTER_NODE", "localhost");
 #[test]
 fn a_range_moves_every_derived_port_and_keeps_the_formula() {
     let range = |text: &'static str| ("MPIENV_PORT_RANGE", text);
-    let step = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "12")];
+    let step = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_JOB_ID", "4711"),
+        ("SLURM_STEP_ID", "12"),
+    ];
     let step = [&step[..], &[("SLURM_STEP_NODELIST", "a,b")]].concat();
     assert_eq!(port(&step), 24257);
     // The same number, modulo the size of the range.
     let whole = port(&[&step[..], &[range("1000-10999")]].concat());
     assert_eq!(whole, 1000 + 4257);
     let job = [MPIRUN, &[NAMESPACE]].concat();
-    for (vars, is_alone) in [(&step, false), (&job, false), (&MPIRUN.to_vec(), false), (&Vec::new(), true)] {
+    for (vars, is_alone) in
+        [(&step, false), (&job, false), (&MPIRUN.to_vec(), false), (&Vec::new(), true)]
+    {
         let moved = [&vars[..], &[range("1400-1999")]].concat();
         assert!((1400..=1999).contains(&port(&moved)), "{vars:?}");
         assert_eq!(port(&moved), port(&moved), "{is_alone}");
@@ -60,15 +67,23 @@ fn a_range_that_is_none_is_an_error_with_variable_value_reason_and_remedy() {
     }
     let output = clean("mpienv").args(["show", "--port-range", "9-1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("the lower one first, as in 1400-1999"), "{said}");
+    assert!(
+        output.status.code() == Some(2) && said.contains("the lower one first, as in 1400-1999"),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_launch_without_a_launcher_takes_a_free_port_of_the_range() {
     let launch = |options: &[&str], range: Option<&str>| -> u16 {
         let mut command = clean("mpienv");
-        command.envs(range.map(|range| ("MPIENV_PORT_RANGE", range))).args(["launch", "--nproc-per-node", "1"]);
-        let output = command.args(options).args(["--", "printenv", "MASTER_PORT"]).output().unwrap();
+        command.envs(range.map(|range| ("MPIENV_PORT_RANGE", range))).args([
+            "launch",
+            "--nproc-per-node",
+            "1",
+        ]);
+        let output =
+            command.args(options).args(["--", "printenv", "MASTER_PORT"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("[0] ").parse().unwrap()
     };
@@ -79,12 +94,15 @@ fn a_launch_without_a_launcher_takes_a_free_port_of_the_range() {
 #[test]
 fn two_processes_of_a_platforms_job_of_one_node_do_not_share_a_port() {
     let show = |vars: &[(String, String)]| -> u64 {
-        let output = clean("mpienv").envs(vars.iter().cloned()).args(["show", "--json"]).output().unwrap();
+        let output =
+            clean("mpienv").envs(vars.iter().cloned()).args(["show", "--json"]).output().unwrap();
         let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(shown["world_size"], 1, "{shown}");
         shown["master_port"].as_u64().unwrap()
     };
-    for platform in [Launcher::SkyPilot, Launcher::Dstack, Launcher::Lepton, Launcher::LeaderWorkerSet] {
+    for platform in
+        [Launcher::SkyPilot, Launcher::Dstack, Launcher::Lepton, Launcher::LeaderWorkerSet]
+    {
         let vars = Job::of(platform).build().unwrap().environment(0).unwrap();
         let ports = [show(&vars), show(&vars)];
         assert!(
@@ -119,7 +137,10 @@ fn the_port_of_enroots_hook_is_a_finding_because_all_steps_of_a_job_have_it() {
         // A user who asks for a different port gets it.
         let info = [step, &[("MASTER_PORT", &port), ("MPIENV_MASTER_PORT", "auto")]].concat();
         let info = ClusterInfo::from_vars(info).unwrap();
-        assert!((20_000..30_000).contains(&info.master_port().get()) && info.findings().is_empty(), "{info:?}");
+        assert!(
+            (20_000..30_000).contains(&info.master_port().get()) && info.findings().is_empty(),
+            "{info:?}"
+        );
     }
     assert_eq!(codes(&[("MASTER_PORT", "29500")]), [""; 0]);
 }

@@ -7,7 +7,8 @@ use crate::support::clock::SLACK;
 use crate::support::tool::clean;
 use mpienv::{ClusterInfo, Environment, Target};
 
-/// The first of two processes, with the variables that mpirun sets and one whose name no shell accepts.
+/// The first of two processes, with the variables that mpirun sets and one whose name no shell
+/// accepts.
 const RANK_0: [(&str, &str); 8] = [
     ("OMPI_COMM_WORLD_RANK", "0"),
     ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -51,10 +52,15 @@ fn mindspore_has_msruns_variables_and_none_of_the_launchers() {
 #[test]
 fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
     for asked in [None, Some(("MPIENV_LAUNCHER", "open-mpi"))] {
-        let mut vars: BTreeMap<_, _> =
-            RANK_0.iter().copied().chain(asked).map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
+        let mut vars: BTreeMap<_, _> = RANK_0
+            .iter()
+            .copied()
+            .chain(asked)
+            .map(|(n, v)| (n.to_owned(), v.to_owned()))
+            .collect();
         let first = ClusterInfo::from_vars(vars.clone()).unwrap();
-        let pairs: Vec<_> = vars.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let pairs: Vec<_> =
+            vars.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         for (name, value) in exports(Target::MindSpore, &pairs) {
             match value {
                 Some(value) => drop(vars.insert(name, value)),
@@ -63,26 +69,42 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
         }
         let again = ClusterInfo::from_vars(vars).unwrap();
         assert_eq!((again.world(), again.local_rank()), (first.world(), first.local_rank()));
-        assert_eq!((again.master_addr(), again.master_port()), (first.master_addr(), first.master_port()));
+        assert_eq!(
+            (again.master_addr(), again.master_port()),
+            (first.master_addr(), first.master_port())
+        );
     }
 }
 
 #[test]
 fn jax_has_the_coordinators_address_with_ipv6_in_brackets() {
-    assert_eq!(exports(Target::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("[fe::1]:7000"));
+    assert_eq!(
+        exports(Target::Jax, &RANK_0)["JAX_COORDINATOR_ADDRESS"].as_deref(),
+        Some("[fe::1]:7000")
+    );
     let one = exports(Target::Jax, &[("MASTER_ADDR", "node-0"), ("MASTER_PORT", "7001")]);
     assert_eq!(one["JAX_COORDINATOR_ADDRESS"].as_deref(), Some("node-0:7001"));
 }
 
 #[test]
 fn torch_is_the_default() {
-    let printed =
-        |words: &[&str]| clean("mpienv").arg("export").args(words).env("MASTER_PORT", "29500").output().unwrap().stdout;
+    let printed = |words: &[&str]| {
+        clean("mpienv")
+            .arg("export")
+            .args(words)
+            .env("MASTER_PORT", "29500")
+            .output()
+            .unwrap()
+            .stdout
+    };
     assert_eq!(printed(&[]), printed(&["--for", "torch"]));
     assert!(printed(&["--for", "jax"]).starts_with(&printed(&[])));
     let refused = clean("mpienv").args(["export", "--for", "tf"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("[possible values: torch, jax, mindspore, "));
+    assert!(
+        String::from_utf8_lossy(&refused.stderr)
+            .contains("[possible values: torch, jax, mindspore, ")
+    );
 }
 
 #[test]
@@ -105,7 +127,10 @@ fn exec_runs_mindspores_scheduler_next_to_rank_0_and_stops_it_with_the_worker() 
     // No other rank writes the file: its content is unchanged.
     std::fs::write(&file, "untouched").unwrap();
     let output = run("1");
-    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()), (Some(5), "worker 1\n"));
+    assert_eq!(
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).as_ref()),
+        (Some(5), "worker 1\n")
+    );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "untouched");
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
 }
@@ -184,7 +209,11 @@ fn exec_per_node_gives_torchrun_its_node_and_no_rank() {
     let folder = torchrun();
     let torchrun = folder.path().join("torchrun");
     let mut command = clean("mpienv");
-    command.args(["exec", "--per-node", "--"]).arg(&torchrun).args(["--nproc-per-node", "2", "train.py"]).envs(RANK_0);
+    command
+        .args(["exec", "--per-node", "--"])
+        .arg(&torchrun)
+        .args(["--nproc-per-node", "2", "train.py"])
+        .envs(RANK_0);
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said, "node 0 of 2 at fe::1:7000, rank none --nproc-per-node 2 train.py\n");

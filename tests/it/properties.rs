@@ -82,7 +82,8 @@ fn value() -> impl Strategy<Value = OsString> {
 
 /// Every rank's variables, with more added to each; if a name occurs twice, the last value counts.
 fn with(job: &Job, more: &[(&str, &str)]) -> Vec<Vars> {
-    let more: Vars = more.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let more: Vars =
+        more.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     job.environments().map(|vars| [vars, more.clone()].concat()).collect()
 }
 
@@ -103,8 +104,11 @@ fn read(vars: &Vars) -> ClusterInfo {
 fn exported(info: &ClusterInfo, vars: &Vars) -> Vars {
     let exports = info.exports().unwrap();
     let gone: BTreeSet<_> = exports.removals().map(str::to_owned).collect();
-    let mut vars: Vars = vars.iter().filter(|(name, _)| !gone.contains(name.as_str())).cloned().collect();
-    vars.extend(exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))));
+    let mut vars: Vars =
+        vars.iter().filter(|(name, _)| !gone.contains(name.as_str())).cloned().collect();
+    vars.extend(
+        exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+    );
     vars
 }
 
@@ -209,8 +213,8 @@ proptest! {
             let first = builder.from_vars(vars.clone()).unwrap();
             let after = exported(&first, &vars);
             let second = read(&after);
-            // Exported values take precedence over variables of a cloud platform; with every other launcher, the
-            // launcher stays the same.
+            // Exported values take precedence over variables of a cloud platform; with every other
+            // launcher, the launcher stays the same.
             if second.launcher() == first.launcher() {
                 prop_assert_eq!(values(&first), values(&second));
             } else {

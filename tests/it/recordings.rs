@@ -30,7 +30,8 @@ struct Process {
 }
 
 impl Recording {
-    /// The environment of a rank: the launcher's variables, and those of its caller that reached it.
+    /// The environment of a rank: the launcher's variables, and those of its caller that reached
+    /// it.
     fn read(&self, rank: usize) -> ClusterInfo {
         let process = &self.ranks[rank];
         ClusterInfo::from_vars(process.env.iter().chain(&process.caller_vars_present)).unwrap()
@@ -99,7 +100,9 @@ fn tells_no_size(name: &str) -> bool {
 /// The recordings of jobs, without batch scripts alone and without two worlds in one.
 fn jobs() -> Vec<(String, Recording)> {
     let mut jobs = recordings("");
-    jobs.retain(|(name, _)| !name.ends_with("-itself") && !name.starts_with("mixed-") && !tells_no_size(name));
+    jobs.retain(|(name, _)| {
+        !name.ends_with("-itself") && !name.starts_with("mixed-") && !tells_no_size(name)
+    });
     jobs
 }
 
@@ -110,14 +113,20 @@ fn every_rank_of_every_recording_finds_its_place() {
         let hosts = recording.hosts();
         for (rank, process) in recording.ranks.iter().enumerate() {
             let info = recording.read(rank);
-            let on_host: Vec<_> = recording.ranks.iter().filter(|other| other.host == process.host).collect();
+            let on_host: Vec<_> =
+                recording.ranks.iter().filter(|other| other.host == process.host).collect();
             assert_eq!(info.launcher().name(), launcher_of(&name), "{name} rank {rank}");
             assert_eq!(info.rank() as usize, rank, "{name} rank {rank}");
             assert_eq!(info.world_size() as usize, recording.ranks.len(), "{name} rank {rank}");
             match info.local_world_size() {
                 Some(size) => assert_eq!(size as usize, on_host.len(), "{name} rank {rank}"),
                 None => {
-                    assert!(["flux-", "mpich_gforker-"].iter().any(|keeps_it| name.starts_with(keeps_it)), "{name}")
+                    assert!(
+                        ["flux-", "mpich_gforker-"]
+                            .iter()
+                            .any(|keeps_it| name.starts_with(keeps_it)),
+                        "{name}"
+                    )
                 }
             }
             // There, Slurm numbers the nodes by its sorted list, not by their ranks.
@@ -131,11 +140,16 @@ fn every_rank_of_every_recording_finds_its_place() {
             // Every value has a source.
             let provenance = serde_json::to_value(info.provenance()).unwrap();
             let sources = provenance.as_object().unwrap();
-            assert!(sources.values().all(|source| !source.as_str().unwrap().is_empty()), "{name} rank {rank}");
+            assert!(
+                sources.values().all(|source| !source.as_str().unwrap().is_empty()),
+                "{name} rank {rank}"
+            );
         }
         for host in hosts {
-            let here = (0..recording.ranks.len()).filter(|&rank| recording.ranks[rank].host == host);
-            let mut local: Vec<_> = here.filter_map(|rank| recording.read(rank).local_rank()).collect();
+            let here =
+                (0..recording.ranks.len()).filter(|&rank| recording.ranks[rank].host == host);
+            let mut local: Vec<_> =
+                here.filter_map(|rank| recording.read(rank).local_rank()).collect();
             assert!(!local.is_empty() || name.starts_with("mpich_gforker-"), "{name} on {host}");
             local.sort_unstable();
             assert_eq!(local, (0..local.len() as u32).collect::<Vec<_>>(), "{name} on {host}");
@@ -154,7 +168,10 @@ fn a_batch_script_and_the_shell_of_an_allocation_are_alone_with_a_finding() {
         assert_eq!((info.launcher().name(), info.world_size()), ("alone", 1), "{name}");
         let [finding] = info.findings() else { panic!("{name}: {:?}", info.findings()) };
         assert_eq!(finding.code, "slurm-not-a-task", "{name}");
-        assert!(finding.what.contains("SLURM_NTASKS=\"4\"") && finding.remedy.contains("srun"), "{finding}");
+        assert!(
+            finding.what.contains("SLURM_NTASKS=\"4\"") && finding.remedy.contains("srun"),
+            "{finding}"
+        );
     }
 }
 
@@ -164,12 +181,16 @@ fn a_process_that_is_one_of_several_without_a_number_is_refused() {
     for (name, recording) in recordings("").into_iter().filter(|(name, _)| tells_no_size(name)) {
         for process in &recording.ranks {
             let error = ClusterInfo::from_vars(process.env.iter()).unwrap_err();
-            assert!(["PMIX_RANK", "PBS_TASKNUM"].contains(&error.variable().unwrap()), "{name}: {error}");
+            assert!(
+                ["PMIX_RANK", "PBS_TASKNUM"].contains(&error.variable().unwrap()),
+                "{name}: {error}"
+            );
             refused += 1;
         }
     }
     assert!(refused > 8, "{refused}");
-    let script = &recordings("openpbs-").into_iter().find(|(name, _)| name.ends_with("-itself")).unwrap().1;
+    let script =
+        &recordings("openpbs-").into_iter().find(|(name, _)| name.ends_with("-itself")).unwrap().1;
     assert_eq!(script.read(0).findings()[0].code, "pbs-not-a-task");
 }
 
@@ -178,11 +199,17 @@ fn tasks_of_flux_started_by_hydra_are_fluxs() {
     for (name, recording) in recordings("flux-") {
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
-            let findings = info.findings().iter().filter(|finding| finding.code == "launchers-disagree").count();
+            let findings = info
+                .findings()
+                .iter()
+                .filter(|finding| finding.code == "launchers-disagree")
+                .count();
             assert_eq!((info.launcher().name(), findings), ("flux", 0), "{name} rank {rank}");
         }
     }
-    let script = ClusterInfo::from_vars([("FLUX_ENCLOSING_ID", "ƒX3KixqV"), ("FLUX_URI", "local:///a")]).unwrap();
+    let script =
+        ClusterInfo::from_vars([("FLUX_ENCLOSING_ID", "ƒX3KixqV"), ("FLUX_URI", "local:///a")])
+            .unwrap();
     assert_eq!(script.findings()[0].code, "flux-not-a-task");
 }
 
@@ -198,16 +225,25 @@ fn of_two_launchers_one_is_taken_whole_and_the_other_is_named() {
                 let info = recording.read(index);
                 let given = |variable: &str| process.env[variable].parse::<u32>().unwrap();
                 assert_eq!(info.rank(), given("OMPI_COMM_WORLD_RANK"), "{name}");
-                assert_eq!(info.local_world_size(), Some(given("OMPI_COMM_WORLD_LOCAL_SIZE")), "{name}");
-                findings += info.findings().iter().filter(|f| f.code == "launchers-disagree").count();
+                assert_eq!(
+                    info.local_world_size(),
+                    Some(given("OMPI_COMM_WORLD_LOCAL_SIZE")),
+                    "{name}"
+                );
+                findings +=
+                    info.findings().iter().filter(|f| f.code == "launchers-disagree").count();
             }
             assert!(findings > 0, "{name}");
             // Daemons that mpirun starts with srun must not cause warnings.
             if name.starts_with("slurm-") && name.contains("sbatch") {
                 let infos = (0..recording.ranks.len()).map(|rank| recording.read(rank));
-                let severities =
-                    infos.flat_map(|info| info.findings().to_vec()).filter(|f| f.code == "launchers-disagree");
-                assert!(severities.into_iter().all(|finding| finding.severity == Severity::Note), "{name}");
+                let severities = infos
+                    .flat_map(|info| info.findings().to_vec())
+                    .filter(|f| f.code == "launchers-disagree");
+                assert!(
+                    severities.into_iter().all(|finding| finding.severity == Severity::Note),
+                    "{name}"
+                );
             }
         }
     }
@@ -220,14 +256,23 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
             continue;
         }
         // The names of Slurm's nodes can differ from host names.
-        let expected = if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
+        let expected =
+            if name.contains("nodename-not-hostname") { "gpu01" } else { &recording.ranks[0].host };
         // There, the list of hosts does not show rank 0's, and every rank warns.
         let doubted = name.contains("arbitrary");
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
             let is_expected = info.master_addr().unwrap().to_string() == expected;
-            let warned = info.findings().iter().any(|finding| finding.code == "slurm-arbitrary-distribution");
-            assert_eq!((is_expected, warned), (!doubted, doubted), "{name} rank {rank}: {:?}", info.master_addr());
+            let warned = info
+                .findings()
+                .iter()
+                .any(|finding| finding.code == "slurm-arbitrary-distribution");
+            assert_eq!(
+                (is_expected, warned),
+                (!doubted, doubted),
+                "{name} rank {rank}: {:?}",
+                info.master_addr()
+            );
             assert!((20_000..30_000).contains(&info.master_port().get()), "{name} rank {rank}");
             assert_eq!(info.master_port(), recording.read(0).master_port(), "{name} rank {rank}");
         }
@@ -237,10 +282,13 @@ fn the_master_under_slurm_is_the_first_host_of_the_step() {
 #[test]
 fn the_hosts_under_slurm_are_in_the_order_of_their_first_ranks() {
     let mut listed = 0;
-    for (name, recording) in recordings("slurm-").into_iter().filter(|(name, _)| launcher_of(name) == "slurm") {
+    for (name, recording) in
+        recordings("slurm-").into_iter().filter(|(name, _)| launcher_of(name) == "slurm")
+    {
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
-            let hosts = info.hosts().map(|hosts| hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
+            let hosts =
+                info.hosts().map(|hosts| hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
             match name.as_str() {
                 name if name.contains("arbitrary") => assert_eq!(hosts, None, "{name} rank {rank}"),
                 // The names of Slurm's nodes can differ from host names.
@@ -265,7 +313,9 @@ fn the_master_of_a_heterogeneous_step_is_the_first_components_first_host() {
             let info = recording.read(rank);
             assert_eq!(info.master_addr().ok(), truth.as_ref().ok(), "{name} rank {rank}");
             assert_eq!(info.findings(), [], "{name} rank {rank}");
-            sorted_otherwise += u32::from(!process.env["SLURM_STEP_NODELIST"].starts_with(&recording.ranks[0].host));
+            sorted_otherwise += u32::from(
+                !process.env["SLURM_STEP_NODELIST"].starts_with(&recording.ranks[0].host),
+            );
             // Without the components' lists, the first host of the sorted list is doubtful.
             let bare = process.env.iter().filter(|(variable, _)| !variable.contains("NODELIST_"));
             let bare = ClusterInfo::from_vars(bare).unwrap();
@@ -278,11 +328,13 @@ fn the_master_of_a_heterogeneous_step_is_the_first_components_first_host() {
 #[test]
 fn blocks_of_ranks_on_uneven_nodes_are_no_odd_order() {
     for (name, recording) in jobs().into_iter().filter(|(name, _)| !name.contains("arbitrary")) {
-        let before =
-            |rank: usize| recording.ranks[..rank].iter().filter(|p| p.host == recording.ranks[rank].host).count();
+        let before = |rank: usize| {
+            recording.ranks[..rank].iter().filter(|p| p.host == recording.ranks[rank].host).count()
+        };
         let hosts = recording.ranks.chunk_by(|one, other| one.host == other.host).count();
         let in_blocks = hosts == recording.hosts().len()
-            && (0..recording.ranks.len()).all(|rank| recording.read(rank).local_rank() == Some(before(rank) as u32));
+            && (0..recording.ranks.len())
+                .all(|rank| recording.read(rank).local_rank() == Some(before(rank) as u32));
         for rank in 0..recording.ranks.len() {
             let info = recording.read(rank);
             let found = info.findings().iter().any(|finding| finding.code == "local-rank-order");
@@ -310,7 +362,10 @@ fn the_master_is_rank_0s_host_wherever_one_is_named() {
         let Ok(host) = infos[0].master_addr().cloned() else {
             // Open MPI 5 names no host.
             assert!(name.starts_with("openmpi-5") && recording.hosts().len() > 1, "{name}");
-            assert!(infos.iter().all(|info| info.findings().iter().any(|f| f.code == "master-unknown")), "{name}");
+            assert!(
+                infos.iter().all(|info| info.findings().iter().any(|f| f.code == "master-unknown")),
+                "{name}"
+            );
             continue;
         };
         named += 1;
@@ -337,7 +392,9 @@ fn a_port_that_did_not_reach_every_rank_is_seen_as_different_ports() {
         let (_, recording) = all.iter().find(|(name, _)| name.ends_with(shape)).unwrap();
         (0..recording.ranks.len()).map(|rank| recording.read(rank).master_port().get()).collect()
     };
-    let [near, same, far, also] = ports("/n4-2x2-user-env-not-exported")[..] else { panic!("four ranks") };
+    let [near, same, far, also] = ports("/n4-2x2-user-env-not-exported")[..] else {
+        panic!("four ranks")
+    };
     assert_eq!((near, same, far), (29511, 29511, also));
     assert!((20_000..30_000).contains(&far) && far != near, "the job's own: {far}");
     assert_eq!(ports("/n4-2x2-user-env-x"), [29511; 4]);

@@ -28,7 +28,9 @@ fn free_port() -> Port {
 }
 
 fn part(index: u32, size: u32, port: Port) -> Rendezvous {
-    Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, port).timeout(SLACK).token("job 1")
+    Rendezvous::new(Rank::new(index, size).unwrap(), Host::LOOPBACK, port)
+        .timeout(SLACK)
+        .token("job 1")
 }
 
 fn start(part: Rendezvous, blob: &str) -> JoinHandle<Result<Meeting, RendezvousError>> {
@@ -54,7 +56,11 @@ fn played(rank: u32, size: u32) -> Played<'static> {
 }
 
 fn blobs(meeting: &Meeting) -> Vec<String> {
-    meeting.members().iter().map(|member| String::from_utf8(member.blob().to_vec()).unwrap()).collect()
+    meeting
+        .members()
+        .iter()
+        .map(|member| String::from_utf8(member.blob().to_vec()).unwrap())
+        .collect()
 }
 
 #[test]
@@ -64,7 +70,12 @@ fn everybody_gets_everybodys_blob() {
     for rank in ranks {
         let meeting = rank.join().unwrap().unwrap();
         assert_eq!(blobs(&meeting), ["", "x", "xx", "xxx", "xxxx"]);
-        assert!(meeting.members().iter().all(|member| member.address() == Host::LOOPBACK.address().unwrap()));
+        assert!(
+            meeting
+                .members()
+                .iter()
+                .all(|member| member.address() == Host::LOOPBACK.address().unwrap())
+        );
         assert_eq!(meeting.members()[4].at(port).to_string(), format!("127.0.0.1:{port}"));
         assert_eq!(meeting.rejected(), 0);
     }
@@ -73,12 +84,15 @@ fn everybody_gets_everybodys_blob() {
 #[test]
 fn the_largest_blobs_arrive_whole() {
     let port = free_port();
-    let ranks: Vec<_> =
-        (0..3u8).map(|i| thread::spawn(move || part(i.into(), 3, port).all_gather(vec![i; LONGEST_BLOB]))).collect();
+    let ranks: Vec<_> = (0..3u8)
+        .map(|i| thread::spawn(move || part(i.into(), 3, port).all_gather(vec![i; LONGEST_BLOB])))
+        .collect();
     for rank in ranks {
         let meeting = rank.join().unwrap().unwrap();
         for (i, member) in (0u8..).zip(meeting.members()) {
-            assert!(member.blob().len() == LONGEST_BLOB && member.blob().iter().all(|&byte| byte == i));
+            assert!(
+                member.blob().len() == LONGEST_BLOB && member.blob().iter().all(|&byte| byte == i)
+            );
         }
     }
 }
@@ -100,9 +114,12 @@ fn a_rank_alone_needs_no_port() {
 
 #[test]
 fn ranks_meet_over_ipv6_and_by_name() {
-    for (server, client) in [("::1", "::1"), ("localhost", "localhost"), ("localhost", "127.0.0.1")] {
+    for (server, client) in [("::1", "::1"), ("localhost", "localhost"), ("localhost", "127.0.0.1")]
+    {
         let port = free_port();
-        let at = |i, host: &str| Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(SLACK);
+        let at = |i, host: &str| {
+            Rendezvous::new(Rank::new(i, 2).unwrap(), host.parse().unwrap(), port).timeout(SLACK)
+        };
         let other = start(at(1, client), "b");
         let meeting = at(0, server).all_gather("a").unwrap();
         assert_eq!(blobs(&meeting), ["a", "b"]);
@@ -114,7 +131,9 @@ fn ranks_meet_over_ipv6_and_by_name() {
 #[test]
 fn every_address_is_served_unless_the_master_is_a_loopback_address() {
     let port = free_port();
-    let at = |i, host: &str| Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(SLACK);
+    let at = |i, host: &str| {
+        Rendezvous::new(Rank::new(i, 3).unwrap(), host.parse().unwrap(), port).timeout(SLACK)
+    };
     let others = [start(at(1, "127.0.0.1"), ""), start(at(2, "::1"), "")];
     // An address for documentation: rank 0 can listen even if its host does not have it.
     let meeting = at(0, "192.0.2.7").all_gather("").unwrap();
@@ -143,10 +162,16 @@ fn missing_ranks_are_named_to_all_that_came() {
     thread::sleep(Duration::from_millis(200));
     let error = part(0, 9, port).timeout(short).all_gather("").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().starts_with("ranks 1,3-6,8 of 9 have not connected to 127.0.0.1:"), "{error}");
+    assert!(
+        error.to_string().starts_with("ranks 1,3-6,8 of 9 have not connected to 127.0.0.1:"),
+        "{error}"
+    );
     for other in others {
         let received = other.join().unwrap().unwrap_err();
-        assert_eq!((received.to_string(), received.kind()), (error.to_string(), ErrorKind::TimedOut));
+        assert_eq!(
+            (received.to_string(), received.kind()),
+            (error.to_string(), ErrorKind::TimedOut)
+        );
     }
 }
 
@@ -156,7 +181,9 @@ fn a_rank_that_comes_twice_is_named_to_all() {
     let others = [1, 2, 2].map(|i| start(part(i, 4, port), ""));
     let error = part(0, 4, port).all_gather("").unwrap_err();
     assert!(
-        error.to_string().starts_with("two processes say they are rank 2: one at 127.0.0.1 and one at 127.0.0.1;"),
+        error.to_string().starts_with(
+            "two processes say they are rank 2: one at 127.0.0.1 and one at 127.0.0.1;"
+        ),
         "{error}"
     );
     assert_eq!(error.kind(), ErrorKind::Refused);
@@ -190,8 +217,8 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
         let (user, default) = (free_port(), free_port());
         let (first, second) = if is_first_set { (user, default) } else { (default, user) };
         let (timeout, begun) = (short(), Instant::now());
-        let others =
-            [(1, first), (2, second), (3, second)].map(|(i, port)| start(with_port(i, port, default, timeout), ""));
+        let others = [(1, first), (2, second), (3, second)]
+            .map(|(i, port)| start(with_port(i, port, default, timeout), ""));
         let error = with_port(0, first, default, timeout).all_gather("").unwrap_err();
         let said = format!(
             "the ranks disagree on MASTER_PORT: ranks 0-1 say {first}, ranks 2-3 (127.0.0.1) say {second}; only some ranks"
@@ -208,11 +235,16 @@ fn ranks_that_disagree_on_the_port_are_named_to_all_with_theirs() {
 #[test]
 fn another_job_at_the_default_port_goes_on_undisturbed() {
     let (user, default) = (free_port(), free_port());
-    // Rank 0 of this job waits in vain, as does rank 1 of another job, which uses the default port later.
+    // Rank 0 of this job waits in vain, as does rank 1 of another job, which uses the default port
+    // later.
     let timeout = short();
     let vain = start(with_port(0, user, default, timeout), "");
     thread::sleep(timeout * 7 / 10);
-    let later = |i| Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default).timeout(SLACK).token("job 2");
+    let later = |i| {
+        Rendezvous::new(Rank::new(i, 2).unwrap(), Host::LOOPBACK, default)
+            .timeout(SLACK)
+            .token("job 2")
+    };
     let other = start(later(1), "b");
     let error = vain.join().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -237,7 +269,9 @@ fn another_version_is_named_to_all() {
             String::from_utf8_lossy(&answer).into_owned()
         });
         let error = part(0, 3, port).all_gather("").unwrap_err().to_string();
-        let said = format!("rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0.");
+        let said = format!(
+            "rank 2 (127.0.0.1) runs mpienv 9.8.7 (protocol {protocol}), rank 0 runs mpienv 0."
+        );
         assert!(error.starts_with(&said), "{error}");
         assert_eq!(other.join().unwrap().unwrap_err().to_string(), error);
         assert!(old.join().unwrap().ends_with(&error));
@@ -255,7 +289,10 @@ fn a_rank_lost_after_its_hello_is_named_to_all() {
     });
     let error = part(0, 4, port).all_gather("").unwrap_err();
     lost.join().unwrap();
-    assert!(error.to_string().starts_with("rank 2 (127.0.0.1) connected, but was lost before"), "{error}");
+    assert!(
+        error.to_string().starts_with("rank 2 (127.0.0.1) connected, but was lost before"),
+        "{error}"
+    );
     let received = other.join().unwrap().unwrap_err();
     assert_eq!((received.to_string(), received.kind()), (error.to_string(), ErrorKind::Lost));
 }
@@ -295,14 +332,20 @@ fn a_rank_that_answers_in_time_has_come_whatever_it_did_before() {
 #[test]
 fn what_rank_0_answers_reaches_the_others() {
     let port = free_port();
-    let gather = move |index, answer: usize| part(index, 3, port).gather_with_reply([7], move |_| vec![9; answer]);
+    let gather = move |index, answer: usize| {
+        part(index, 3, port).gather_with_reply([7], move |_| vec![9; answer])
+    };
     let others = [1, 2].map(|index| thread::spawn(move || gather(index, 0)));
     assert!(matches!(gather(0, 1000), Ok(Gathered::All(meeting)) if meeting.members().len() == 3));
     for other in others {
-        assert!(matches!(other.join().unwrap(), Ok(Gathered::Reply(answer)) if answer == [9; 1000]));
+        assert!(
+            matches!(other.join().unwrap(), Ok(Gathered::Reply(answer)) if answer == [9; 1000])
+        );
     }
     let port = free_port();
-    let gather = move |index, answer: usize| part(index, 2, port).gather_with_reply([7], move |_| vec![9; answer]);
+    let gather = move |index, answer: usize| {
+        part(index, 2, port).gather_with_reply([7], move |_| vec![9; answer])
+    };
     let other = thread::spawn(move || gather(1, 0));
     let error = gather(0, LONGEST_BLOB + 1).unwrap_err();
     assert!(matches!(error, RendezvousError::BlobTooLong { .. }), "{error}");
@@ -327,7 +370,10 @@ fn a_rank_whose_connection_broke_may_come_again() {
 #[test]
 fn a_blob_or_token_beyond_the_bound_is_an_error_before_any_connection() {
     let port = free_port();
-    assert!(matches!(part(0, 2, port).all_gather(vec![0; LONGEST_BLOB + 1]), Err(RendezvousError::BlobTooLong { .. })));
+    assert!(matches!(
+        part(0, 2, port).all_gather(vec![0; LONGEST_BLOB + 1]),
+        Err(RendezvousError::BlobTooLong { .. })
+    ));
     assert!(matches!(
         part(0, 2, port).token([0; 256]).all_gather(""),
         Err(RendezvousError::TokenTooLong { length: 256 })

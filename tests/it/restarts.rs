@@ -50,7 +50,8 @@ fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
     let output = launch("again", 2, &["--max-restarts", "5"], script).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let expected =
-        ["[0] 0/2 0 0", "[0] 0/2 1 1", "[0] 0/2 2 2", "[1] 1/2 0 0", "[1] 1/2 1 1", "[1] 1/2 2 2"].map(str::to_owned);
+        ["[0] 0/2 0 0", "[0] 0/2 1 1", "[0] 0/2 2 2", "[1] 1/2 0 0", "[1] 1/2 1 1", "[1] 1/2 2 2"]
+            .map(str::to_owned);
     // A worker may be stopped before it prints anything.
     let lines = sorted(&output.stdout);
     assert!(lines.iter().all(|line| expected.contains(line)), "{lines:?}");
@@ -58,9 +59,14 @@ fn a_worker_that_fails_starts_all_workers_again_until_they_succeed() {
     let said = said(&output);
     let [first, second] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     assert!(first.starts_with("mpienv: attempt 0 failed: rank 1 on "), "{said}");
-    assert!(first.contains(": signal 9 (SIGKILL) after ") && first.ends_with("; attempt 1 starts in 0.5 s"), "{said}");
     assert!(
-        second.starts_with("mpienv: attempt 1 failed: ") && second.ends_with("; attempt 2 starts in 1 s"),
+        first.contains(": signal 9 (SIGKILL) after ")
+            && first.ends_with("; attempt 1 starts in 0.5 s"),
+        "{said}"
+    );
+    assert!(
+        second.starts_with("mpienv: attempt 1 failed: ")
+            && second.ends_with("; attempt 2 starts in 1 s"),
         "{said}"
     );
     assert_eq!(living("again"), [""; 0]);
@@ -75,9 +81,19 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
     let above = " failed with exit code 7; see the last lines of its stderr above\n";
     let (_, report) = text.split_once(above).unwrap_or_else(|| panic!("{text}"));
     let lines: Vec<_> = report.lines().collect();
-    assert!(lines[0].starts_with("  failed ") && lines[0].ends_with(" the other workers:"), "{text}");
-    assert_eq!(lines[1..3], ["    stopped with SIGTERM: rank 0", "  2 of 2 attempts used"], "{text}");
-    assert!(lines[3].starts_with("    attempt 0: rank 1 on ") && lines[3].ends_with(", stderr: 5"), "{text}");
+    assert!(
+        lines[0].starts_with("  failed ") && lines[0].ends_with(" the other workers:"),
+        "{text}"
+    );
+    assert_eq!(
+        lines[1..3],
+        ["    stopped with SIGTERM: rank 0", "  2 of 2 attempts used"],
+        "{text}"
+    );
+    assert!(
+        lines[3].starts_with("    attempt 0: rank 1 on ") && lines[3].ends_with(", stderr: 5"),
+        "{text}"
+    );
     assert!(lines[3].contains(": exit code 6 after "), "{text}");
     assert_eq!(lines.len(), 4, "{text}");
     let quiet = launch("kept", 2, &["--max-restarts", "1", "-q"], script).output().unwrap();
@@ -87,17 +103,24 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
 
 #[test]
 fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
-    for (code, reason) in [(2, "an invalid command line"), (126, "cannot be started"), (127, "cannot be started")] {
-        let output = launch("final", 1, &["--max-restarts", "3"], &format!("exit {code}")).output().unwrap();
+    for (code, reason) in
+        [(2, "an invalid command line"), (126, "cannot be started"), (127, "cannot be started")]
+    {
+        let output =
+            launch("final", 1, &["--max-restarts", "3"], &format!("exit {code}")).output().unwrap();
         assert_eq!(output.status.code(), Some(code));
         let said = said(&output);
         assert!(
-            said.contains("  1 of 4 attempts used\n  not restarted: exit code ") && said.contains(reason),
+            said.contains("  1 of 4 attempts used\n  not restarted: exit code ")
+                && said.contains(reason),
             "{said}"
         );
     }
     let mut command = clean("mpienv");
-    let output = command.args(["launch", "--nproc-per-node", "1", "--max-restarts", "3", "--", "/"]).output().unwrap();
+    let output = command
+        .args(["launch", "--nproc-per-node", "1", "--max-restarts", "3", "--", "/"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(126));
     assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
 }
@@ -106,18 +129,19 @@ fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
 fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     for name in ["TERM", "INT", "HUP", "USR1"] {
         let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 3000 & wait; done");
-        let mut child = piped(&mut launch(name, 1, &["--max-restarts", "3", "--grace", "3000"], &script));
+        let mut child =
+            piped(&mut launch(name, 1, &["--max-restarts", "3", "--grace", "3000"], &script));
         read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
         signal(name, &child);
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(9), "{name}: {}", said(&output));
-        let reason = "  1 of 4 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
+        let reason =
+            "  1 of 4 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
         assert!(said(&output).ends_with(reason), "{name}: {}", said(&output));
         assert_eq!(living(name), [""; 0]);
     }
     // SIGUSR2 does not prevent restarts.
-    let script =
-        "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 3000 & wait; done";
+    let script = "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 3000 & wait; done";
     let mut child = piped(&mut launch("USR2", 1, &["--max-restarts", "3"], script));
     read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
     signal("USR2", &child);
@@ -152,7 +176,11 @@ fn a_signal_during_the_pause_ends_the_job_with_the_last_exit_code() {
         let took = start.elapsed();
         let mut rest = String::new();
         stderr.read_to_string(&mut rest).unwrap();
-        assert!(rest.contains(" failed with exit code 7; ") && rest.contains("  5 of 10 attempts used\n"), "{rest}");
+        assert!(
+            rest.contains(" failed with exit code 7; ")
+                && rest.contains("  5 of 10 attempts used\n"),
+            "{rest}"
+        );
         assert_eq!(living("pause"), [""; 0]);
         took < Duration::from_secs(8)
     };
@@ -164,12 +192,22 @@ fn a_signal_during_the_pause_ends_the_job_with_the_last_exit_code() {
 fn each_attempt_has_its_own_folder_words_and_port() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = clean("mpienv");
-    command.args(["launch", "--nproc-per-node", "2", "--max-restarts", "1", "--template", "--log-dir"]);
+    command.args([
+        "launch",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--template",
+        "--log-dir",
+    ]);
     let script = "echo $MASTER_PORT; exit $((1 - $0))";
-    let output = command.arg(folder.path()).args(["--", "sh", "-c", script, "{restart}"]).output().unwrap();
+    let output =
+        command.arg(folder.path()).args(["--", "sh", "-c", script, "{restart}"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let port = |attempt: u32, rank: u32| {
-        fs::read_to_string(folder.path().join(format!("attempt_{attempt}/rank.{rank}/stdout"))).unwrap()
+        fs::read_to_string(folder.path().join(format!("attempt_{attempt}/rank.{rank}/stdout")))
+            .unwrap()
     };
     assert_eq!(port(1, 0), port(1, 1));
     assert!(["", &port(1, 0)].iter().all(|other| *other != port(0, 0) + &port(0, 1)));
@@ -187,7 +225,9 @@ fn each_attempt_has_its_own_folder_words_and_port() {
 /// The outputs of both nodes.
 fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
     let port = master_port();
-    let start = |rank: u32| piped(node(mark, rank, port, options, script).envs(vars[rank as usize].iter().copied()));
+    let start = |rank: u32| {
+        piped(node(mark, rank, port, options, script).envs(vars[rank as usize].iter().copied()))
+    };
     let [first, second] = [start(0), start(1)];
     let second = std::thread::spawn(|| second.wait_with_output().unwrap());
     [first.wait_with_output().unwrap(), second.join().unwrap()]
@@ -212,7 +252,11 @@ fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
         );
     }
     let text = said(&outputs[0]);
-    assert!(text.contains("mpienv: attempt 0 failed: rank 3 on ") && text.contains(": exit code 5 after "), "{text}");
+    assert!(
+        text.contains("mpienv: attempt 0 failed: rank 3 on ")
+            && text.contains(": exit code 5 after "),
+        "{text}"
+    );
     assert_eq!(said(&outputs[1]), "");
     assert_eq!(living("nodes"), [""; 0]);
 }
@@ -230,7 +274,8 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
         );
         both("noticed", &["--max-restarts", "1"], [&[], &[]], &script)
     };
-    // Rank 0 must die within a second of rank 3's failure, for which a busy machine may leave its shell no time.
+    // Rank 0 must die within a second of rank 3's failure, for which a busy machine may leave its
+    // shell no time.
     let is_late = |outputs: &[Output; 2]| {
         let said = said(&outputs[0]);
         said.contains("attempt 0 failed: rank 3 on ") || said.contains(" failed with exit code 5; ")
@@ -239,7 +284,8 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
     for output in &outputs {
         assert_eq!(output.status.code(), Some(137), "{}", said(output));
         assert!(
-            said(output).contains("mpienv: rank 0 on ") && said(output).contains(" failed with signal 9 (SIGKILL)")
+            said(output).contains("mpienv: rank 0 on ")
+                && said(output).contains(" failed with signal 9 (SIGKILL)")
         );
     }
     let text = said(&outputs[0]);
@@ -250,7 +296,8 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
 
 #[test]
 fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
-    let script = "test $RANK = 2 && { sleep 0.3; seq 1 4 >&2; echo why >&2; exit 5; }; exec sleep 3000";
+    let script =
+        "test $RANK = 2 && { sleep 0.3; seq 1 4 >&2; echo why >&2; exit 5; }; exec sleep 3000";
     let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
     for output in &outputs {
         assert_eq!(output.status.code(), Some(5), "{}", said(output));
@@ -260,14 +307,21 @@ fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
     assert!(text.contains(quote), "{text}");
     // The lines themselves are on the terminal of the node that failed.
     let own = said(&outputs[1]);
-    assert!(own.ends_with(" failed with exit code 5; see the last lines of its stderr above\n"), "{own}");
-    assert!(text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"), "{text}");
+    assert!(
+        own.ends_with(" failed with exit code 5; see the last lines of its stderr above\n"),
+        "{own}"
+    );
+    assert!(
+        text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"),
+        "{text}"
+    );
     assert_eq!(living("codes"), [""; 0]);
 }
 
 #[test]
 fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
-    let counts: [&[(&str, &str)]; 2] = [&[("TORCHELASTIC_RESTART_COUNT", "1")], &[("TORCHELASTIC_RESTART_COUNT", "3")]];
+    let counts: [&[(&str, &str)]; 2] =
+        [&[("TORCHELASTIC_RESTART_COUNT", "1")], &[("TORCHELASTIC_RESTART_COUNT", "3")]];
     // No worker fails before all have said their counts.
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
@@ -284,15 +338,19 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
         );
     }
     let text = said(&outputs[0]);
-    assert!(text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "), "{text}");
+    assert!(
+        text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
     let port = master_port();
     let script = "trap 'exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
-    let [mut first, mut second] =
-        [0, 1].map(|rank| piped(&mut node("term2", rank, port, &["--max-restarts", "3", "--grace", "3000"], script)));
+    let [mut first, mut second] = [0, 1].map(|rank| {
+        piped(&mut node("term2", rank, port, &["--max-restarts", "3", "--grace", "3000"], script))
+    });
     [&mut first, &mut second].into_iter().for_each(wait_for_two);
     signal("TERM", &second);
     for child in [first, second] {
@@ -310,8 +368,9 @@ fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
     let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; trap 'exit 0' TERM; echo up; \
                   while test ! -e $GO; do sleep 0.1; done; test $RANK -lt 2 || exit 5; exec sleep 3000";
     let go = folder.path().join("go");
-    let [mut first, mut second] =
-        [0, 1].map(|rank| piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go)));
+    let [mut first, mut second] = [0, 1].map(|rank| {
+        piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go))
+    });
     [&mut first, &mut second].into_iter().for_each(wait_for_two);
     signal("TERM", &first);
     // If its workers have not finished by then, they are stopped, with the same result.
@@ -330,10 +389,12 @@ fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
     let mut left: Vec<u32> = (0..120).rev().collect();
     while let Some(step) = left.pop() {
         let restarts = step % 2;
-        let mut child = piped(&mut launch("late", 1, &["--max-restarts", &restarts.to_string()], script));
+        let mut child =
+            piped(&mut launch("late", 1, &["--max-restarts", &restarts.to_string()], script));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let worker = Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
+        let worker =
+            Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
         let killed = Instant::now();
         kill_process(worker, Signal::KILL).unwrap();
         std::thread::sleep(Duration::from_micros(300 * u64::from(step)));
@@ -347,8 +408,13 @@ fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
             continue;
         }
         assert_eq!(output.status.code(), Some(137), "{step}: {}: {}", output.status, said(&output));
-        assert!(said(&output).contains(" failed with signal 9 (SIGKILL); "), "{step}: {}", said(&output));
-        let end = "  1 of 2 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
+        assert!(
+            said(&output).contains(" failed with signal 9 (SIGKILL); "),
+            "{step}: {}",
+            said(&output)
+        );
+        let end =
+            "  1 of 2 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
         assert_eq!(said(&output).ends_with(end), restarts == 1, "{step}: {}", said(&output));
     }
     assert_eq!(living("late"), [""; 0]);
@@ -393,7 +459,8 @@ fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
             let (port, mark) = (master_port(), format!("gone-{lost}-{how}"));
             let options = ["--max-restarts", "3", "--node-timeout", &timeout.to_string()];
             let script = "echo up; exec sleep 3000";
-            let mut nodes = [0, 1].map(|rank| piped(&mut node(&mark, rank, port, &options, script)));
+            let mut nodes =
+                [0, 1].map(|rank| piped(&mut node(&mark, rank, port, &options, script)));
             // A node whose machine is so busy that the others give it up has no second line.
             let all_run = nodes.iter_mut().all(has_two);
             if all_run {
@@ -413,7 +480,10 @@ fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
             _ => lose(1200),
         };
         assert_eq!(code, Some(3), "{text}");
-        assert!(text.contains(&named) && text.contains(&reason.replace("1 s", &format!("{timeout} s"))), "{text}");
+        assert!(
+            text.contains(&named) && text.contains(&reason.replace("1 s", &format!("{timeout} s"))),
+            "{text}"
+        );
     }
 }
 

@@ -20,7 +20,8 @@ fn simulate(arguments: &[&str], command: &[&str]) -> Output {
 #[track_caller]
 fn sorted_lines(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let mut lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> =
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
@@ -32,11 +33,20 @@ fn said(output: &Output) -> String {
 #[test]
 fn the_ranks_of_every_launcher_run_together_and_meet() {
     for launcher in Launcher::ALL {
-        // Launchers that start one process on each node, or only one process, simulate the shapes that they can.
-        let shapes = [["--nodes", "2", "--ppn", "2"], ["--nodes", "3", "--ppn", "1"], ["--nodes", "1", "--ppn", "1"]];
-        let size = |shape: &[&str; 4]| -> u32 { shape[1].parse::<u32>().unwrap() * shape[3].parse::<u32>().unwrap() };
+        // Launchers that start one process on each node, or only one process, simulate the shapes
+        // that they can.
+        let shapes = [
+            ["--nodes", "2", "--ppn", "2"],
+            ["--nodes", "3", "--ppn", "1"],
+            ["--nodes", "1", "--ppn", "1"],
+        ];
+        let size = |shape: &[&str; 4]| -> u32 {
+            shape[1].parse::<u32>().unwrap() * shape[3].parse::<u32>().unwrap()
+        };
         let can = |shape: &&[&str; 4]| {
-            let job = Job::of(*launcher).nodes(shape[1].parse().unwrap()).per_node(shape[3].parse().unwrap());
+            let job = Job::of(*launcher)
+                .nodes(shape[1].parse().unwrap())
+                .per_node(shape[3].parse().unwrap());
             job.build().is_ok()
         };
         let shape = shapes.iter().find(can).unwrap();
@@ -45,12 +55,16 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
         let output = simulate(&arguments, &["mpienv", "check", "--timeout", PATIENT]);
         // Two simulated nodes are one host, which is not an error.
         assert_eq!(output.status.code(), Some(0), "{launcher:?}: {output:?}");
-        let lines: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
-        let ranks = if size(shape) == 1 { "1 rank".to_owned() } else { format!("{} ranks", size(shape)) };
+        let lines: Vec<String> =
+            String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+        let ranks =
+            if size(shape) == 1 { "1 rank".to_owned() } else { format!("{} ranks", size(shape)) };
         let note = "[0] the job is simulated on this host: hosts and local ranks are not compared";
         assert!(lines.iter().any(|line| line == note), "{launcher:?}: {lines:?}");
         assert!(!said(&output).contains("local-"), "{launcher:?}: {}", said(&output));
-        let met = lines.iter().find(|line| line.starts_with(&format!("[0] {ranks} on 1 host, started by ")));
+        let met = lines
+            .iter()
+            .find(|line| line.starts_with(&format!("[0] {ranks} on 1 host, started by ")));
         assert!(
             met.is_some_and(|line| line.contains(", met at 127.0.0.1:")),
             "{launcher:?}: {lines:?} {}",
@@ -61,10 +75,14 @@ fn the_ranks_of_every_launcher_run_together_and_meet() {
 
 #[test]
 fn lines_have_their_rank_before_them_and_the_launchers_variables_are_there() {
-    let script = r#"echo "$SLURM_PROCID of $SLURM_STEP_NUM_TASKS on $SLURM_NODEID at $MASTER_ADDR""#;
-    let lines = sorted_lines(&simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]));
-    let expected =
-        [(0, 0), (1, 0), (2, 1), (3, 1)].map(|(rank, node)| format!("[{rank}] {rank} of 4 on {node} at 127.0.0.1"));
+    let script =
+        r#"echo "$SLURM_PROCID of $SLURM_STEP_NUM_TASKS on $SLURM_NODEID at $MASTER_ADDR""#;
+    let lines = sorted_lines(&simulate(
+        &["--launcher", "slurm", "--nodes", "2", "--ppn", "2"],
+        &["sh", "-c", script],
+    ));
+    let expected = [(0, 0), (1, 0), (2, 1), (3, 1)]
+        .map(|(rank, node)| format!("[{rank}] {rank} of 4 on {node} at 127.0.0.1"));
     assert_eq!(lines, expected);
 }
 
@@ -84,12 +102,21 @@ fn two_jobs_at_once_have_ports_of_their_own() {
     // Each holds its port until it knows the other's port.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let script =
-        r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 1200 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
+    let script = r#"exec 3<>"/dev/tcp/127.0.0.1/$1"; mpienv check --timeout 1200 && echo "$MASTER_PORT" >&3; read -r _ <&3"#;
     let jobs: Vec<_> = (0..2)
         .map(|_| {
             let mut command = clean("mpienv");
-            command.args(["simulate", "--launcher", "slurm", "--", "bash", "-c", script, "bash", &port]);
+            command.args([
+                "simulate",
+                "--launcher",
+                "slurm",
+                "--",
+                "bash",
+                "-c",
+                script,
+                "bash",
+                &port,
+            ]);
             command.stdout(Stdio::null()).spawn().unwrap()
         })
         .collect();
@@ -113,9 +140,14 @@ fn two_jobs_at_once_have_ports_of_their_own() {
 fn when_a_rank_fails_all_end_and_the_exit_code_is_its() {
     let begun = Instant::now();
     let script = "test $SLURM_PROCID = 1 && { echo no >&2; exit 7; }; sleep 3000";
-    let output = simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]);
+    let output =
+        simulate(&["--launcher", "slurm", "--nodes", "2", "--ppn", "2"], &["sh", "-c", script]);
     assert_eq!(output.status.code(), Some(7), "{}", said(&output));
-    assert!(said(&output).contains("[1] no") && said(&output).contains("mpienv: rank 1 on "), "{}", said(&output));
+    assert!(
+        said(&output).contains("[1] no") && said(&output).contains("mpienv: rank 1 on "),
+        "{}",
+        said(&output)
+    );
     assert!(begun.elapsed() < SLACK);
 }
 
@@ -136,7 +168,17 @@ fn nothing_of_a_real_launcher_or_a_worker_reaches_the_ranks() {
     ];
     let mut mpienv = clean("mpienv");
     let script = r#"eval "$(mpienv export)"; echo "$RANK/$WORLD_SIZE $MASTER_ADDR""#;
-    mpienv.envs(around).args(["simulate", "--launcher", "slurm", "--ppn", "2", "--", "sh", "-c", script]);
+    mpienv.envs(around).args([
+        "simulate",
+        "--launcher",
+        "slurm",
+        "--ppn",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
     assert_eq!(sorted_lines(&mpienv.output().unwrap()), ["[0] 0/2 127.0.0.1", "[1] 1/2 127.0.0.1"]);
 }
 
@@ -144,7 +186,11 @@ fn nothing_of_a_real_launcher_or_a_worker_reaches_the_ranks() {
 fn a_command_for_more_ranks_than_a_machine_runs_is_refused_at_once() {
     let output = simulate(&["--launcher", "slurm", "--nodes", "65536"], &["true"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("65536 ranks, and at most 4096 run on one machine"), "{}", said(&output));
+    assert!(
+        said(&output).contains("65536 ranks, and at most 4096 run on one machine"),
+        "{}",
+        said(&output)
+    );
     assert!(said(&output).contains("--rank R"), "{}", said(&output));
 }
 
@@ -166,9 +212,24 @@ fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
 
 #[test]
 fn doctor_finds_nothing_wrong_with_the_hosts_of_a_simulated_job() {
-    let words = ["simulate", "--launcher", "slurm", "--nodes", "2", "--", "mpienv", "doctor", "--timeout", PATIENT];
-    let output = clean("mpienv").args(words).env("http_proxy", "http://proxy:3128").output().unwrap();
+    let words = [
+        "simulate",
+        "--launcher",
+        "slurm",
+        "--nodes",
+        "2",
+        "--",
+        "mpienv",
+        "doctor",
+        "--timeout",
+        PATIENT,
+    ];
+    let output =
+        clean("mpienv").args(words).env("http_proxy", "http://proxy:3128").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(["master-loopback", "hostname-loopback", "[proxy]"].iter().all(|code| !said.contains(code)), "{said}");
+    assert!(
+        ["master-loopback", "hostname-loopback", "[proxy]"].iter().all(|code| !said.contains(code)),
+        "{said}"
+    );
 }

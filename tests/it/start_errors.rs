@@ -33,35 +33,49 @@ fn the_remedy_fits_what_a_program_lacks() {
     let cases = [
         ("no-such-program", 127, "check that it is installed on this host and on PATH"),
         ("/no/such/program", 127, "check that it is installed on this host and on PATH"),
-        (&missing, 126, "its first line names the interpreter \"/no/such/interpreter\", which is not on this host"),
+        (
+            &missing,
+            126,
+            "its first line names the interpreter \"/no/such/interpreter\", which is not on this host",
+        ),
         (&windows, 126, "its first line ends with a carriage return"),
         (foreign, 126, "its dynamic loader is not on this host"),
         (&plain, 126, "it is not executable: chmod +x "),
         (folder, 126, "it is a folder: choose a program in it"),
     ];
-    for verb in
-        [&["exec", "--"][..], &["launch", "--nproc-per-node", "1", "--"], &["simulate", "--launcher", "slurm", "--"]]
-    {
+    for verb in [
+        &["exec", "--"][..],
+        &["launch", "--nproc-per-node", "1", "--"],
+        &["simulate", "--launcher", "slurm", "--"],
+    ] {
         for (program, code, remedy) in cases {
             let output = clean("mpienv").args(verb).arg(program).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(code), "{verb:?} {program}: {said}");
-            assert!(said.contains(&format!("cannot start {program:?}: ")), "{verb:?} {program}: {said}");
+            assert!(
+                said.contains(&format!("cannot start {program:?}: ")),
+                "{verb:?} {program}: {said}"
+            );
             assert!(said.contains(remedy), "{verb:?} {program}: {said}");
         }
     }
     // Also found on PATH.
-    let output = clean("sh").args(["-c", "PATH=$PATH:$1 exec mpienv exec -- windows", "sh", folder]).output().unwrap();
+    let output = clean("sh")
+        .args(["-c", "PATH=$PATH:$1 exec mpienv exec -- windows", "sh", folder])
+        .output()
+        .unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("a carriage return"), "{output:?}");
 }
 
 #[test]
 fn the_remedy_names_the_limit_that_is_reached() {
-    // The longest arguments with which mpienv itself can be started: together with the variables, they are too long.
+    // The longest arguments with which mpienv itself can be started: together with the variables,
+    // they are too long.
     let exec = |length: usize| {
         let script = "ulimit -s 1024; exec mpienv exec -- true \"$@\"";
         let third = "x".repeat(length / 3);
-        let output = clean("sh").args(["-c", script, "sh", &third, &third, &third]).output().unwrap();
+        let output =
+            clean("sh").args(["-c", script, "sh", &third, &third, &third]).output().unwrap();
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let said = (2500..2622)

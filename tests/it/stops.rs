@@ -1,4 +1,5 @@
-//! SIGINT and SIGTERM to `mpienv launch`: workers that ignore them are killed, and others have time to save their state.
+//! SIGINT and SIGTERM to `mpienv launch`: workers that ignore them are killed, and others have time
+//! to save their state.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,9 +14,11 @@ use crate::support::processes::until;
 use crate::support::tool::is_there;
 
 /// Workers that no signal ends, with a process that has left their group.
-const IGNORES: &str = "trap '' INT TERM HUP USR1; (setsid sleep 3000 &); echo up; while :; do sleep 3000; done";
+const IGNORES: &str =
+    "trap '' INT TERM HUP USR1; (setsid sleep 3000 &); echo up; while :; do sleep 3000; done";
 /// The signals that end a job, their exit codes, and what mpienv calls them.
-const REQUESTS: [(&str, i32, &str); 2] = [("INT", 130, "Ctrl-C (SIGINT)"), ("TERM", 143, "SIGTERM")];
+const REQUESTS: [(&str, i32, &str); 2] =
+    [("INT", 130, "Ctrl-C (SIGINT)"), ("TERM", 143, "SIGTERM")];
 
 /// Starts two workers, and waits until both are running.
 #[track_caller]
@@ -49,16 +52,21 @@ fn read_to_remaining(child: &mut Child) -> (String, BufReader<std::process::Chil
 fn a_second_signal_kills_workers_that_ignore_the_first() {
     for (name, code, called) in REQUESTS {
         for second in ["INT", "TERM"] {
-            let (mut child, _stdout) = started(&mut launch("second", 2, &["--grace", "inf"], IGNORES));
+            let (mut child, _stdout) =
+                started(&mut launch("second", 2, &["--grace", "inf"], IGNORES));
             signal(name, &child);
             let (said, mut stderr) = read_to_remaining(&mut child);
-            let waits =
-                format!("mpienv: after {called}, mpienv waits for ranks 0-1; a second signal kills them at once\n");
+            let waits = format!(
+                "mpienv: after {called}, mpienv waits for ranks 0-1; a second signal kills them at once\n"
+            );
             assert_eq!(said, waits);
             signal(second, &child);
             let mut rest = String::new();
             stderr.read_to_string(&mut rest).unwrap();
-            assert_eq!(rest, format!("mpienv: stopped by {called}; a second signal killed ranks 0-1\n"));
+            assert_eq!(
+                rest,
+                format!("mpienv: stopped by {called}; a second signal killed ranks 0-1\n")
+            );
             assert_eq!(child.wait().unwrap().code(), Some(code), "{name} {second}");
             assert_eq!(living("second"), [""; 0]);
         }
@@ -71,7 +79,10 @@ fn the_end_of_the_grace_after_a_signal_kills_workers_that_ignore_it() {
         let (child, _stdout) = started(&mut launch("ignored", 2, &["--grace", "1"], IGNORES));
         signal(name, &child);
         let output = child.wait_with_output().unwrap();
-        assert_eq!(text(&output.stderr), format!("mpienv: stopped by {called}; killed after 1 s: ranks 0-1\n"));
+        assert_eq!(
+            text(&output.stderr),
+            format!("mpienv: stopped by {called}; killed after 1 s: ranks 0-1\n")
+        );
         assert_eq!(output.status.code(), Some(code));
         assert_eq!(living("ignored"), [""; 0]);
     }
@@ -86,7 +97,8 @@ fn a_second_signal_ends_the_wait_for_workers_that_ignore_the_end_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("fifo");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let (mut child, _stdout) = started(launch("wait", 2, &["--grace", "inf"], &script).env("FIFO", &fifo));
+    let (mut child, _stdout) =
+        started(launch("wait", 2, &["--grace", "inf"], &script).env("FIFO", &fifo));
     fs::write(&fifo, "go\n").unwrap();
     signal("TERM", &child);
     let (_, mut stderr) = read_to_remaining(&mut child);
@@ -143,14 +155,16 @@ fn ranks_of_python_that_save_their_state_after_ctrl_c_and_fail_then_have_time() 
 }
 
 #[test]
-fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of_the_node_that_was_signaled() {
+fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of_the_node_that_was_signaled()
+ {
     for (name, code, _) in REQUESTS {
         let port = master_port();
         // Longer than they may take after a failure.
         let script = "test $RANK -lt 2 || trap 'sleep 6; echo saved; exit 0' TERM; \
                       echo up; while :; do sleep 3000 & wait; done";
-        let [(first, _out), (second, mut stdout)] =
-            [0, 1].map(|rank| piped(&mut node("all-save", rank, port, &["--max-restarts", "3"], script))).map(running);
+        let [(first, _out), (second, mut stdout)] = [0, 1]
+            .map(|rank| piped(&mut node("all-save", rank, port, &["--max-restarts", "3"], script)))
+            .map(running);
         signal(name, &first);
         let mut rest = String::new();
         stdout.read_to_string(&mut rest).unwrap();
@@ -168,7 +182,15 @@ fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of
 fn a_second_signal_on_one_node_kills_workers_of_others_that_ignore_the_first() {
     let port = master_port();
     let [(mut first, _out), (second, _other)] = [0, 1]
-        .map(|rank| piped(&mut node("kill-all", rank, port, &["--max-restarts", "3", "--grace", "inf"], IGNORES)))
+        .map(|rank| {
+            piped(&mut node(
+                "kill-all",
+                rank,
+                port,
+                &["--max-restarts", "3", "--grace", "inf"],
+                IGNORES,
+            ))
+        })
         .map(running);
     signal("TERM", &first);
     let (_, _stderr) = read_to_remaining(&mut first);
@@ -192,7 +214,8 @@ fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure
     signal("INT", &child);
     let (said, _stderr) = read_to_remaining(&mut child);
     signal("INT", &child);
-    let left = said.split_once("SIGKILL ends them in ").and_then(|(_, left)| left.strip_suffix(" s\n"));
+    let left =
+        said.split_once("SIGKILL ends them in ").and_then(|(_, left)| left.strip_suffix(" s\n"));
     // Four seconds until the signal, and two until the workers are named.
     assert!(left.is_some_and(|left| left.parse::<u32>().unwrap() <= 24), "{said}");
     assert_eq!(child.wait().unwrap().code(), Some(4));
@@ -218,8 +241,9 @@ fn a_signal_that_comes_twice_at_once_is_one_request() {
 #[test]
 fn signals_that_announce_an_end_or_mean_something_else_are_passed_on_and_kill_no_one() {
     for name in ["USR1", "USR2", "HUP"] {
-        let script =
-            format!("trap 'echo got' {name}; echo up; for i in 1 2 3 4 5 6; do sleep 0.5 & wait; done; exit 0");
+        let script = format!(
+            "trap 'echo got' {name}; echo up; for i in 1 2 3 4 5 6; do sleep 0.5 & wait; done; exit 0"
+        );
         let (child, mut stdout) = started(&mut launch("announce", 2, &["--grace", "0.2"], &script));
         for _ in 0..2 {
             signal(name, &child);
@@ -234,14 +258,18 @@ fn signals_that_announce_an_end_or_mean_something_else_are_passed_on_and_kill_no
 
 #[test]
 fn a_failure_after_a_signal_names_both() {
-    let script = "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
+    let script =
+        "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
     let (child, _stdout) = started(&mut launch("both", 2, &[], script));
     signal("TERM", &child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(9));
     let said = text(&output.stderr);
     assert!(said.contains("mpienv: stopped by SIGTERM; rank "), "{said}");
-    assert!(said.contains(" failed with exit code 9; see the last lines of its stderr above\n"), "{said}");
+    assert!(
+        said.contains(" failed with exit code 9; see the last lines of its stderr above\n"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -256,21 +284,25 @@ fn a_second_signal_on_one_node_ends_the_job_on_all() {
     signal("TERM", &first);
     let mut rest = String::new();
     stderr.read_to_string(&mut rest).unwrap();
-    let expected =
-        "mpienv: stopped by SIGTERM; a second signal killed ranks 0-1\n  1 of 4 attempts used\n  not restarted: ";
+    let expected = "mpienv: stopped by SIGTERM; a second signal killed ranks 0-1\n  1 of 4 attempts used\n  not restarted: ";
     assert!(rest.starts_with(expected), "{rest}");
     assert_eq!(first.wait().unwrap().code(), Some(143));
     let output = second.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(143), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).starts_with("mpienv: stopped by SIGTERM on "), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).starts_with("mpienv: stopped by SIGTERM on "),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(living("stop-all"), [""; 0]);
 }
 
 /// Whether a launch has workers, which may be zombies that it has not reaped.
 fn has_workers(launch: &Child) -> bool {
     let parent = launch.id().to_string();
-    let folders =
-        fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
+    let folders = fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());
     let is_worker = |stat: String| {
         let (name, fields) = stat.rsplit_once(") ")?;
         Some(name.ends_with("(sh") && fields.split(' ').nth(1) == Some(&parent))
@@ -282,8 +314,9 @@ fn has_workers(launch: &Child) -> bool {
 fn a_second_signal_ends_a_launch_whose_workers_have_finished_before_those_of_other_nodes() {
     let port = master_port();
     let script = "echo up; test $RANK -lt 2 && exec sleep 3000; exit 0";
-    let [(other, _out), (mut finished, _gone)] =
-        [0, 1].map(|rank| piped(&mut node("waits", rank, port, &["--max-restarts", "3"], script))).map(running);
+    let [(other, _out), (mut finished, _gone)] = [0, 1]
+        .map(|rank| piped(&mut node("waits", rank, port, &["--max-restarts", "3"], script)))
+        .map(running);
     until("the workers of the second node are reaped", || !has_workers(&finished));
     // Signals that follow at once are one request.
     while finished.try_wait().unwrap().is_none() {

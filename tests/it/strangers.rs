@@ -1,4 +1,5 @@
-//! Strangers at the master's port, and other programs in rank 0's place: what they cost, and what the token keeps out.
+//! Strangers at the master's port, and other programs in rank 0's place: what they cost, and what
+//! the token keeps out.
 
 mod memory;
 
@@ -29,7 +30,8 @@ fn listener() -> (TcpListener, u16) {
     (TcpListener::bind(("127.0.0.1", port)).unwrap(), port)
 }
 
-/// A token for one job: with a shared token, jobs could meet at the port that all share, which is the last one tried.
+/// A token for one job: with a shared token, jobs could meet at the port that all share, which is
+/// the last one tried.
 fn job(port: u16) -> String {
     format!("job {port}")
 }
@@ -141,7 +143,10 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
             let hello = |greeting| played(1, 2, &token, 1000).hello(greeting, b"").0;
             let hellos: Vec<_> = greetings.iter().map(|greeting| hello(greeting)).collect();
             for at in 0..hellos[0].len() {
-                dripping.iter_mut().zip(&hellos).for_each(|(to, hello)| drop(to.write_all(&hello[at..=at])));
+                dripping
+                    .iter_mut()
+                    .zip(&hellos)
+                    .for_each(|(to, hello)| drop(to.write_all(&hello[at..=at])));
                 thread::sleep(Duration::from_millis(20));
                 if !meeting.load(Ordering::Relaxed) {
                     break;
@@ -160,7 +165,10 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
         assert_eq!(map["strangers"], 1 + others.len() + 20);
         assert!(waited < SLACK, "{waited:?}");
-        eprintln!("{} strangers: {grown} KiB, the last rank was through after {waited:?}", map["strangers"]);
+        eprintln!(
+            "{} strangers: {grown} KiB, the last rank was through after {waited:?}",
+            map["strangers"]
+        );
     });
 }
 
@@ -204,7 +212,10 @@ fn a_flood_does_not_move_the_deadline_and_is_counted() {
     assert!(waited < SLACK, "{waited:?}");
     assert!(grown.is_some_and(|grown| grown < GROWTH), "{grown:?} KiB");
     assert!(stderr.contains("ranks 1-2 of 3 have not connected"), "{stderr}");
-    assert!(stderr.contains(" connections that were not ranks of this job were rejected"), "{stderr}");
+    assert!(
+        stderr.contains(" connections that were not ranks of this job were rejected"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -228,11 +239,14 @@ fn ranks_meet_in_a_flood() {
 #[test]
 fn idle_strangers_make_room_for_ranks_when_open_files_run_out() {
     let port = free_port();
-    let zero = rank_after("ulimit -n 64;", 0, 9, port, &job(port), &["--json", "--timeout", PATIENT]);
+    let zero =
+        rank_after("ulimit -n 64;", 0, 9, port, &job(port), &["--json", "--timeout", PATIENT]);
     let idle: Vec<_> = (0..500).map(|_| stranger(port, b"")).collect();
-    let others: Vec<_> = (1..9).map(|index| rank(index, 9, port, &job(port), &["--timeout", PATIENT])).collect();
+    let others: Vec<_> =
+        (1..9).map(|index| rank(index, 9, port, &job(port), &["--timeout", PATIENT])).collect();
     // For as long as the port accepts connections.
-    let more: Vec<_> = (0..500).map_while(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
+    let more: Vec<_> =
+        (0..500).map_while(|_| TcpStream::connect(("127.0.0.1", port)).ok()).collect();
     let (code, stdout, stderr) = ended(zero);
     assert_eq!(code, Some(0), "{stderr}");
     let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
@@ -249,7 +263,8 @@ fn strangers_that_wait_silently_are_counted_when_the_time_is_up() {
         let port = free_port();
         let mut zero = rank(0, 2, port, &job(port), &["--timeout", &timeout.to_string()]);
         listens(&mut zero, port);
-        let idle: Vec<_> = (0..30).map_while(|_| stranger_at_once(port, b"mpienv\r\n").ok()).collect();
+        let idle: Vec<_> =
+            (0..30).map_while(|_| stranger_at_once(port, b"mpienv\r\n").ok()).collect();
         (ended(zero), idle.len())
     };
     let counted = "; 31 connections that were not ranks of this job were rejected";
@@ -265,7 +280,10 @@ fn a_second_job_on_the_port_gets_an_error_and_leaves_the_first_alone() {
     drop(stranger(port, b""));
     let (code, _, stderr) = ended(rank(0, 2, port, "two", &["--timeout", PATIENT]));
     assert_eq!(code, Some(3), "{stderr}");
-    assert!(stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen")), "{stderr}");
+    assert!(
+        stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen")),
+        "{stderr}"
+    );
     let (code, _, stderr) = ended(rank(1, 2, port, "two", &["--timeout", PATIENT]));
     assert_eq!(code, Some(3), "{stderr}");
     assert!(stderr.contains(" rejected rank 1, because its token differs"), "{stderr}");
@@ -450,7 +468,10 @@ fn a_rank_0_that_falls_silent_keeps_a_rank_for_its_timeout_and_ten_seconds() {
             scope.spawn(move || {
                 let say = |stream: &mut TcpStream, token: &str| say(stream, token.as_bytes());
                 let (code, stderr, waited, _) = answered(&say, usize::MAX, Duration::ZERO, "1");
-                assert!(code.is_some_and(|code| code != 0) && stderr.contains(expected), "{code:?} {stderr}");
+                assert!(
+                    code.is_some_and(|code| code != 0) && stderr.contains(expected),
+                    "{code:?} {stderr}"
+                );
                 let promised = Duration::from_secs(seconds);
                 assert!((promised..promised + SLACK).contains(&waited), "{waited:?}: {stderr}");
             });
@@ -475,8 +496,9 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 #[test]
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jall is\nwell\x07";
-    let answer =
-        |stream: &mut TcpStream, token: &str| wire::greet(stream, token.as_bytes()).unwrap().reply(MISMATCH, text);
+    let answer = |stream: &mut TcpStream, token: &str| {
+        wire::greet(stream, token.as_bytes()).unwrap().reply(MISMATCH, text)
+    };
     let (code, stderr, ..) = answered(&answer, usize::MAX, Duration::ZERO, PATIENT);
     assert_eq!(code, Some(3));
     assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");

@@ -7,13 +7,15 @@ use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
 use mpienv::{ClusterInfo, Launcher, Placeholders, Port, Target, TargetVariable};
 
-/// A job on two nodes, with two processes on each if the launcher can start them; `None` without a launcher.
+/// A job on two nodes, with two processes on each if the launcher can start them; `None` without a
+/// launcher.
 fn job(builder: &JobBuilder) -> Option<Job> {
     let builder = builder.clone().nodes(2);
     builder.clone().per_node(2).build().or_else(|_| builder.build()).ok()
 }
 
-/// Asserts that a page of the documentation has the expected text between the first `start` and the next `end`.
+/// Asserts that a page of the documentation has the expected text between the first `start` and the
+/// next `end`.
 fn assert_generated(page: &str, start: &str, end: &str, expected: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let text = fs::read_to_string(&path).unwrap();
@@ -32,8 +34,10 @@ type Told = dyn Fn(&ClusterInfo) -> bool;
 
 /// The values that all ranks of the job know, and those that some do not know.
 fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
-    let infos: Vec<_> = job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
-    let own_port = |info: &ClusterInfo| ![Port::SEVERAL_NODES, Port::ONE_NODE].contains(&info.master_port());
+    let infos: Vec<_> =
+        job.environments().map(|vars| ClusterInfo::from_vars(vars).unwrap()).collect();
+    let own_port =
+        |info: &ClusterInfo| ![Port::SEVERAL_NODES, Port::ONE_NODE].contains(&info.master_port());
     let values: [(&str, &Told); 6] = [
         ("local rank", &|info| info.local_rank().is_some()),
         ("local size", &|info| info.local_world_size().is_some()),
@@ -42,7 +46,8 @@ fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
         ("master", &|info| info.master_addr().is_ok()),
         ("port", &own_port),
     ];
-    let (known, not): (Vec<_>, Vec<_>) = values.into_iter().partition(|(_, has)| infos.iter().all(has));
+    let (known, not): (Vec<_>, Vec<_>) =
+        values.into_iter().partition(|(_, has)| infos.iter().all(has));
     let names = |values: Vec<(&'static str, _)>| values.into_iter().map(|(name, _)| name).collect();
     (names(known), names(not))
 }
@@ -51,7 +56,8 @@ fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
 fn short_table() -> String {
     let jobs = || Job::of_each().filter_map(|builder| Some((job(&builder)?, builder)));
     let commands = jobs().filter(|(_, builder)| builder.is_command());
-    let mut table: Vec<_> = commands.map(|(job, builder)| rows(&builder, &job)[0].clone()).collect();
+    let mut table: Vec<_> =
+        commands.map(|(job, builder)| rows(&builder, &job)[0].clone()).collect();
     let platforms: Vec<_> = jobs().filter(|(_, builder)| !builder.is_command()).collect();
     let list = |texts: &mut dyn Iterator<Item = String>| {
         let mut texts: Vec<_> = texts.collect();
@@ -70,7 +76,8 @@ fn short_table() -> String {
 /// A launcher's rows in the README and in the guide.
 fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
     let launcher = job.launcher();
-    let variables: Vec<_> = launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();
+    let variables: Vec<_> =
+        launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();
     let (known, not) = known(job);
     let list = |names: Vec<&str>| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
     let (known, not) = (list(["rank", "world size"].into_iter().chain(known).collect()), list(not));
@@ -80,10 +87,12 @@ fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
 
 #[test]
 fn the_tables_of_launchers_are_what_the_code_does() {
-    let rows: Vec<_> = Job::of_each().filter_map(|builder| Some(rows(&builder, &job(&builder)?))).collect();
+    let rows: Vec<_> =
+        Job::of_each().filter_map(|builder| Some(rows(&builder, &job(&builder)?))).collect();
     let long = rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>().join("\n");
     let short = short_table();
-    let header = "| launcher | name | what it does not provide on two nodes |\n| --- | --- | --- |\n";
+    let header =
+        "| launcher | name | what it does not provide on two nodes |\n| --- | --- | --- |\n";
     assert_generated("README.md", header, "\n\n", &short);
     let header = "| launcher | name | variables that are read | provides | does not provide (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
     assert_generated("src/guide/variables.md", header, "\n\n", &long);
@@ -94,20 +103,41 @@ fn the_tables_of_programs_are_what_the_code_does() {
     let sets = || Target::ALL.iter().filter(|set| set.variables().count() > 0);
     let unset = |set: &Target| match set.removed_prefixes() {
         [] => "-".to_owned(),
-        prefixes => prefixes.iter().map(|prefix| format!("`{prefix}*`")).collect::<Vec<_>>().join(", "),
+        prefixes => {
+            prefixes.iter().map(|prefix| format!("`{prefix}*`")).collect::<Vec<_>>().join(", ")
+        }
     };
-    let note = |set: &Target| if set.note().is_empty() { "-" } else { set.note().trim_start_matches("; ") };
-    let rows = sets().map(|set| format!("| `{}` | {} | {} | {} |", set.name(), set.title(), unset(set), note(set)));
+    let note = |set: &Target| {
+        if set.note().is_empty() { "-" } else { set.note().trim_start_matches("; ") }
+    };
+    let rows = sets().map(|set| {
+        format!("| `{}` | {} | {} | {} |", set.name(), set.title(), unset(set), note(set))
+    });
     let header = "| `--for` | program | unsets if inherited | note |\n| --- | --- | --- | --- |\n";
-    assert_generated("src/guide/variables.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
+    assert_generated(
+        "src/guide/variables.md",
+        header,
+        "\n\n",
+        &rows.collect::<Vec<_>>().join("\n"),
+    );
     let row = |set: &Target, TargetVariable { name, meaning, page, .. }: &TargetVariable| {
         format!("| `{}` | `{name}` | {meaning} | {page} |", set.name())
     };
     let rows = sets().flat_map(|set| set.variables().map(move |variable| row(set, variable)));
     let header = "| `--for` | variable | value | read in |\n| --- | --- | --- | --- |\n";
-    assert_generated("src/guide/variables.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));
+    assert_generated(
+        "src/guide/variables.md",
+        header,
+        "\n\n",
+        &rows.collect::<Vec<_>>().join("\n"),
+    );
     let names = sets().map(|set| format!("`{}`", set.name())).collect::<Vec<_>>().join(", ");
-    assert_generated("README.md", "[the variables of other programs](src/guide/variables.md): ", ".", &names);
+    assert_generated(
+        "README.md",
+        "[the variables of other programs](src/guide/variables.md): ",
+        ".",
+        &names,
+    );
     let rows = Placeholders::names().map(|(name, meaning)| format!("| `{{{name}}}` | {meaning} |"));
     let header = "| placeholder | what it becomes |\n| --- | --- |\n";
     assert_generated("src/guide/programs.md", header, "\n\n", &rows.collect::<Vec<_>>().join("\n"));

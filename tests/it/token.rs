@@ -21,7 +21,10 @@ fn a_token_follows_from_the_job_unless_one_is_set() {
     };
     assert_eq!(token(&rank("0", "3024551937")), token(&rank("1", "3024551937")));
     assert_ne!(token(&rank("0", "3024551937")), token(&rank("0", "3024551938")));
-    assert_eq!(token(&[rank("0", "3024551937").as_slice(), &[("MPIENV_TOKEN", "sesame")]].concat()), "sesame");
+    assert_eq!(
+        token(&[rank("0", "3024551937").as_slice(), &[("MPIENV_TOKEN", "sesame")]].concat()),
+        "sesame"
+    );
     assert_eq!(token(&[("RANK", "0"), ("WORLD_SIZE", "2")]), "");
 }
 
@@ -36,7 +39,12 @@ fn workers_inherit_the_token() {
 #[test]
 fn flux_tasks_of_two_instances_are_two_jobs() {
     let task = |path: &str| {
-        let vars = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_ID", "f2"), ("FLUX_JOB_ID_PATH", path)];
+        let vars = [
+            ("FLUX_TASK_RANK", "0"),
+            ("FLUX_JOB_SIZE", "2"),
+            ("FLUX_JOB_ID", "f2"),
+            ("FLUX_JOB_ID_PATH", path),
+        ];
         ClusterInfo::from_vars(vars).unwrap()
     };
     let ports = ["/f1/f2", "/f3/f2"].map(|path| task(path).master_port());
@@ -68,7 +76,10 @@ fn a_secret_comes_from_a_file_without_the_line_end() {
     assert!(!format!("{info:?}").contains("sesame"));
     // Workers also read the file: their environment does not contain the secret.
     let exports = info.workers(2).unwrap()[1].exports().unwrap();
-    assert_eq!((exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")), (None, Some(path.as_str())));
+    assert_eq!(
+        (exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")),
+        (None, Some(path.as_str()))
+    );
 }
 
 #[cfg(unix)]
@@ -77,11 +88,18 @@ fn a_secret_in_a_file_that_others_can_read_or_write_is_refused() {
     for mode in [0o640, 0o604, 0o620, 0o602, 0o644, 0o666] {
         let (_folder, path) = secret_file(b"sesame", mode);
         let error = ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err();
-        assert_eq!((error.variable(), error.value()), (Some("MPIENV_TOKEN_FILE"), Some(path.as_str())));
+        assert_eq!(
+            (error.variable(), error.value()),
+            (Some("MPIENV_TOKEN_FILE"), Some(path.as_str()))
+        );
         let text = error.to_string();
-        let said =
-            format!("MPIENV_TOKEN_FILE={path:?}: group or others can read or write the file (mode {mode:04o}); ");
-        assert!(text.starts_with(&said) && text.contains(&format!("run `chmod 600 {path}`")), "{text}");
+        let said = format!(
+            "MPIENV_TOKEN_FILE={path:?}: group or others can read or write the file (mode {mode:04o}); "
+        );
+        assert!(
+            text.starts_with(&said) && text.contains(&format!("run `chmod 600 {path}`")),
+            "{text}"
+        );
         assert!(!text.contains("sesame"), "{text}");
     }
 }
@@ -95,15 +113,20 @@ fn a_file_without_a_secret_is_an_error_with_a_remedy() {
         (&[b'x'; 300], "the secret is longer than 255 bytes"),
     ] {
         let (_folder, path) = secret_file(bytes, 0o600);
-        let text = ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
+        let text =
+            ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
         assert!(text.contains(reason) && text.contains("openssl rand -hex 32"), "{text}");
     }
-    let text = |path: &str| ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path)]).unwrap_err().to_string();
+    let text =
+        |path: &str| ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path)]).unwrap_err().to_string();
     assert!(text("/no/such/file").contains("the file cannot be read: No such file or directory"));
     assert!(text("/dev/null").contains("not a regular file; name a file"));
     let both = [("MPIENV_TOKEN_FILE", "/no/such/file"), ("MPIENV_TOKEN", "sesame")];
     let text = ClusterInfo::from_vars(both).unwrap_err().to_string();
-    assert_eq!(text, "MPIENV_TOKEN_FILE=\"/no/such/file\": MPIENV_TOKEN is set too; unset one of them");
+    assert_eq!(
+        text,
+        "MPIENV_TOKEN_FILE=\"/no/such/file\": MPIENV_TOKEN is set too; unset one of them"
+    );
 }
 
 #[cfg(unix)]
@@ -134,7 +157,9 @@ fn no_command_prints_a_part_of_a_secret_that_is_not_utf_8() {
     let read = environment.get_str("MPIENV_TOKEN").unwrap_err();
     let error = ClusterInfo::builder().from_environment(&environment).unwrap_err();
     assert_eq!(error.value(), None);
-    for text in [format!("{environment:?}"), format!("{read:?} {read}"), format!("{error:?} {error}")] {
+    for text in
+        [format!("{environment:?}"), format!("{read:?} {read}"), format!("{error:?} {error}")]
+    {
         assert!(!text.contains("sesame") && !text.contains("open\""), "{text}");
     }
     for words in [
@@ -149,10 +174,18 @@ fn no_command_prints_a_part_of_a_secret_that_is_not_utf_8() {
         &["launch", "--nproc-per-node", "2", "--dry-run", "--", "true"],
         &["launch", "--nproc-per-node", "2", "--", "true"],
     ] {
-        let output = crate::support::tool::clean("mpienv").args(words).env("MPIENV_TOKEN", secret).output().unwrap();
+        let output = crate::support::tool::clean("mpienv")
+            .args(words)
+            .env("MPIENV_TOKEN", secret)
+            .output()
+            .unwrap();
         let said = [output.stdout, output.stderr].concat();
         assert!(!output.status.success(), "{words:?}");
-        assert!(!said.windows(6).any(|part| part == b"sesame"), "{words:?}: {}", String::from_utf8_lossy(&said));
+        assert!(
+            !said.windows(6).any(|part| part == b"sesame"),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&said)
+        );
     }
 }
 
@@ -168,7 +201,8 @@ fn a_secret_in_a_file_of_another_user_is_refused() {
     let link = format!("{path}.link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     for path in [path, link] {
-        let text = ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
+        let text =
+            ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
         let expected = format!(
             "MPIENV_TOKEN_FILE={path:?}: user 12345, who owns the file, knows and can change the secret, and this process runs as \
              user 0; run `chown 0 {path}` and replace the secret, or run as user 12345"
@@ -186,10 +220,15 @@ fn a_blank_token_of_a_program_is_an_error_before_any_connection() {
     for token in [&b""[..], b" \n"] {
         for index in [0, 1] {
             let rank = Rank::new(index, 2).unwrap();
-            let error = Rendezvous::new(rank, Host::LOOPBACK, Port::ONE_NODE).token(token).gather("").unwrap_err();
+            let error = Rendezvous::new(rank, Host::LOOPBACK, Port::ONE_NODE)
+                .token(token)
+                .gather("")
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
             assert!(
-                error.to_string().starts_with("the job token is set but empty, so any process could meet"),
+                error
+                    .to_string()
+                    .starts_with("the job token is set but empty, so any process could meet"),
                 "{error}"
             );
         }

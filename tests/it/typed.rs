@@ -29,9 +29,18 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
         ("mpienv python train.py --lr 1", "mpienv exec -- python train.py --lr 1"),
         ("mpienv exec python train.py --epochs 3", "mpienv exec -- python train.py --epochs 3"),
         ("mpienv exec --for jax python train.py", "mpienv exec --for jax -- python train.py"),
-        ("mpienv exec --nproc-per-node 2 -- python train.py", "mpienv launch --nproc-per-node 2 -- python train.py"),
-        ("mpienv exec --nproc-per-node 2 python train.py", "mpienv launch --nproc-per-node 2 -- python train.py"),
-        ("mpienv launch --nproc-per-node 2 ./train 'a b'", "mpienv launch --nproc-per-node 2 -- ./train 'a b'"),
+        (
+            "mpienv exec --nproc-per-node 2 -- python train.py",
+            "mpienv launch --nproc-per-node 2 -- python train.py",
+        ),
+        (
+            "mpienv exec --nproc-per-node 2 python train.py",
+            "mpienv launch --nproc-per-node 2 -- python train.py",
+        ),
+        (
+            "mpienv launch --nproc-per-node 2 ./train 'a b'",
+            "mpienv launch --nproc-per-node 2 -- ./train 'a b'",
+        ),
         ("mpienv launch -n 2 -- ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
         ("mpienv launch -np 2 ./train -n 3", "mpienv launch --nproc-per-node 2 -- ./train -n 3"),
         ("mpienv launch -- ./train", "mpienv launch --nproc-per-node auto -- ./train"),
@@ -43,8 +52,14 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
             "mpienv launch --nproc-per-node 2 python train.py -n 64",
             "mpienv launch --nproc-per-node 2 -- python train.py -n 64",
         ),
-        ("mpienv launch python train.py -n 4", "mpienv launch --nproc-per-node auto -- python train.py -n 4"),
-        ("mpienv launch --for jax -n 2 ./train -n 3", "mpienv launch --for jax --nproc-per-node 2 -- ./train -n 3"),
+        (
+            "mpienv launch python train.py -n 4",
+            "mpienv launch --nproc-per-node auto -- python train.py -n 4",
+        ),
+        (
+            "mpienv launch --for jax -n 2 ./train -n 3",
+            "mpienv launch --for jax --nproc-per-node 2 -- ./train -n 3",
+        ),
         ("mpienv launch -n2 -- ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
         ("mpienv launch -n=2 ./train", "mpienv launch --nproc-per-node 2 -- ./train"),
         // Only the program is missing.
@@ -59,7 +74,10 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
         ("mpienv 'python train.py'", "mpienv exec -- python train.py"),
         // Not the line that `exec` refuses.
         ("mpienv mpirun -n 2 ./train 'a b'", "mpirun -n 2 mpienv exec -- ./train 'a b'"),
-        ("mpienv env A=1 /opt/bin/srun -n 2 ./train", "env 'A=1' /opt/bin/srun -n 2 mpienv exec -- ./train"),
+        (
+            "mpienv env A=1 /opt/bin/srun -n 2 ./train",
+            "env 'A=1' /opt/bin/srun -n 2 mpienv exec -- ./train",
+        ),
         ("mpienv mpirun -n 2 mpienv exec -- ./train", "mpirun -n 2 mpienv exec -- ./train"),
         ("mpienv exec srun -n4 python train.py", "srun -n4 mpienv exec -- python train.py"),
     ] {
@@ -75,7 +93,10 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
     assert!(stderr.contains(advice), "{stderr}");
     // A misspelled word is not a program, and no line is better than a wrong one.
     for (line, said) in [
-        ("mpienv exprot | cat; exit ${PIPESTATUS[0]}", "  tip: a similar subcommand exists: 'export'\n"),
+        (
+            "mpienv exprot | cat; exit ${PIPESTATUS[0]}",
+            "  tip: a similar subcommand exists: 'export'\n",
+        ),
         ("mpienv exec --bad | cat; exit ${PIPESTATUS[0]}", "unexpected argument '--bad' found"),
         ("mpienv help python", "unrecognized subcommand 'python'"),
         ("mpienv show -n 2", "unexpected argument '-n' found"),
@@ -101,9 +122,24 @@ fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
     let path = "PATH=$PWD/bin:$PATH";
     for (line, code, why, right) in [
         ("exec -- ./train.py --lr 1", 126, "not executable", "exec -- python ./train.py --lr 1"),
-        ("exec -- train.py", 127, "in this folder, which is not on PATH", "exec -- python train.py"),
-        ("exec --for jax -- solver x", 127, "in this folder, which is not on PATH", "exec --for jax -- ./solver x"),
-        ("exec -- ./plain.py", 126, "its first line names no interpreter", "exec -- python ./plain.py"),
+        (
+            "exec -- train.py",
+            127,
+            "in this folder, which is not on PATH",
+            "exec -- python train.py",
+        ),
+        (
+            "exec --for jax -- solver x",
+            127,
+            "in this folder, which is not on PATH",
+            "exec --for jax -- ./solver x",
+        ),
+        (
+            "exec -- ./plain.py",
+            126,
+            "its first line names no interpreter",
+            "exec -- python ./plain.py",
+        ),
         ("exec -- 'python train.py'", 127, "it is one word with blanks", "exec -- python train.py"),
         ("exec -- 'cd /; ls'", 127, "no shell interprets it", "exec -- sh -c 'cd /; ls'"),
         (
@@ -112,10 +148,25 @@ fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
             "no shell interprets it",
             r"exec -- sh -c 'python3 train.py --lr 0.1 '\''a b'\'''",
         ),
-        ("exec -- 'cat *.py' x", 127, "no shell interprets it", "exec -- sh -c 'cat *.py \"$@\"' sh x"),
-        ("exec -- 'A=1 python train.py'", 127, "omit the quotes", "exec -- env 'A=1' python train.py"),
+        (
+            "exec -- 'cat *.py' x",
+            127,
+            "no shell interprets it",
+            "exec -- sh -c 'cat *.py \"$@\"' sh x",
+        ),
+        (
+            "exec -- 'A=1 python train.py'",
+            127,
+            "omit the quotes",
+            "exec -- env 'A=1' python train.py",
+        ),
         ("exec -- plain.sh", 127, "in this folder", "exec -- ./plain.sh"),
-        ("exec -- DATA=/data ./solver", 127, "it is an assignment", "exec -- env 'DATA=/data' ./solver"),
+        (
+            "exec -- DATA=/data ./solver",
+            127,
+            "it is an assignment",
+            "exec -- env 'DATA=/data' ./solver",
+        ),
         ("exec -- A=1 ./solver", 127, "it is an assignment", "exec -- env 'A=1' ./solver"),
         (
             "launch --nproc-per-node 1 -- ./plain.py",
@@ -132,7 +183,10 @@ fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
     ] {
         let (found, stdout, stderr) = typed(folder.path(), &format!("{path} mpienv {line}"));
         assert_eq!((found, stdout.as_str()), (Some(code), ""), "{line}: {stderr}");
-        assert!(stderr.contains(why) && stderr.contains(&format!("; type `mpienv {right}`")), "{line}: {stderr}");
+        assert!(
+            stderr.contains(why) && stderr.contains(&format!("; type `mpienv {right}`")),
+            "{line}: {stderr}"
+        );
     }
     let (_, _, stderr) = typed(folder.path(), "mpienv exec -- no-such-program");
     assert!(!stderr.contains("type `"), "{stderr}");
@@ -152,12 +206,17 @@ fn a_host_that_has_only_python3_is_told_its_name() {
 #[test]
 fn a_wrong_export_stops_the_shell_wherever_its_options_stand() {
     let folder = tempfile::tempdir().unwrap();
-    for line in ["mpienv --launcher alone export", "mpienv export --bad", "mpienv --shell sh export"] {
-        let (code, stdout, stderr) = typed(folder.path(), &format!("eval \"$({line})\" && echo goes on"));
+    for line in
+        ["mpienv --launcher alone export", "mpienv export --bad", "mpienv --shell sh export"]
+    {
+        let (code, stdout, stderr) =
+            typed(folder.path(), &format!("eval \"$({line})\" && echo goes on"));
         assert_eq!((code, stdout.as_str()), (Some(1), ""), "{line}: {stderr}");
     }
     // Another command's words, and a program's.
-    for line in ["mpienv show export", "mpienv exec --bad -- export", "mpienv launch -x -- mpienv export"] {
+    for line in
+        ["mpienv show export", "mpienv exec --bad -- export", "mpienv launch -x -- mpienv export"]
+    {
         let (code, stdout, stderr) = typed(folder.path(), line);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
     }

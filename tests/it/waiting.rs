@@ -20,7 +20,11 @@ fn rank(index: u32, size: u32, port: u16, words: &[&str]) -> Command {
 
 fn ended(child: Child) -> (Option<i32>, String, String) {
     let output = child.wait_with_output().unwrap();
-    (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    (
+        output.status.code(),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
 }
 
 #[test]
@@ -48,14 +52,19 @@ fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
             let words = [words, &["--meet", &timeout, "--", "echo", "started"]].concat();
             let came = [0, 2].map(|index| {
                 let mut command = rank(index, 3, port, &words);
-                command.env("LOCAL_RANK", "0").env("LOCAL_WORLD_SIZE", "1").env("MASTER_ADDR", "127.0.0.1");
+                command
+                    .env("LOCAL_RANK", "0")
+                    .env("LOCAL_WORLD_SIZE", "1")
+                    .env("MASTER_ADDR", "127.0.0.1");
                 command.spawn().unwrap()
             });
             came.map(ended)
         };
         let named = "rank 1 of 3 has not connected to 127.0.0.1:";
         let begun = Instant::now();
-        for (code, stdout, stderr) in in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains(named))) {
+        for (code, stdout, stderr) in
+            in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains(named)))
+        {
             assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
             assert!(stderr.contains(named), "{stderr}");
         }
@@ -68,7 +77,8 @@ fn ranks_that_do_not_fit_together_start_nothing() {
     let port = free_port();
     let words = ["exec", "--meet", PATIENT, "--", "echo", "started"];
     // Both would use the first device.
-    let ranks = [0, 1].map(|index| rank(index, 2, port, &words).env("LOCAL_RANK", "0").spawn().unwrap());
+    let ranks =
+        [0, 1].map(|index| rank(index, 2, port, &words).env("LOCAL_RANK", "0").spawn().unwrap());
     for child in ranks {
         let (code, stdout, stderr) = ended(child);
         assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
@@ -82,11 +92,18 @@ fn the_command_of_rank_0_can_listen_where_the_ranks_met() {
         return;
     }
     let words = ["exec", "--meet", PATIENT, "--"];
-    // Python's bare socket does not set SO_REUSEADDR: if rank 0 closed a connection first, that would block the port.
+    // Python's bare socket does not set SO_REUSEADDR: if rank 0 closed a connection first, that
+    // would block the port.
     let listen = "import os, socket; s = socket.socket(); s.bind(('', int(os.environ['MASTER_PORT']))); s.listen()";
     let can_listen = |port: &u16| {
         let mut python = clean("python3");
-        python.args(["-c", listen]).env("MASTER_PORT", port.to_string()).output().unwrap().status.success()
+        python
+            .args(["-c", listen])
+            .env("MASTER_PORT", port.to_string())
+            .output()
+            .unwrap()
+            .status
+            .success()
     };
     // An earlier run of the tests may have left connections.
     let port = std::iter::repeat_with(free_port).find(can_listen).unwrap();
@@ -114,7 +131,8 @@ fn ranks_that_meet_exchange_the_hosts_that_no_launcher_gives() {
     let run = |words: &[&str]| {
         // Two nodes with two ranks each, placed round-robin; both nodes are this host.
         let ranks = [0, 1, 2, 3].map(|index: u32| {
-            let mut command = rank(index, 4, port, &[&["exec", "--for", "tensorflow"], words].concat());
+            let mut command =
+                rank(index, 4, port, &[&["exec", "--for", "tensorflow"], words].concat());
             command.env("LOCAL_RANK", (index / 2).to_string()).env("LOCAL_WORLD_SIZE", "2");
             command.env("MASTER_ADDR", &address).env("MPIENV_SIMULATED", "1");
             command.args(["--", "sh", "-c", "echo $TF_CONFIG"]).spawn().unwrap()
@@ -130,21 +148,33 @@ fn ranks_that_meet_exchange_the_hosts_that_no_launcher_gives() {
     }
     for (code, stdout, stderr) in run(&[]) {
         assert_eq!((code, stdout.as_str()), (Some(1), ""));
-        assert!(stderr.contains("TensorFlow needs the hosts of all 4 ranks") && stderr.contains("--meet"), "{stderr}");
+        assert!(
+            stderr.contains("TensorFlow needs the hosts of all 4 ranks")
+                && stderr.contains("--meet"),
+            "{stderr}"
+        );
     }
 }
 
 #[test]
 fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
     let begun = Instant::now();
-    let mut command = rank(1, 2, 29500, &["exec", "-q", "--wait-for-master", "1", "--", "echo", "started"]);
-    let child =
-        command.env("MASTER_ADDR", "no-such-host.invalid").env("LOCAL_WORLD_SIZE", "1").env("LOCAL_RANK", "0").spawn();
+    let mut command =
+        rank(1, 2, 29500, &["exec", "-q", "--wait-for-master", "1", "--", "echo", "started"]);
+    let child = command
+        .env("MASTER_ADDR", "no-such-host.invalid")
+        .env("LOCAL_WORLD_SIZE", "1")
+        .env("LOCAL_RANK", "0")
+        .spawn();
     let (code, stdout, stderr) = ended(child.unwrap());
     assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
-    assert!(stderr.starts_with("mpienv: the master no-such-host.invalid did not resolve within 1 s: "), "{stderr}");
+    assert!(
+        stderr.starts_with("mpienv: the master no-such-host.invalid did not resolve within 1 s: "),
+        "{stderr}"
+    );
     assert!(begun.elapsed() >= Duration::from_secs(1) && begun.elapsed() < SLACK);
-    let child = rank(0, 1, 29500, &["exec", "--wait-for-master", "1", "--", "true"]).spawn().unwrap();
+    let child =
+        rank(0, 1, 29500, &["exec", "--wait-for-master", "1", "--", "true"]).spawn().unwrap();
     assert_eq!(ended(child).0, Some(0));
 }
 

@@ -1,5 +1,5 @@
-//! Probable errors are reported on stderr by every command that continues, once for each node, unless they are
-//! silenced.
+//! Probable errors are reported on stderr by every command that continues, once for each node,
+//! unless they are silenced.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,8 @@ const DISAGREE: Vars = &[
     ("RANK", "3"),
     ("WORLD_SIZE", "8"),
 ];
-/// The only node's first rank, with the master of another job: no host has an address in this documentation network.
+/// The only node's first rank, with the master of another job: no host has an address in this
+/// documentation network.
 const STALE_MASTER: Vars = &[
     ("OMPI_COMM_WORLD_RANK", "0"),
     ("OMPI_COMM_WORLD_SIZE", "1"),
@@ -48,15 +49,18 @@ const COMMANDS: [&[&str]; 3] =
 
 fn run(words: &[&str], vars: &[Vars]) -> (Option<i32>, String, String) {
     let mut command: Command = clean("mpienv");
-    let Output { status, stdout, stderr } = command.args(words).envs(vars.concat()).output().unwrap();
+    let Output { status, stdout, stderr } =
+        command.args(words).envs(vars.concat()).output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 #[test]
 fn every_command_that_goes_on_says_what_is_probably_wrong() {
-    for (vars, code) in
-        [(SCRIPT, "slurm-not-a-task"), (DISAGREE, "launchers-disagree"), (STALE_MASTER, "master-not-here")]
-    {
+    for (vars, code) in [
+        (SCRIPT, "slurm-not-a-task"),
+        (DISAGREE, "launchers-disagree"),
+        (STALE_MASTER, "master-not-here"),
+    ] {
         for words in COMMANDS {
             // If a node has two ranks, neither may launch.
             if code == "launchers-disagree" && words[0] == "launch" {
@@ -66,7 +70,10 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
             assert_eq!(status, Some(0), "{words:?}: {stderr}");
             assert_eq!(stderr.matches(&format!("[{code}]: ")).count(), 1, "{words:?}: {stderr}");
             assert!(stderr.contains("\n  why: ") && stderr.contains("\n  remedy: "), "{stderr}");
-            assert!(words != ["export"] || stdout.lines().all(|line| line.starts_with("export ")), "{stdout}");
+            assert!(
+                words != ["export"] || stdout.lines().all(|line| line.starts_with("export ")),
+                "{stdout}"
+            );
         }
     }
 }
@@ -77,7 +84,11 @@ fn every_process_that_a_batch_system_left_without_a_place_warns() {
         for words in COMMANDS {
             let (status, _, stderr) = run(words, &[vars]);
             assert_eq!(status, Some(0), "{words:?}: {stderr}");
-            assert_eq!(stderr.matches(&format!("warning [{code}]: ")).count(), 1, "{words:?}: {stderr}");
+            assert_eq!(
+                stderr.matches(&format!("warning [{code}]: ")).count(),
+                1,
+                "{words:?}: {stderr}"
+            );
         }
     }
 }
@@ -87,12 +98,15 @@ fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap().to_owned();
     let vars = [("PBS_JOBID", "7.a"), ("PBS_TASKNUM", "1"), ("PBS_NODEFILE", &path)];
-    for (text, warns) in [("nodeA\n", false), ("nodeA\nnodeA\n", true), ("nodeA\nnodeB\n", true), ("", true)] {
+    for (text, warns) in
+        [("nodeA\n", false), ("nodeA\nnodeA\n", true), ("nodeA\nnodeB\n", true), ("", true)]
+    {
         fs::write(file.path(), text).unwrap();
         let stderr = run(&["exec", "--", "true"], &[&vars]).2;
         assert_eq!(stderr.contains("[pbs-not-a-task]"), warns, "{text:?}: {stderr}");
         let port = free_port().to_string();
-        let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[&vars, &[("MASTER_PORT", &port)]]);
+        let (status, stdout, stderr) =
+            run(&["check", "--timeout", "5"], &[&vars, &[("MASTER_PORT", &port)]]);
         assert_eq!(status, Some(if warns { 3 } else { 0 }), "{text:?}: {stdout}{stderr}");
     }
     fs::write(file.path(), "nodeA\nnodeB\n").unwrap();
@@ -108,8 +122,15 @@ fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
     file.close().unwrap();
     assert_eq!(run(&["exec", "--", "true"], &[&vars]).2, "");
     let shown = run(&["show"], &[&vars]).1;
-    assert!(shown.contains("[pbs-not-a-task]") && shown.contains(", which cannot be read, are set"), "{shown}");
-    assert!(run(&["exec", "--", "true"], &[&vars, &[("PBS_NUM_NODES", "2")]]).2.contains("warning [pbs-not-a-task]"));
+    assert!(
+        shown.contains("[pbs-not-a-task]") && shown.contains(", which cannot be read, are set"),
+        "{shown}"
+    );
+    assert!(
+        run(&["exec", "--", "true"], &[&vars, &[("PBS_NUM_NODES", "2")]])
+            .2
+            .contains("warning [pbs-not-a-task]")
+    );
 }
 
 #[test]
@@ -122,17 +143,28 @@ fn what_mpienv_started_does_not_warn_again() {
 
 #[test]
 fn a_launch_of_several_workers_on_the_only_node_does_not_say_that_the_script_runs_once() {
-    let launch = |workers: &str, vars: &[Vars]| run(&["launch", "--nproc-per-node", workers, "--", "true"], vars).2;
-    let pbs: Vars = &[("PBS_JOBID", "7.a"), ("PBS_NP", "4"), ("PBS_NUM_NODES", "1"), ("PBS_NUM_PPN", "4")];
+    let launch = |workers: &str, vars: &[Vars]| {
+        run(&["launch", "--nproc-per-node", workers, "--", "true"], vars).2
+    };
+    let pbs: Vars =
+        &[("PBS_JOBID", "7.a"), ("PBS_NP", "4"), ("PBS_NUM_NODES", "1"), ("PBS_NUM_PPN", "4")];
     assert_eq!(launch("4", &[pbs]), "");
     let nodes = |count| [("SLURM_NNODES", count)];
     assert_eq!(launch("4", &[SCRIPT, &nodes("1")]), "");
-    for (workers, vars) in [("1", &[SCRIPT, &nodes("1")][..]), ("4", &[SCRIPT, &nodes("2")]), ("4", &[SCRIPT])] {
+    for (workers, vars) in
+        [("1", &[SCRIPT, &nodes("1")][..]), ("4", &[SCRIPT, &nodes("2")]), ("4", &[SCRIPT])]
+    {
         let said = launch(workers, vars);
-        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{workers} {vars:?}: {said}");
+        assert_eq!(
+            said.matches("warning [slurm-not-a-task]: ").count(),
+            1,
+            "{workers} {vars:?}: {said}"
+        );
     }
     // Other batch systems' jobs on several hosts.
-    for (vars, code) in UNPLACED.iter().filter(|(vars, _)| vars.iter().any(|(name, _)| *name == "LSB_MCPU_HOSTS")) {
+    for (vars, code) in
+        UNPLACED.iter().filter(|(vars, _)| vars.iter().any(|(name, _)| *name == "LSB_MCPU_HOSTS"))
+    {
         assert!(launch("4", &[vars]).contains(&format!("warning [{code}]: ")));
     }
 }
@@ -150,12 +182,17 @@ fn no_warning_is_repeated_by_the_program_that_exec_became() {
         ("SLURM_GTIDS", "0,1"),
         ("MASTER_ADDR", "127.0.0.1"),
     ];
-    let program = Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples").join("cluster_info");
+    let program =
+        Path::new(env!("CARGO_BIN_EXE_mpienv")).with_file_name("examples").join("cluster_info");
     let program = program.to_str().unwrap();
     for (vars, code) in [(step, "slurm-local-sizes-differ"), (STALE_MASTER, "master-not-here")] {
         let count = |words: &[&str]| run(words, &[vars]).2.matches(&format!(" [{code}]: ")).count();
         assert_eq!(count(&["exec", "--", program]), 1, "{code}");
-        assert_eq!(count(&["exec", "--", "mpienv", "exec", "--", "mpienv", "exec", "--", program]), 1, "{code}");
+        assert_eq!(
+            count(&["exec", "--", "mpienv", "exec", "--", "mpienv", "exec", "--", program]),
+            1,
+            "{code}"
+        );
         // What exec did not say is said.
         let said = run(&["exec", "-q", "--", "mpienv", "exec", "--", "true"], &[vars]).2;
         assert_eq!(said.matches(&format!(" [{code}]: ")).count(), 1, "{said}");
@@ -164,7 +201,8 @@ fn no_warning_is_repeated_by_the_program_that_exec_became() {
 
 /// The stderr of a program that the tests build, which must succeed.
 fn said_by(program: &mut Command, vars: Vars) -> String {
-    let Output { status, stderr, .. } = program.env_clear().envs(vars.iter().copied()).output().unwrap();
+    let Output { status, stderr, .. } =
+        program.env_clear().envs(vars.iter().copied()).output().unwrap();
     let stderr = String::from_utf8(stderr).unwrap();
     assert!(status.success(), "{program:?}: {stderr}");
     stderr
@@ -179,11 +217,15 @@ fn rust_programs_warn_as_the_command_does() {
     let by_command = run(&["exec", "--", "true"], &[SCRIPT]).2;
     assert!(by_command.starts_with("warning [slurm-not-a-task]: "), "{by_command}");
     let quiet = [SCRIPT, &[("MPIENV_QUIET", "1")]].concat();
-    let second = [DISAGREE, &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]].concat();
+    let second =
+        [DISAGREE, &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")]].concat();
     // The README's program.
     assert_eq!(said_by(&mut example("cluster_info"), SCRIPT), by_command);
     assert_eq!(said_by(&mut example("cluster_info"), &quiet), "");
-    assert!(said_by(&mut example("cluster_info"), DISAGREE).starts_with("warning [launchers-disagree]: "));
+    assert!(
+        said_by(&mut example("cluster_info"), DISAGREE)
+            .starts_with("warning [launchers-disagree]: ")
+    );
     assert_eq!(said_by(&mut example("cluster_info"), &second), "");
     // It connects twice.
     assert_eq!(said_by(&mut example("collective_twice"), SCRIPT), by_command);
@@ -215,11 +257,17 @@ fn warnings_can_be_silenced_by_an_option_and_by_a_variable() {
 fn only_a_nodes_first_rank_warns_and_another_nodes_says_which_it_is() {
     let second: Vars = &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_RANK", "1")];
     assert_eq!(run(&["export"], &[DISAGREE, second]).2, "");
-    let other_node: Vars =
-        &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_ADDR", "node0")];
+    let other_node: Vars = &[
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+        ("MASTER_ADDR", "node0"),
+    ];
     let stderr = run(&["export"], &[DISAGREE, other_node]).2;
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    assert!(stderr.starts_with(&format!("warning [launchers-disagree]: rank 1 on {}: ", host.trim())), "{stderr}");
+    assert!(
+        stderr.starts_with(&format!("warning [launchers-disagree]: rank 1 on {}: ", host.trim())),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -239,7 +287,8 @@ fn mpiruns_ranks_warn_once() {
 
 #[test]
 fn no_warning_comes_without_a_reason() {
-    let script_of_one: Vars = &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NNODES", "1")];
+    let script_of_one: Vars =
+        &[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0"), ("SLURM_NNODES", "1")];
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let own_name: Vars = &[("MASTER_ADDR", host.trim())];
     for vars in [&[][..], script_of_one, own_name, &[("MASTER_ADDR", "localhost")]] {
@@ -253,7 +302,10 @@ fn no_warning_comes_without_a_reason() {
 fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[SCRIPT]);
     assert_eq!((status, stdout.as_str()), (Some(3), ""), "{stderr}");
-    assert!(stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains("`srun`"), "{stderr}");
+    assert!(
+        stderr.starts_with("mpienv: nothing was checked: ") && stderr.contains("`srun`"),
+        "{stderr}"
+    );
     for (vars, code) in UNPLACED {
         let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[vars]);
         assert_eq!((status, stdout.as_str()), (Some(3), ""), "{code}: {stderr}");
@@ -261,27 +313,39 @@ fn check_fails_in_a_batch_script_that_has_not_started_its_tasks() {
     }
     // A job of one task is complete.
     let port = free_port().to_string();
-    let (status, stdout, stderr) =
-        run(&["check", "--timeout", "5"], &[SCRIPT, &[("SLURM_NTASKS", "1"), ("MASTER_PORT", &port)]]);
+    let (status, stdout, stderr) = run(
+        &["check", "--timeout", "5"],
+        &[SCRIPT, &[("SLURM_NTASKS", "1"), ("MASTER_PORT", &port)]],
+    );
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
 }
 
 #[test]
 fn check_prints_what_is_probably_wrong_after_its_map() {
     let port = free_port().to_string();
-    let alone: Vars = &[("OMPI_COMM_WORLD_SIZE", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"), ("MASTER_PORT", &port)];
+    let alone: Vars = &[
+        ("OMPI_COMM_WORLD_SIZE", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+        ("MASTER_PORT", &port),
+    ];
     let (status, stdout, stderr) = run(&["check", "--timeout", "5"], &[DISAGREE, alone]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"), "{stdout}{stderr}");
+    assert!(
+        stdout.starts_with("1 rank on 1 host") && stderr.contains("[launchers-disagree]"),
+        "{stdout}{stderr}"
+    );
 }
 
 #[test]
 fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().port().to_string();
-    let said =
-        format!("warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n");
-    let place = |rank, size| [("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")];
+    let said = format!(
+        "warning [port-in-use]: this is rank 0, but another program already listens on its port {taken}\n"
+    );
+    let place = |rank, size| {
+        [("RANK", rank), ("WORLD_SIZE", size), ("LOCAL_RANK", rank), ("LOCAL_WORLD_SIZE", "2")]
+    };
     let exec = |port: &str, vars: Vars, words: &[&str]| {
         let words = [&["exec"], words, &["--", "echo", "started"]].concat();
         run(&words, &[vars, &[("MASTER_PORT", port), ("MASTER_ADDR", "127.0.0.1")]])

@@ -9,7 +9,8 @@ use crate::support::processes::{all, command_line, state, until};
 use crate::support::tool::is_there;
 
 /// Workers that no signal ends, with a process that has left their group.
-const IGNORES: &str = "trap '' INT TERM HUP; (setsid sleep 600 &); echo up; while :; do sleep 600; done";
+const IGNORES: &str =
+    "trap '' INT TERM HUP; (setsid sleep 600 &); echo up; while :; do sleep 600; done";
 
 /// Starts a launch, and waits until its worker is running.
 fn started(mark: &str) -> Child {
@@ -49,7 +50,11 @@ fn until_another(launch: &Child, before: &Path) -> PathBuf {
     until("there is another watchdog", || watchdog(launch).is_some_and(|now| now != *before));
     let own = PathBuf::from(format!("/proc/{}", launch.id()));
     until("the launch waits", || state(&own).is_some_and(|fields| fields.starts_with('S')));
-    assert!(children(launch).iter().all(|(_, fields)| !fields.starts_with('Z')), "{:?}", children(launch));
+    assert!(
+        children(launch).iter().all(|(_, fields)| !fields.starts_with('Z')),
+        "{:?}",
+        children(launch)
+    );
     watchdog(launch).unwrap()
 }
 
@@ -95,7 +100,10 @@ fn a_watchdog_that_cannot_be_replaced_is_reported_once_and_replaced_later() {
     let mut said = String::new();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut said).unwrap();
-    assert!(said.starts_with("mpienv: cannot start the watchdog: ") && said.contains("(os error 24)"), "{said}");
+    assert!(
+        said.starts_with("mpienv: cannot start the watchdog: ") && said.contains("(os error 24)"),
+        "{said}"
+    );
     // Long enough for another try.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     limit("1024");

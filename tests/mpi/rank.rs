@@ -71,8 +71,9 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
     let (own, size) = (world.rank().index(), world.size());
     for length in [0, 1, 7850] {
         let values: Vec<f64> = (0..length * size).map(|i| f64::from(i + own)).collect();
-        let expected: Vec<f64> =
-            (length * own..length * (own + 1)).map(|i| f64::from(i * size + size * (size - 1) / 2)).collect();
+        let expected: Vec<f64> = (length * own..length * (own + 1))
+            .map(|i| f64::from(i * size + size * (size - 1) / 2))
+            .collect();
         let mut sum = values.clone();
         world.reduce_scatter_sum(&mut sum)?;
         assert_eq!(sum[..length as usize], expected);
@@ -87,7 +88,10 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
         assert!(started == expected && parts == expected, "parts of {length}");
     }
     if size > 1 {
-        let error = world.reduce_scatter_sum(&mut vec![0.0_f32; size as usize + 1]).unwrap_err().to_string();
+        let error = world
+            .reduce_scatter_sum(&mut vec![0.0_f32; size as usize + 1])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("do not divide into"), "{error}");
     }
     Ok(())
@@ -178,7 +182,10 @@ fn bad_root(world: &Communicator) -> Result<(), mpi::MpiError> {
     Ok(())
 }
 
-fn finalizes_late(world: World, init: impl Fn() -> Result<World, mpi::MpiError>) -> Result<(), Box<dyn Error>> {
+fn finalizes_late(
+    world: World,
+    init: impl Fn() -> Result<World, mpi::MpiError>,
+) -> Result<(), Box<dyn Error>> {
     assert_eq!(init().unwrap_err(), mpi::MpiError::AlreadyInitialized);
     let ranks = world.communicator();
     let started = ranks.start_barrier()?;
@@ -199,7 +206,8 @@ fn signal_self(signal: &str) {
 /// The last rank stops before the second sum; the others abort the job.
 fn hangs(world: World) -> ! {
     let ranks = world.communicator();
-    let sum = ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
+    let sum =
+        ranks.start_all_reduce_sum(vec![1.0_f32; 7850]).and_then(|sum| sum.wait_within(FOR_EVER));
     assert_eq!(sum.unwrap()[0], ranks.size() as f32);
     if ranks.rank().index() + 1 == ranks.size() {
         signal_self("-STOP");

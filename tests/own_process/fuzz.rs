@@ -1,4 +1,5 @@
-//! Whatever an environment holds, and whatever arrives at a port: no panic, no wrong result, no hang.
+//! Whatever an environment holds, and whatever arrives at a port: no panic, no wrong result, no
+//! hang.
 //!
 //! Each test tries inputs for a second, or for `MPIENV_FUZZ_SECONDS`.
 
@@ -26,17 +27,21 @@ use proptest::prelude::*;
 /// Separates two variables: no environment can contain it.
 const END: u8 = 0;
 
-/// The environments of real launchers' ranks, reduced to what mpienv reads of them, as consecutive `NAME=value` pairs.
+/// The environments of real launchers' ranks, reduced to what mpienv reads of them, as consecutive
+/// `NAME=value` pairs.
 fn recorded() -> Vec<Vec<u8>> {
     let read = Launcher::ALL.iter().flat_map(|launcher| launcher.variables());
     let known: BTreeSet<_> = read.map(|variable| variable.name).collect();
     let mut found = Vec::new();
-    for folder in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")).unwrap() {
+    for folder in
+        fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")).unwrap()
+    {
         for file in fs::read_dir(folder.unwrap().path()).unwrap() {
             let recording: serde_json::Value =
                 serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).unwrap();
             for rank in recording["ranks"].as_array().unwrap() {
-                let env: BTreeMap<String, String> = serde_json::from_value(rank["env"].clone()).unwrap();
+                let env: BTreeMap<String, String> =
+                    serde_json::from_value(rank["env"].clone()).unwrap();
                 let kept = env.into_iter().filter(|(name, _)| known.contains(name.as_str()));
                 found.push(bytes(kept));
             }
@@ -56,7 +61,12 @@ fn bytes(vars: impl IntoIterator<Item = (String, String)>) -> Vec<u8> {
 fn environments() -> Vec<Vec<u8>> {
     let mut all = recorded();
     for builder in Job::of_each() {
-        let several = builder.clone().nodes(2).per_node(2).build().or_else(|_| builder.clone().nodes(2).build());
+        let several = builder
+            .clone()
+            .nodes(2)
+            .per_node(2)
+            .build()
+            .or_else(|_| builder.clone().nodes(2).build());
         all.extend(several.or_else(|_| builder.build()).unwrap().environments().map(bytes));
     }
     let more: &[&str] = &[
@@ -109,7 +119,9 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             Err(error) => {
                 let text = error.to_string();
                 prop_assert!(
-                    !text.contains('\n') && !error.remedy().is_empty() && text.ends_with(error.remedy()),
+                    !text.contains('\n')
+                        && !error.remedy().is_empty()
+                        && text.ends_with(error.remedy()),
                     "{text}"
                 );
                 return Ok(());
@@ -129,16 +141,26 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             prop_assert!(info.findings().iter().any(|finding| finding.code == "master-unknown"));
             return Ok(());
         };
-        for dialect in [Dialect::Posix, Dialect::Fish, Dialect::Csh, Dialect::Cmd, Dialect::Docker, Dialect::GitHub] {
+        for dialect in [
+            Dialect::Posix,
+            Dialect::Fish,
+            Dialect::Csh,
+            Dialect::Cmd,
+            Dialect::Docker,
+            Dialect::GitHub,
+        ] {
             // Values that cannot be represented are a separate error.
             let _ = exports.to_text(dialect);
         }
         // Exported values are read as the same place.
         let gone: Vec<&str> = exports.removals().collect();
         let kept = vars.into_iter().filter(|(name, _)| !gone.iter().any(|gone| name == gone));
-        let set = exports.iter().filter_map(|(name, value)| Some((OsString::from(name), OsString::from(value?))));
+        let set = exports
+            .iter()
+            .filter_map(|(name, value)| Some((OsString::from(name), OsString::from(value?))));
         let again = ClusterInfo::from_vars(kept.chain(set));
-        let again = again.map_err(|error| TestCaseError::fail(format!("after its own exports: {error}")))?;
+        let again = again
+            .map_err(|error| TestCaseError::fail(format!("after its own exports: {error}")))?;
         prop_assert_eq!((again.rank(), again.world_size()), (info.rank(), info.world_size()));
         prop_assert_eq!(again.master_addr().ok(), info.master_addr().ok());
         prop_assert_eq!(again.master_port(), info.master_port());
@@ -148,9 +170,26 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
 
 #[test]
 fn any_hostlist_is_the_same_list_by_every_way_into_it() {
-    let seeds = ["gpu[01-04,07],login", "n[1-2][3-4][5-6]-ib m", "a,b,a", "fd00::[1-2]", "r[0-9]n[098-101]x"];
-    let words: &[&[u8]] =
-        &[b"[", b"]", b"-", b",", b" ", b"[1-3]", b"[0-0]", b"[00-99]", b"18446744073709551615", b"[[", b"\xc3\xa9"];
+    let seeds = [
+        "gpu[01-04,07],login",
+        "n[1-2][3-4][5-6]-ib m",
+        "a,b,a",
+        "fd00::[1-2]",
+        "r[0-9]n[098-101]x",
+    ];
+    let words: &[&[u8]] = &[
+        b"[",
+        b"]",
+        b"-",
+        b",",
+        b" ",
+        b"[1-3]",
+        b"[0-0]",
+        b"[00-99]",
+        b"18446744073709551615",
+        b"[[",
+        b"\xc3\xa9",
+    ];
     let seeds = seeds.map(|text| text.as_bytes().to_vec());
     fuzz("hostlists", &seeds, words, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return Ok(()) };
@@ -181,8 +220,18 @@ fn any_address_of_mpirun_gives_a_host_that_it_names_or_none() {
         "1.0;tcp://172.17.0.1,169.254.3.4,127.0.0.1:1",
         "1.0;tcp6://[fe80::b9b:ac5d,2620:10d:c083:150e::3000:2]:43370",
     ];
-    let words: &[&[u8]] =
-        &[b";", b"tcp://", b"tcp6://[", b"]", b":", b",", b"::1", b"0.0.0.0", b"10.0.0.256", b"65536"];
+    let words: &[&[u8]] = &[
+        b";",
+        b"tcp://",
+        b"tcp6://[",
+        b"]",
+        b":",
+        b",",
+        b"::1",
+        b"0.0.0.0",
+        b"10.0.0.256",
+        b"65536",
+    ];
     let seeds = seeds.map(|text| text.as_bytes().to_vec());
     fuzz("hnp_uri", &seeds, words, |bytes| {
         let os = |text: &str| OsString::from(text);
@@ -221,16 +270,21 @@ fn new_port() -> Port {
 }
 
 fn part(index: u32, port: Port, timeout: Duration) -> Rendezvous {
-    Rendezvous::new(Rank::new(index, 2).unwrap(), Host::LOOPBACK, port).timeout(timeout).token("job 1")
+    Rendezvous::new(Rank::new(index, 2).unwrap(), Host::LOOPBACK, port)
+        .timeout(timeout)
+        .token("job 1")
 }
 
-/// The fields of a hello and its blob, after a byte that says whether to make a valid proof and tag for them.
+/// The fields of a hello and its blob, after a byte that says whether to make a valid proof and tag
+/// for them.
 fn hello(is_signed: bool, rank: u32, size: u32, blob: &[u8]) -> Vec<u8> {
     let length = u32::try_from(blob.len()).unwrap();
-    [&[u8::from(is_signed)], &wire::played(rank, size, true, b"job 1", length).claim()[..], blob].concat()
+    [&[u8::from(is_signed)], &wire::played(rank, size, true, b"job 1", length).claim()[..], blob]
+        .concat()
 }
 
-/// The input as it is, or with a valid proof and tag, so that the changes reach the code behind these checks.
+/// The input as it is, or with a valid proof and tag, so that the changes reach the code behind
+/// these checks.
 fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
     match input.split_first() {
         Some((mark, fields)) if mark & 1 == 1 && fields.len() >= wire::CLAIM => {
@@ -271,7 +325,8 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
         // Longer than the fields and the proof, so rank 0 checks the proof.
         [&hello(false, 1, 2, b"")[..], &[3; 64]].concat(),
     ];
-    let words: &[&[u8]] = &[MAGIC, b"\0\x05", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
+    let words: &[&[u8]] =
+        &[MAGIC, b"\0\x05", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(40)).all_gather("a"));
@@ -292,7 +347,9 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
                 prop_assert_eq!(one.members()[0].blob(), b"a");
             }
             // The stranger has the token, so the meeting may be over before rank 1 connects.
-            (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => prop_assert!(is_proven),
+            (Err(RendezvousError::Mismatch { .. } | RendezvousError::Lost { .. }), Err(_)) => {
+                prop_assert!(is_proven)
+            }
             (Ok(zero), Err(_)) => prop_assert!(is_proven && zero.members()[1].blob() != b"b"),
             (zero, one) => return Err(TestCaseError::fail(format!("{zero:?} {one:?}"))),
         }
@@ -302,7 +359,8 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
 
 #[test]
 fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
-    let reply = |kind, payload: &[u8]| wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+    let reply =
+        |kind, payload: &[u8]| wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
     let welcome = reply(1, &[&1000u32.to_be_bytes()[..], &[7; 32]].concat());
     let row = |place: &[u8], blob: &[u8]| {
         let length = u32::try_from(blob.len()).unwrap().to_be_bytes();
@@ -320,7 +378,8 @@ fn any_answer_gives_a_rank_a_meeting_or_an_error_in_time() {
     ];
     let seeds = seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat()));
     let seeds: Vec<Vec<u8>> = seeds.collect();
-    let words: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", &welcome, b"\x1b[2J"];
+    let words: &[&[u8]] =
+        &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", &welcome, b"\x1b[2J"];
     fuzz("answers", &seeds, words, |bytes| {
         let port = new_port();
         let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();

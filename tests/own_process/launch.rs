@@ -24,9 +24,15 @@ fn run(workers: u32, grace: u64, script: &str) -> Result<(), LaunchError> {
 fn every_worker_has_its_own_rank() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
-    run(3, 0, &format!("echo $WORLD_SIZE $LOCAL_WORLD_SIZE $LOCAL_RANK $MASTER_PORT > {path}/$RANK")).unwrap();
-    let texts: Vec<_> =
-        (0..3).map(|rank| std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap()).collect();
+    run(
+        3,
+        0,
+        &format!("echo $WORLD_SIZE $LOCAL_WORLD_SIZE $LOCAL_RANK $MASTER_PORT > {path}/$RANK"),
+    )
+    .unwrap();
+    let texts: Vec<_> = (0..3)
+        .map(|rank| std::fs::read_to_string(folder.path().join(rank.to_string())).unwrap())
+        .collect();
     let port = texts[0].trim().rsplit(' ').next().unwrap().to_owned();
     for (rank, text) in texts.iter().enumerate() {
         assert_eq!(text, &format!("3 3 {rank} {port}\n"));
@@ -76,7 +82,8 @@ fn two_jobs_on_one_machine_have_two_ports() {
 
 #[test]
 fn a_program_that_is_not_there_is_an_error_with_the_rank() {
-    let error = Launch::new(&alone(), 2).unwrap().run(|_| Command::new("no-such-program")).unwrap_err();
+    let error =
+        Launch::new(&alone(), 2).unwrap().run(|_| Command::new("no-such-program")).unwrap_err();
     assert!(error.to_string().starts_with("cannot start rank 0: "), "{error}");
 }
 
@@ -89,7 +96,9 @@ fn the_report_has_the_first_failures_last_lines_if_output_is_captured() {
             command.args(["-c", "printf 'a\\n\\n\\033[1mb\\n10%%\\r20%%' >&2; exit 1"]);
             command
         });
-        let LaunchError::Failed { stderr: Some(stderr), .. } = error.unwrap_err() else { panic!("no tail") };
+        let LaunchError::Failed { stderr: Some(stderr), .. } = error.unwrap_err() else {
+            panic!("no tail")
+        };
         assert!(stderr.starts_with("a | [1mb | 20%"), "{stderr}");
     }
 }

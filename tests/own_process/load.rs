@@ -1,7 +1,7 @@
 //! Many consecutive meetings and exports: their speed, and that nothing is left behind.
 //!
-//! `MPIENV_LOAD` multiplies the load, and the release build must then reach its rate. The default load takes a second
-//! or two.
+//! `MPIENV_LOAD` multiplies the load, and the release build must then reach its rate. The default
+//! load takes a second or two.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ use mpienv::rendezvous::Rendezvous;
 use mpienv::{Host, Port, Rank};
 
 fn times(what: usize) -> usize {
-    let factor = inherited("MPIENV_LOAD").map_or(1, |factor| factor.to_str().unwrap().parse().unwrap());
+    let factor =
+        inherited("MPIENV_LOAD").map_or(1, |factor| factor.to_str().unwrap().parse().unwrap());
     what * factor
 }
 
@@ -37,9 +38,12 @@ fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
         thread::scope(|scope| {
             let part = |index| {
                 let rank = Rank::new(index, RANKS).unwrap();
-                Rendezvous::new(rank, Host::LOOPBACK, Port::new(free).unwrap()).timeout(Duration::from_secs(1200))
+                Rendezvous::new(rank, Host::LOOPBACK, Port::new(free).unwrap())
+                    .timeout(Duration::from_secs(1200))
             };
-            let start = |index| scope.spawn(move || part(index).all_gather(vec![1; 1000]).unwrap().members().len());
+            let start = |index| {
+                scope.spawn(move || part(index).all_gather(vec![1; 1000]).unwrap().members().len())
+            };
             let ranks: Vec<_> = (0..RANKS).map(start).collect();
             assert!(ranks.into_iter().all(|rank| rank.join().unwrap() == RANKS as usize));
         });
@@ -57,14 +61,17 @@ fn meetings_in_a_row_leave_no_file_open_and_no_memory_behind() {
     );
     // The other test starts processes at the same time, which takes some open files.
     assert!(files_then <= files + 16, "{files} and then {files_then} open files");
-    assert!(resident_then <= resident + resident / 2 + 8192, "{resident} KiB and then {resident_then} KiB");
+    assert!(
+        resident_then <= resident + resident / 2 + 8192,
+        "{resident} KiB and then {resident_then} KiB"
+    );
 }
 
 /// The processor time that this process's children have used, in seconds.
 fn taken_by_children() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // The name, in parentheses, may contain any characters; the third field follows it. Ticks are hundredths of a
-    // second.
+    // The name, in parentheses, may contain any characters; the third field follows it. Ticks are
+    // hundredths of a second.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     [13, 14].map(|field: usize| fields[field].parse::<f64>().unwrap()).iter().sum::<f64>() / 100.0
 }
@@ -91,7 +98,8 @@ impl Drop for Crowd {
 
 /// The command of the release build, which is what users run.
 fn release() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_mpienv")).ancestors().nth(2).unwrap().join("release/mpienv");
+    let path =
+        Path::new(env!("CARGO_BIN_EXE_mpienv")).ancestors().nth(2).unwrap().join("release/mpienv");
     assert!(path.exists(), "{}: cargo build --release comes first", path.display());
     path
 }
@@ -107,11 +115,21 @@ fn a_thousand_exports_a_second_go_on_among_many_processes() {
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                while left
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .is_ok()
+                {
                     let mut command = clean(program.to_str().unwrap());
-                    command.arg("export").env("RANK", "3").env("WORLD_SIZE", "8").env("MASTER_ADDR", "10.0.0.4");
+                    command
+                        .arg("export")
+                        .env("RANK", "3")
+                        .env("WORLD_SIZE", "8")
+                        .env("MASTER_ADDR", "10.0.0.4");
                     let output = command.output().unwrap();
-                    assert!(output.status.success() && output.stdout.starts_with(b"export RANK=3;\n"), "{output:?}");
+                    assert!(
+                        output.status.success() && output.stdout.starts_with(b"export RANK=3;\n"),
+                        "{output:?}"
+                    );
                 }
             });
         }
@@ -130,8 +148,12 @@ fn a_thousand_exports_a_second_go_on_among_many_processes() {
 #[test]
 fn an_export_needs_no_process_or_thread_of_its_own() {
     // If a user has reached the process limit, no more processes can start; root has no such limit.
-    let is_root = fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
-    if !is_root || !crate::support::tool::is_there("setpriv") || !crate::support::tool::is_there("prlimit") {
+    let is_root =
+        fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);
+    if !is_root
+        || !crate::support::tool::is_there("setpriv")
+        || !crate::support::tool::is_there("prlimit")
+    {
         return missing("root, setpriv and prlimit");
     }
     let mpienv = env!("CARGO_BIN_EXE_mpienv");
@@ -139,12 +161,30 @@ fn an_export_needs_no_process_or_thread_of_its_own() {
     let copy = copy_for_all_users(mpienv, folder.path());
     let run = |command: &[&str]| {
         let mut all = clean("prlimit");
-        all.args(["--nproc=1:1", "setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", "sh", "-c"]);
-        all.arg(command[0]).args(&command[1..]).env("RANK", "3").env("WORLD_SIZE", "8").env("MASTER_ADDR", "a");
+        all.args([
+            "--nproc=1:1",
+            "setpriv",
+            "--reuid=65533",
+            "--regid=65533",
+            "--clear-groups",
+            "sh",
+            "-c",
+        ]);
+        all.arg(command[0])
+            .args(&command[1..])
+            .env("RANK", "3")
+            .env("WORLD_SIZE", "8")
+            .env("MASTER_ADDR", "a");
         all.stdin(Stdio::null()).output().unwrap()
     };
     let refused = run(&["/bin/true; echo started"]);
-    assert!(!refused.stdout.ends_with(b"started\n") || !refused.stderr.is_empty(), "the limit holds: {refused:?}");
+    assert!(
+        !refused.stdout.ends_with(b"started\n") || !refused.stderr.is_empty(),
+        "the limit holds: {refused:?}"
+    );
     let output = run(&["exec \"$0\" export", copy.to_str().unwrap()]);
-    assert!(output.status.success() && output.stdout.starts_with(b"export RANK=3;\n"), "{output:?}");
+    assert!(
+        output.status.success() && output.stdout.starts_with(b"export RANK=3;\n"),
+        "{output:?}"
+    );
 }

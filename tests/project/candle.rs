@@ -1,5 +1,5 @@
-//! The candle example takes minutes to compile, so only the workflow and tests/real_programs/run compile it. These
-//! tests find some of its errors earlier.
+//! The candle example takes minutes to compile, so only the workflow and tests/real_programs/run
+//! compile it. These tests find some of its errors earlier.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,13 +13,21 @@ fn text(file: &str) -> String {
 /// The names after each occurrence of `start` in a text.
 fn names_after<'text>(text: &'text str, start: &str) -> BTreeSet<&'text str> {
     let rests = text.split(start).skip(1);
-    rests.map(|rest| rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap()).collect()
+    rests
+        .map(|rest| {
+            rest.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap()
+        })
+        .collect()
 }
 
 #[test]
 fn the_pages_count_the_lines_of_the_program_on_candle() {
     let program = text(PROGRAM);
-    let lines = program.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+    let lines = program
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
+        .count();
     for page in ["examples/README.md", "CHANGELOG.md"] {
         assert!(text(page).contains(&format!("in {lines} lines")), "{page} does not say {lines}");
     }
@@ -41,26 +49,41 @@ fn the_program_on_candle_calls_only_what_the_library_has() {
         assert!(!names.is_empty(), "{PROGRAM} does not call {start}");
         let library = text(file);
         for name in names {
-            let has = [format!("pub fn {name}("), format!("pub fn {name}<"), format!("pub const fn {name}(")];
-            assert!(has.iter().any(|signature| library.contains(signature)), "{file} has no {name}");
+            let has = [
+                format!("pub fn {name}("),
+                format!("pub fn {name}<"),
+                format!("pub const fn {name}("),
+            ];
+            assert!(
+                has.iter().any(|signature| library.contains(signature)),
+                "{file} has no {name}"
+            );
         }
     }
 }
 
-/// `--locked` refuses a lock file that does not list the dependencies of the features that the program uses.
+/// `--locked` refuses a lock file that does not list the dependencies of the features that the
+/// program uses.
 #[test]
 fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
     let manifest = text("Cargo.toml");
     let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
     let (dependencies, _) = dependencies.split_once("\n[dev-dependencies]\n").unwrap();
     let mut needed: BTreeSet<String> = BTreeSet::new();
-    for line in dependencies.lines().filter(|line| line.contains(" = ") && !line.contains("optional = true")) {
+    for line in dependencies
+        .lines()
+        .filter(|line| line.contains(" = ") && !line.contains("optional = true"))
+    {
         needed.insert(line.split(' ').next().unwrap().to_owned());
     }
     let mut features = vec!["collective".to_owned()];
     while let Some(feature) = features.pop() {
-        let list = manifest.lines().find_map(|line| line.strip_prefix(&format!("{feature} = ["))).unwrap();
-        for word in list.split('"').filter(|word| word.starts_with(|letter: char| letter.is_ascii_lowercase())) {
+        let list =
+            manifest.lines().find_map(|line| line.strip_prefix(&format!("{feature} = ["))).unwrap();
+        for word in list
+            .split('"')
+            .filter(|word| word.starts_with(|letter: char| letter.is_ascii_lowercase()))
+        {
             match (word.strip_prefix("dep:"), word.contains('/')) {
                 (Some(dependency), _) => drop(needed.insert(dependency.to_owned())),
                 (None, false) => features.push(word.to_owned()),
@@ -72,7 +95,12 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
     let (_, entry) = lock.split_once("name = \"mpienv\"\n").unwrap();
     let (_, list) = entry.split_once("dependencies = [\n").unwrap();
     let (list, _) = list.split_once("]\n").unwrap();
-    let locked: BTreeSet<_> =
-        list.lines().map(|line| line.trim_matches([' ', '"', ',']).split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(locked, needed, "run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`");
+    let locked: BTreeSet<_> = list
+        .lines()
+        .map(|line| line.trim_matches([' ', '"', ',']).split(' ').next().unwrap().to_owned())
+        .collect();
+    assert_eq!(
+        locked, needed,
+        "run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`"
+    );
 }

@@ -8,10 +8,16 @@ use std::path::Path;
 const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "Open MPI 4",
-        &[("recordings", "every_rank_of_every_recording_finds_its_place"), ("mpirun", "a_shell_evals_its_own_place")],
+        &[
+            ("recordings", "every_rank_of_every_recording_finds_its_place"),
+            ("mpirun", "a_shell_evals_its_own_place"),
+        ],
     ),
     ("Open MPI 5", &[("launchers", "open_mpi_5_starts_four")]),
-    ("Hydra: MPICH, Intel MPI", &[("launchers", "mpich_starts_four"), ("launchers", "intel_mpi_starts_four")]),
+    (
+        "Hydra: MPICH, Intel MPI",
+        &[("launchers", "mpich_starts_four"), ("launchers", "intel_mpi_starts_four")],
+    ),
     ("Slurm", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
     (
         "PALS, JSM, Flux, MVAPICH",
@@ -27,11 +33,20 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
-    ("all values from one launcher", &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")]),
-    ("names launchers that disagree", &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")]),
+    (
+        "all values from one launcher",
+        &[("recordings", "of_two_launchers_one_is_taken_whole_and_the_other_is_named")],
+    ),
+    (
+        "names launchers that disagree",
+        &[("errors", "two_sets_of_ranks_that_differ_are_a_finding_with_both")],
+    ),
     (
         "names the source of each value",
-        &[("command", "show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal")],
+        &[(
+            "command",
+            "show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal",
+        )],
     ),
     (
         "errors that name variable, value and remedy",
@@ -39,9 +54,15 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "the whole grammar of Slurm's host lists",
-        &[("hostlist", "any_list_expands_as_the_plain_way_does"), ("hostlist", "slurm_itself_expands_the_same")],
+        &[
+            ("hostlist", "any_list_expands_as_the_plain_way_does"),
+            ("hostlist", "slurm_itself_expands_the_same"),
+        ],
     ),
-    ("a separate port for every step of a job", &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")]),
+    (
+        "a separate port for every step of a job",
+        &[("launchers", "slurm_starts_four_and_batch_scripts_are_no_tasks")],
+    ),
     (
         "IPv6 masters",
         &[
@@ -49,7 +70,10 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
             ("programs", "jax_has_the_coordinators_address_with_ipv6_in_brackets"),
         ],
     ),
-    ("nodes with unequal numbers of ranks", &[("properties", "a_slurm_job_of_any_shape_is_read_completely")]),
+    (
+        "nodes with unequal numbers of ranks",
+        &[("properties", "a_slurm_job_of_any_shape_is_read_completely")],
+    ),
     ("variables for a shell", &[("dialects", "values_survive_eval_in_dash_byte_for_byte")]),
     ("starts any program", &[("mpirun", "exec_starts_a_program_with_its_own_place")]),
     (
@@ -67,10 +91,19 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
         "the same restart count on all nodes",
         &[("restarts", "the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform")],
     ),
-    ("tests whether the ranks can meet", &[("check", "a_rank_that_does_not_come_is_named_by_all_others")]),
+    (
+        "tests whether the ranks can meet",
+        &[("check", "a_rank_that_does_not_come_is_named_by_all_others")],
+    ),
     ("inspects the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
-    ("simulates a cluster's environments", &[("readme", "every_console_block_prints_what_the_readme_says")]),
-    ("property tests of what it reads", &[("properties", "all_ranks_of_a_job_agree_and_are_a_permutation")]),
+    (
+        "simulates a cluster's environments",
+        &[("readme", "every_console_block_prints_what_the_readme_says")],
+    ),
+    (
+        "property tests of what it reads",
+        &[("properties", "all_ranks_of_a_job_agree_and_are_a_permutation")],
+    ),
 ];
 
 fn read(path: &str) -> String {
@@ -82,7 +115,8 @@ fn read(path: &str) -> String {
 fn every_row_of_the_comparison_is_shown_by_a_test() {
     let page = read("src/guide/comparison.md");
     let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
-    let rows: Vec<Vec<&str>> = rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> =
+        rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
     assert_eq!(names, SHOWN.iter().map(|(row, _)| *row).collect::<Vec<_>>());
     for row in &rows {
@@ -93,7 +127,8 @@ fn every_row_of_the_comparison_is_shown_by_a_test() {
         let folder = if *file == "readme" { "project" } else { "it" };
         let path = format!("tests/{folder}/{file}.rs");
         let source = read(&path);
-        let at = source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("{path} has no {name}"));
+        let at =
+            source.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("{path} has no {name}"));
         assert!(source[..at].trim_end().ends_with("#[test]"), "{path}: {name} is not a test");
     }
 }

@@ -26,15 +26,16 @@ fn own_command(name: &str) -> String {
     command.to_owned()
 }
 
-/// A folder with the project's examples, which gets what is written in the project's folder. All hosts see it.
+/// A folder with the project's examples, which gets what is written in the project's folder. All
+/// hosts see it.
 fn project() -> TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     symlink(example(""), folder.path().join("examples")).unwrap();
     folder
 }
 
-/// A folder with a `python` in place of one that has PyTorch and GPUs: it reads the program, which must be there, and
-/// prints which GPU of how many it would use.
+/// A folder with a `python` in place of one that has PyTorch and GPUs: it reads the program, which
+/// must be there, and prints which GPU of how many it would use.
 fn python_without_torch() -> TempDir {
     const PROGRAM: &str = r#"#!/bin/sh
 exec python3 -c '
@@ -51,7 +52,11 @@ os.write(1, "GPU {LOCAL_RANK} of {WORLD_SIZE}\n".format(**os.environ).encode())'
 
 /// Lets a command find the programs of a folder before all others.
 fn first_on_path(mut command: Command, folder: &Path) -> Command {
-    let old = command.get_envs().find_map(|(name, value)| value.filter(|_| name == "PATH")).unwrap().to_owned();
+    let old = command
+        .get_envs()
+        .find_map(|(name, value)| value.filter(|_| name == "PATH"))
+        .unwrap()
+        .to_owned();
     let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&old));
     command.env("PATH", std::env::join_paths(folders).unwrap());
     command
@@ -64,7 +69,12 @@ fn printed(command: &mut Command) -> String {
 
 fn succeeded(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}: {text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}: {text}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 
@@ -76,17 +86,27 @@ fn assert_trained(text: &str) {
 
 #[test]
 fn every_job_file_says_how_to_run_it_by_names_that_exist() {
-    for (folder, count) in [("azureml", 4), ("docker", 1), ("hostfile", 2), ("kubernetes", 3), ("slurm", 4)] {
+    for (folder, count) in
+        [("azureml", 4), ("docker", 1), ("hostfile", 2), ("kubernetes", 3), ("slurm", 4)]
+    {
         let mut said = 0;
         for entry in fs::read_dir(example(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let text = fs::read_to_string(example(folder).join(&name)).unwrap();
-            let commands: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
+            let commands: Vec<&str> =
+                text.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
             let all = commands.join("\n");
             let end = |char: char| char.is_whitespace() || char == '"';
-            let named: Vec<&str> = all.split("examples/").skip(1).map(|rest| rest.split(end).next().unwrap()).collect();
+            let named: Vec<&str> = all
+                .split("examples/")
+                .skip(1)
+                .map(|rest| rest.split(end).next().unwrap())
+                .collect();
             assert!(named.iter().all(|named| example(named).exists()), "{name}: {named:?}");
-            assert!(commands.is_empty() || named.contains(&&*format!("{folder}/{name}")), "{name}: {commands:?}");
+            assert!(
+                commands.is_empty() || named.contains(&&*format!("{folder}/{name}")),
+                "{name}: {commands:?}"
+            );
             said += usize::from(!commands.is_empty());
         }
         assert_eq!(said, count, "{folder}");

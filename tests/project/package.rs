@@ -34,7 +34,10 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
         assert!(files.iter().any(|found| found == file), "{file} is missing");
     }
     for other in ["examples/trainer/", "examples/candle/"] {
-        assert!(!files.iter().any(|file| file.starts_with(other)), "{other} is a package of its own");
+        assert!(
+            !files.iter().any(|file| file.starts_with(other)),
+            "{other} is a package of its own"
+        );
     }
     // Some files are created while packaging.
     let size = |file: &String| {

@@ -43,7 +43,8 @@ fn is_true(picture: &str) {
     bash.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let output = bash.args(["-c", &format!("exec 2>&1; {command}")]).output().unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
-    // mpirun's own message about the exit code is between rulers. mpirun forwards stdout and stderr in any order.
+    // mpirun's own message about the exit code is between rulers. mpirun forwards stdout and stderr
+    // in any order.
     let mut is_mpiruns = false;
     let printed = printed.lines().filter(|line| {
         let is_ruler = line.starts_with("----------");
@@ -51,13 +52,18 @@ fn is_true(picture: &str) {
         !is_mpiruns && !is_ruler
     });
     let sorted = |lines: &mut dyn Iterator<Item = &str>| {
-        let mut lines: Vec<_> = lines.map(|line| steady(line, host.trim())).filter(|line| !line.is_empty()).collect();
+        let mut lines: Vec<_> =
+            lines.map(|line| steady(line, host.trim())).filter(|line| !line.is_empty()).collect();
         lines.sort_unstable();
         lines
     };
     let expected = sorted(&mut shown[1..].iter().map(String::as_str));
     assert!(expected.len() > 2, "{shown:?}");
-    assert_eq!(sorted(&mut { printed }), expected, "{picture} is out of date: .ci/generate writes it anew");
+    assert_eq!(
+        sorted(&mut { printed }),
+        expected,
+        "{picture} is out of date: .ci/generate writes it anew"
+    );
 }
 
 #[test]
@@ -78,6 +84,9 @@ fn the_readme_shows_every_picture() {
     let pictures: Vec<_> = files.filter(|name| name.to_string_lossy().ends_with(".svg")).collect();
     assert!(pictures.len() >= 2, "{pictures:?}");
     for name in pictures {
-        assert!(readme.contains(&format!("](.github/{})", name.display())), "README lacks {name:?}");
+        assert!(
+            readme.contains(&format!("](.github/{})", name.display())),
+            "README lacks {name:?}"
+        );
     }
 }

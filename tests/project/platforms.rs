@@ -1,4 +1,5 @@
-//! Platforms that start one process on each node: `launch` turns these processes into one job, which trains.
+//! Platforms that start one process on each node: `launch` turns these processes into one job,
+//! which trains.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,9 @@ fn lines(program: &str, words: &[&str]) -> Option<Vec<String>> {
 
 #[test]
 fn two_nodes_with_two_workers_each_train_as_one_job_of_four_ranks() {
-    let Some(four) = lines("mnist", &["--ranks", "4", "--timeout", PATIENT, "--epochs", "1", "--quiet"]) else {
+    let Some(four) =
+        lines("mnist", &["--ranks", "4", "--timeout", PATIENT, "--epochs", "1", "--quiet"])
+    else {
         return;
     };
     let expected: Vec<_> = four.iter().filter_map(|line| result(line)).collect();
@@ -34,7 +37,8 @@ fn two_nodes_with_two_workers_each_train_as_one_job_of_four_ranks() {
         let words = ["simulate", "--launcher", platform, "--nodes", "2", "--", "mpienv", "launch"];
         let words = [&words[..], &["--nproc-per-node", "2", "--", "sh", "-c", script]].concat();
         let Some(found) = lines("mpienv", &words) else { return };
-        let found_places: BTreeSet<_> = found.iter().filter_map(|line| Some(line.split_once("place: ")?.1)).collect();
+        let found_places: BTreeSet<_> =
+            found.iter().filter_map(|line| Some(line.split_once("place: ")?.1)).collect();
         assert_eq!(found_places, BTreeSet::from(places), "{platform}: {found:?}");
         // There is only one result, which is that of four ranks.
         let results: Vec<_> = found.iter().filter_map(|line| result(line)).collect();

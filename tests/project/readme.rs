@@ -31,7 +31,11 @@ fn steps(text: &str) -> Vec<Step> {
             (true, _) => match (line.strip_prefix("$ "), steps.last_mut()) {
                 (Some(command), _) => {
                     goes_on = command.ends_with('\\');
-                    steps.push(Step { line: number + 1, command: command.to_owned(), output: Vec::new() });
+                    steps.push(Step {
+                        line: number + 1,
+                        command: command.to_owned(),
+                        output: Vec::new(),
+                    });
                 }
                 (None, Some(step)) => step.output.push(line.to_owned()),
                 (None, None) => panic!("line {}: output without a command", number + 1),
@@ -45,7 +49,9 @@ fn steps(text: &str) -> Vec<Step> {
 /// Whether a line is as expected, where `[..]` stands for anything.
 fn line_matches(expected: &str, found: &str) -> bool {
     let mut pieces = expected.split("[..]");
-    let Some(mut rest) = found.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
+    let Some(mut rest) = found.strip_prefix(pieces.next().unwrap_or_default()) else {
+        return false;
+    };
     let pieces: Vec<_> = pieces.collect();
     let Some((last, middle)) = pieces.split_last() else { return rest.is_empty() };
     for piece in middle {
@@ -60,9 +66,12 @@ fn lines_match(expected: &[String], found: &[&str]) -> bool {
     match (expected.split_first(), found.split_first()) {
         (None, None) => true,
         (Some((first, rest)), _) if first == "..." => {
-            lines_match(rest, found) || found.split_first().is_some_and(|(_, found)| lines_match(expected, found))
+            lines_match(rest, found)
+                || found.split_first().is_some_and(|(_, found)| lines_match(expected, found))
         }
-        (Some((first, expected)), Some((line, found))) => line_matches(first, line) && lines_match(expected, found),
+        (Some((first, expected)), Some((line, found))) => {
+            line_matches(first, line) && lines_match(expected, found)
+        }
         _ => false,
     }
 }
@@ -86,7 +95,11 @@ fn run_commands_of(page: &str, at_least: usize) {
         let found = String::from_utf8(output.stdout).unwrap();
         let found: Vec<_> = found.lines().collect();
         let place = format!("{page}:{}: {}", step.line, step.command);
-        assert!(lines_match(&step.output, &found), "{place}\nexpected {:#?}\nfound {found:#?}", step.output);
+        assert!(
+            lines_match(&step.output, &found),
+            "{place}\nexpected {:#?}\nfound {found:#?}",
+            step.output
+        );
     }
 }
 
@@ -109,7 +122,9 @@ fn every_console_block_prints_what_the_guides_page_of_platforms_says() {
 fn the_guides_page_of_platforms_has_every_one_that_starts_one_process_on_each_node() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/platforms.md");
     let text = fs::read_to_string(page).unwrap();
-    for builder in Job::of_each().filter(|builder| builder.clone().nodes(2).per_node(2).build().is_err()) {
+    for builder in
+        Job::of_each().filter(|builder| builder.clone().nodes(2).per_node(2).build().is_err())
+    {
         let Ok(job) = builder.nodes(2).build() else { continue };
         assert!(text.contains(&format!(" --launcher {} ", job.launcher())), "{}", job.launcher());
     }
@@ -139,19 +154,28 @@ fn links_lead_somewhere() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut checked = 0;
     let guide = fs::read_dir(top.join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
-    for page in
-        ["README.md", "examples/README.md", "tests/README.md"].map(|page| top.join(page)).into_iter().chain(guide)
+    for page in ["README.md", "examples/README.md", "tests/README.md"]
+        .map(|page| top.join(page))
+        .into_iter()
+        .chain(guide)
     {
         let text = fs::read_to_string(&page).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
+        for link in
+            text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
+        {
             if link.contains("://") {
                 continue;
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let target =
+                if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
             assert!(target.exists(), "{}: {link}", page.display());
             let headings = || fs::read_to_string(&target).unwrap().to_lowercase().replace(' ', "-");
-            assert!(heading.is_empty() || headings().contains(&format!("#-{heading}\n")), "{}: {link}", page.display());
+            assert!(
+                heading.is_empty() || headings().contains(&format!("#-{heading}\n")),
+                "{}: {link}",
+                page.display()
+            );
             checked += 1;
         }
     }
@@ -161,8 +185,16 @@ fn links_lead_somewhere() {
 #[test]
 fn a_line_is_as_expected_up_to_its_wildcards() {
     assert!(line_matches("a[..]c", "abbc") && line_matches("[..]", "") && line_matches("a", "a"));
-    assert!(!line_matches("a[..]c", "abb") && !line_matches("a", "ab") && !line_matches("[..]x[..]y", "yx"));
+    assert!(
+        !line_matches("a[..]c", "abb")
+            && !line_matches("a", "ab")
+            && !line_matches("[..]x[..]y", "yx")
+    );
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-    assert!(lines_match(&lines("a\n...\nc"), &["a", "b", "b", "c"]) && lines_match(&lines("..."), &[]));
-    assert!(!lines_match(&lines("a\n...\nc"), &["a", "b"]) && !lines_match(&lines("a"), &["a", "b"]));
+    assert!(
+        lines_match(&lines("a\n...\nc"), &["a", "b", "b", "c"]) && lines_match(&lines("..."), &[])
+    );
+    assert!(
+        !lines_match(&lines("a\n...\nc"), &["a", "b"]) && !lines_match(&lines("a"), &["a", "b"])
+    );
 }

@@ -1,4 +1,5 @@
-//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the results keep the same bits.
+//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the results
+//! keep the same bits.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -94,8 +95,8 @@ fn workers(variables: &[String]) -> Vec<(String, usize)> {
     ids.filter_map(|id| rank(&id).map(|rank| (id, rank))).collect()
 }
 
-/// Kills a random rank, or all ranks of a host, in each of the first attempts of a job that keeps its weights here.
-/// Returns how many attempts it tried to disturb.
+/// Kills a random rank, or all ranks of a host, in each of the first attempts of a job that keeps
+/// its weights here. Returns how many attempts it tried to disturb.
 fn disturb(
     mark: &str,
     kills: usize,
@@ -105,11 +106,12 @@ fn disturb(
     is_over: &mut dyn FnMut() -> bool,
 ) -> usize {
     // At least half of the job is left after the last kill.
-    let longest = (job.took / (2 * u32::try_from(kills).unwrap() + 2)).min(Duration::from_millis(500));
+    let longest =
+        (job.took / (2 * u32::try_from(kills).unwrap() + 2)).min(Duration::from_millis(500));
     for attempt in 0..kills {
         let variables = [mark.to_owned(), format!("MPIENV_RESTART_COUNT={attempt}")];
-        // The second attempt continues from weights; later ones may be disturbed before they have written any
-        // themselves.
+        // The second attempt continues from weights; later ones may be disturbed before they have
+        // written any themselves.
         while workers(&variables).len() < job.ranks || (attempt == 0 && last(kept).is_none()) {
             if is_over() {
                 return attempt;
@@ -119,11 +121,16 @@ fn disturb(
         thread::sleep(Duration::from_micros(below(longest.as_micros() as usize + 1) as u64));
         let victim = below(job.ranks);
         let whole_host = per_host < job.ranks && below(3) == 0;
-        let is_victim = |rank: usize| if whole_host { rank / per_host == victim / per_host } else { rank == victim };
-        let ids = workers(&variables).into_iter().filter(|(_, rank)| is_victim(*rank)).map(|(id, _)| id);
+        let is_victim = |rank: usize| {
+            if whole_host { rank / per_host == victim / per_host } else { rank == victim }
+        };
+        let ids =
+            workers(&variables).into_iter().filter(|(_, rank)| is_victim(*rank)).map(|(id, _)| id);
         let ids: Vec<_> = ids.collect();
         // A job that has just finished has no processes left.
-        if ids.is_empty() || !Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success() {
+        if ids.is_empty()
+            || !Command::new("kill").args(["-s", "KILL"]).args(ids).status().unwrap().success()
+        {
             return attempt;
         }
     }
@@ -143,24 +150,33 @@ fn start(command: &mut Command) -> thread::JoinHandle<(Option<i32>, String)> {
     read(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap())
 }
 
-/// The number of failed attempts in a job's log, if the log fits a job that was disturbed this often.
+/// The number of failed attempts in a job's log, if the log fits a job that was disturbed this
+/// often.
 #[track_caller]
 fn failures(said: &str, killed: usize) -> usize {
     let lines: Vec<_> = said.lines().filter(|line| line.starts_with("mpienv: attempt ")).collect();
     for (attempt, line) in lines.iter().enumerate() {
         let (failed, next) = (format!("mpienv: attempt {attempt} failed: rank "), attempt + 1);
-        assert!(line.starts_with(&failed) && line.contains(&format!("; attempt {next} starts in ")), "{said}");
+        assert!(
+            line.starts_with(&failed) && line.contains(&format!("; attempt {next} starts in ")),
+            "{said}"
+        );
         assert!(line.contains(": signal 9 (SIGKILL) after "), "{said}");
     }
     // The last kill may hit ranks that have just exited by themselves.
-    assert!([killed, killed.saturating_sub(1)].contains(&lines.len()), "{killed} were killed: {said}");
+    assert!(
+        [killed, killed.saturating_sub(1)].contains(&lines.len()),
+        "{killed} were killed: {said}"
+    );
     assert!(!lines.is_empty() && said.contains("[0] mnist: resuming from "), "{said}");
     lines.len()
 }
 
 /// The sum of the pauses before this many restarts.
 fn pauses(kills: usize) -> Duration {
-    (0..kills).map(|restart| Duration::from_millis(500 << restart.min(6)).min(Duration::from_secs(30))).sum()
+    (0..kills)
+        .map(|restart| Duration::from_millis(500 << restart.min(6)).min(Duration::from_secs(30)))
+        .sum()
 }
 
 #[test]
@@ -171,17 +187,30 @@ fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_lef
         let (kept, mark) = (folder(), format!("MARK=restarts.{job}.{}", std::process::id()));
         let mut command = with_trainer(clean("mpienv")).unwrap();
         let (name, value) = mark.split_once('=').unwrap();
-        command.env(name, value).args(["launch", "--max-restarts", &kills.to_string(), "--nproc-per-node", "2"]);
+        command.env(name, value).args([
+            "launch",
+            "--max-restarts",
+            &kills.to_string(),
+            "--nproc-per-node",
+            "2",
+        ]);
         expected.again(&mut command, kept.path());
         let begun = Instant::now();
         let launch = start(&mut command);
         let killed = disturb(&mark, kills, &expected, 2, kept.path(), &mut || launch.is_finished());
         let (code, said) = launch.join().unwrap();
         assert_eq!(code, Some(0), "{said}");
-        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        assert!(
+            fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights,
+            "job {job}: other bits: {said}"
+        );
         let failed = failures(&said, killed);
         eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
-        assert!(begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert!(
+            begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills),
+            "{:?}: {said}",
+            begun.elapsed()
+        );
         assert_eq!(workers(&[mark]), []);
     }
 }
@@ -202,8 +231,23 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
             let mut command = with_trainer(hosts.on(host, env!("CARGO_BIN_EXE_mpienv"))).unwrap();
             let (name, value) = mark.split_once('=').unwrap();
             command.env(name, value).env("MPIENV_TOKEN_FILE", &secret);
-            command.args(["launch", "--node-rank", rank, "--nnodes", "2", "--max-restarts", &kills.to_string()]);
-            command.args(["--master-addr", "10.77.0.1", "--master-port", "23456", "--nproc-per-node", "2"]);
+            command.args([
+                "launch",
+                "--node-rank",
+                rank,
+                "--nnodes",
+                "2",
+                "--max-restarts",
+                &kills.to_string(),
+            ]);
+            command.args([
+                "--master-addr",
+                "10.77.0.1",
+                "--master-port",
+                "23456",
+                "--nproc-per-node",
+                "2",
+            ]);
             expected.again(&mut command, kept.path());
             start(&mut command)
         };
@@ -214,10 +258,17 @@ fn a_job_on_two_hosts_whose_ranks_and_hosts_are_killed_at_random_ends_with_the_s
         let [first, second] = launches.map(|launch| launch.join().unwrap());
         let said = format!("{}\n{}", first.1, second.1);
         assert_eq!((first.0, second.0), (Some(0), Some(0)), "{said}");
-        assert!(fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights, "job {job}: other bits: {said}");
+        assert!(
+            fs::read(last(kept.path()).unwrap()).unwrap() == expected.weights,
+            "job {job}: other bits: {said}"
+        );
         let failed = failures(&first.1, killed);
         eprintln!("job {job}: {failed} of {kills} kills, {:.1} s", begun.elapsed().as_secs_f64());
-        assert!(begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills), "{:?}: {said}", begun.elapsed());
+        assert!(
+            begun.elapsed() < LIMIT + 2 * expected.took + pauses(kills),
+            "{:?}: {said}",
+            begun.elapsed()
+        );
         assert_eq!(workers(&[mark]), []);
         // No socket of any kind is left.
         for host in ["nodeA", "nodeB"] {

@@ -16,7 +16,11 @@ fn names(program: &Path) -> Vec<String> {
         let module = file.strip_prefix(program).unwrap().with_extension("");
         let module = module.to_str().unwrap().replace('/', "::");
         let source = fs::read_to_string(&file).unwrap();
-        let functions = source.split("fn ").skip(1).filter_map(|rest| rest.split_once('(')).map(|(name, _)| name);
+        let functions = source
+            .split("fn ")
+            .skip(1)
+            .filter_map(|rest| rest.split_once('('))
+            .map(|(name, _)| name);
         names.extend(functions.map(|name| format!("{module}::{name}")));
     }
     names
@@ -29,8 +33,12 @@ fn every_command_of_the_test_results_names_tests_that_exist() {
     let commands: Vec<&str> = page.split('`').filter(|text| text.contains("cargo test ")).collect();
     assert!(commands.len() >= 20, "{}", commands.len());
     for command in commands {
-        let (options, program) = command.split_once("--test ").unwrap_or_else(|| panic!("{command}"));
-        assert!(options.contains("--workspace --all-features"), "{command}: some tests need all packages and features");
+        let (options, program) =
+            command.split_once("--test ").unwrap_or_else(|| panic!("{command}"));
+        assert!(
+            options.contains("--workspace --all-features"),
+            "{command}: some tests need all packages and features"
+        );
         let mut words = program.split_whitespace();
         let program = words.next().unwrap();
         let packages = [folder.join("tests"), folder.join("examples/trainer/tests")];

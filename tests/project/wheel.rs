@@ -12,7 +12,11 @@ use crate::support::tool::{clean, inherited, is_there};
 fn succeeded(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 
@@ -29,15 +33,20 @@ fn build() -> Option<PathBuf> {
     let maturin = from_python("maturin", "maturin")?;
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel");
     let _ = fs::remove_dir_all(&folder);
-    // With the same profile and features as the command under test, so that nothing is compiled twice.
+    // With the same profile and features as the command under test, so that nothing is compiled
+    // twice.
     let mut build = with_cargo(maturin.to_str().unwrap());
-    // maturin moves the program from the place where cargo puts it, and where other tests look for the command.
+    // maturin moves the program from the place where cargo puts it, and where other tests look for
+    // the command.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".python"));
-    build.args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"]).arg(&folder);
+    build
+        .args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"])
+        .arg(&folder);
     succeeded(&mut build);
-    let wheels: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let wheels: Vec<_> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [wheel] = &wheels[..] else { panic!("{wheels:?}") };
     let prefix = format!("mpienv_rs-{}-py3-none-", env!("CARGO_PKG_VERSION"));
     assert!(wheel.file_name().unwrap().to_str().unwrap().starts_with(&prefix), "{wheel:?}");
@@ -51,7 +60,9 @@ fn environment() -> Option<&'static Path> {
         let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel.venv");
         succeeded(clean("python3").args(["-m", "venv", "--clear"]).arg(&home));
         let pip = home.join("bin/pip");
-        succeeded(clean(pip.to_str().unwrap()).args(["install", "--no-index", "--quiet"]).arg(wheel));
+        succeeded(
+            clean(pip.to_str().unwrap()).args(["install", "--no-index", "--quiet"]).arg(wheel),
+        );
         Some(home)
     });
     HOME.as_deref()
@@ -75,7 +86,11 @@ impl Fresh {
         let fresh = Fresh { home: folder.path().join("venv"), folder };
         succeeded(clean(python).args(["-m", "venv", "--without-pip"]).arg(&fresh.home));
         let mut pip = clean(shared.join("bin/pip").to_str().unwrap());
-        pip.arg("--python").arg(fresh.bin().join("python")).args(["install", "--no-index", "--quiet"]);
+        pip.arg("--python").arg(fresh.bin().join("python")).args([
+            "install",
+            "--no-index",
+            "--quiet",
+        ]);
         succeeded(pip.arg(wheel()?));
         Some(fresh)
     }
@@ -84,19 +99,28 @@ impl Fresh {
         self.home.join("bin")
     }
 
-    /// A program with the environment's own folder first on PATH, run in a folder that has `train.py`.
+    /// A program with the environment's own folder first on PATH, run in a folder that has
+    /// `train.py`.
     fn command(&self, program: &str) -> Command {
         let path = inherited("PATH").unwrap_or_default();
-        let path = std::env::join_paths([self.bin()].into_iter().chain(std::env::split_paths(&path))).unwrap();
+        let path =
+            std::env::join_paths([self.bin()].into_iter().chain(std::env::split_paths(&path)))
+                .unwrap();
         let mut command = clean(program);
-        command.env("PATH", path).env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command
+            .env("PATH", path)
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command.current_dir(self.folder.path());
         command
     }
 
     /// The output of a script.
     fn python(&self, script: &str) -> Output {
-        self.command(self.bin().join("python").to_str().unwrap()).args(["-c", script]).output().unwrap()
+        self.command(self.bin().join("python").to_str().unwrap())
+            .args(["-c", script])
+            .output()
+            .unwrap()
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -125,8 +149,7 @@ fn a_wheel_carries_the_command_to_those_who_have_pip() {
     assert!(fresh.home.join("share/bash-completion/completions/mpienv").is_file());
 
     fresh.write("train.py", TRAIN);
-    let words =
-        "command -v mpienv; mpirun -n 2 --oversubscribe mpienv exec --master-port 29500 -- python train.py --lr=0.1";
+    let words = "command -v mpienv; mpirun -n 2 --oversubscribe mpienv exec --master-port 29500 -- python train.py --lr=0.1";
     let text = succeeded(fresh.command("bash").args(["-c", words]));
     let (first, rest) = text.split_once('\n').unwrap();
     assert_eq!(first, fresh.bin().join("mpienv").to_str().unwrap());
@@ -157,20 +180,35 @@ fn a_program_finds_its_place_by_the_module() {
         command.env("MASTER_PORT", "29500").args(["-n", "2", "--oversubscribe", "python", script]);
         succeeded(&mut command)
     };
-    let expected = ["0 0 True ['0', '2', '127.0.0.1', '29500']", "1 1 False ['1', '2', '127.0.0.1', '29500']"];
+    let expected =
+        ["0 0 True ['0', '2', '127.0.0.1', '29500']", "1 1 False ['1', '2', '127.0.0.1', '29500']"];
     assert_eq!(sorted(&mpirun("five_lines.py")), expected);
 
     fs::create_dir(fresh.folder.path().join("torch")).unwrap();
     fresh.write("torch/__init__.py", "");
     fresh.write("torch/distributed.py", TORCH);
-    fresh.write("train.py", "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n");
+    fresh.write(
+        "train.py",
+        "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n",
+    );
     assert_eq!(sorted(&mpirun("train.py")), ["gloo {'timeout': 9} 0 2", "gloo {'timeout': 9} 1 2"]);
 
     fresh.write(
         "hosts.py",
         "import mpienv_rs\ninfo = mpienv_rs.info()\nprint(info.hosts, info.num_nodes, info.local_rank)\n",
     );
-    let simulate = ["simulate", "--launcher", "skypilot", "--nodes", "2", "--rank", "1", "--", "python", "hosts.py"];
+    let simulate = [
+        "simulate",
+        "--launcher",
+        "skypilot",
+        "--nodes",
+        "2",
+        "--rank",
+        "1",
+        "--",
+        "python",
+        "hosts.py",
+    ];
     assert_eq!(succeeded(fresh.command("mpienv").args(simulate)), "('10.0.0.1', '10.0.0.2') 2 0\n");
 
     let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
@@ -192,7 +230,8 @@ fn the_module_prints_the_commands_warnings_once() {
         String::from_utf8(output.stderr).unwrap()
     };
     let script = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
-    let expected = fresh.command("mpienv").args(["exec", "--", "true"]).envs(script).output().unwrap().stderr;
+    let expected =
+        fresh.command("mpienv").args(["exec", "--", "true"]).envs(script).output().unwrap().stderr;
     let expected = String::from_utf8(expected).unwrap();
     assert!(expected.starts_with("warning [slurm-not-a-task]: "), "{expected}");
     for call in ["info()", "export()", "init_process_group('gloo')"] {
@@ -200,10 +239,17 @@ fn the_module_prints_the_commands_warnings_once() {
         assert_eq!(said(call, &[script[0], script[1], ("MPIENV_QUIET", "1")]), "", "{call}");
         assert_eq!(said(call, &[]), "", "{call}");
     }
-    for call in ["info(quiet=True)", "export(quiet=True)", "init_process_group('gloo', quiet=True)"] {
+    for call in ["info(quiet=True)", "export(quiet=True)", "init_process_group('gloo', quiet=True)"]
+    {
         assert_eq!(said(call, &script), "", "{call}");
     }
-    let second = ["RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "TORCHELASTIC_USE_AGENT_STORE=True"];
+    let second = [
+        "RANK=1",
+        "WORLD_SIZE=2",
+        "LOCAL_RANK=1",
+        "LOCAL_WORLD_SIZE=2",
+        "TORCHELASTIC_USE_AGENT_STORE=True",
+    ];
     let second: Vec<_> = second.iter().map(|pair| pair.split_once('=').unwrap()).collect();
     assert_eq!(said("info()", &second), "");
 }
@@ -212,22 +258,37 @@ fn the_module_prints_the_commands_warnings_once() {
 fn what_is_wrong_is_an_error_with_the_commands_own_text() {
     let Some(fresh) = Fresh::new() else { return };
     let raised = |script: &str| {
-        let script =
-            format!("import os, mpienv_rs as mpienv\ntry:\n    {script}\nexcept mpienv.Error as e:\n    print(e)");
+        let script = format!(
+            "import os, mpienv_rs as mpienv\ntry:\n    {script}\nexcept mpienv.Error as e:\n    print(e)"
+        );
         let output = fresh.python(&script);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
     let text = raised("os.environ['OMPI_COMM_WORLD_RANK'] = '0'; mpienv.info()");
-    assert!(text.starts_with("Open MPI: OMPI_COMM_WORLD_SIZE is not set, although OMPI_COMM_WORLD_RANK"), "{text}");
+    assert!(
+        text.starts_with(
+            "Open MPI: OMPI_COMM_WORLD_SIZE is not set, although OMPI_COMM_WORLD_RANK"
+        ),
+        "{text}"
+    );
     let pair = "os.environ.update(PMI_RANK='1', PMI_SIZE='2')";
-    let text =
-        raised(&format!("{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"));
-    assert!(text.starts_with("None master-unknown\n") && text.contains("no variable names rank 0's host"), "{text}");
+    let text = raised(&format!(
+        "{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"
+    ));
+    assert!(
+        text.starts_with("None master-unknown\n")
+            && text.contains("no variable names rank 0's host"),
+        "{text}"
+    );
     let stale = format!("{pair}; os.environ.update(RANK='0', WORLD_SIZE='2', MASTER_ADDR='a')");
     let text = raised(&format!("{stale}; mpienv.export()"));
-    assert_eq!(text, "RANK is '0', and mpienv finds '1'; unset RANK, or call export(overwrite=True)\n");
-    let text = raised(&format!("{stale}; mpienv.export(overwrite=True); print(os.environ['RANK'])"));
+    assert_eq!(
+        text,
+        "RANK is '0', and mpienv finds '1'; unset RANK, or call export(overwrite=True)\n"
+    );
+    let text =
+        raised(&format!("{stale}; mpienv.export(overwrite=True); print(os.environ['RANK'])"));
     assert_eq!(text, "1\n");
     let kept = "os.environ.update(NCCL_SOCKET_IFNAME='ib0', TORCHELASTIC_USE_AGENT_STORE='True'); mpienv.export(); \
                 print(os.environ['NCCL_SOCKET_IFNAME'], 'TORCHELASTIC_USE_AGENT_STORE' in os.environ)";
@@ -253,7 +314,10 @@ fn the_other_mpienv_of_pypi_is_named_and_never_run() {
     };
     for words in [&["-m", "mpienv_rs", "show"][..], &["-c", "import mpienv_rs; mpienv_rs.info()"]] {
         let text = run(words);
-        assert!(text.contains(&format!("{} is the command of PyPI's mpienv", command.display())), "{text}");
+        assert!(
+            text.contains(&format!("{} is the command of PyPI's mpienv", command.display())),
+            "{text}"
+        );
         assert!(text.contains("pip uninstall mpienv"), "{text}");
     }
     fs::remove_file(&command).unwrap();
@@ -290,7 +354,12 @@ fn mypy_accepts_a_program_that_uses_every_name_of_the_module() {
     fresh.write("typed.py", TYPED);
     let check = |file: &str| {
         let mut command = fresh.command(mypy.to_str().unwrap());
-        command.args(["--strict", "--python-executable"]).arg(fresh.bin().join("python")).arg(file).output().unwrap()
+        command
+            .args(["--strict", "--python-executable"])
+            .arg(fresh.bin().join("python"))
+            .arg(file)
+            .output()
+            .unwrap()
     };
     let output = check("typed.py");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -307,13 +376,16 @@ fn every_python_of_this_machine_that_is_new_enough_takes_the_module() {
     let mut taken = Vec::new();
     for minor in [9, 12, 13, 14] {
         let python = format!("python3.{minor}");
-        let is_new =
-            |output: Output| String::from_utf8_lossy(&output.stdout).starts_with(&format!("Python 3.{minor}."));
+        let is_new = |output: Output| {
+            String::from_utf8_lossy(&output.stdout).starts_with(&format!("Python 3.{minor}."))
+        };
         if !clean(&python).arg("--version").output().is_ok_and(is_new) {
             continue;
         }
         let Some(fresh) = Fresh::of(&python) else { return };
-        let output = fresh.python("import mpienv_rs; print(mpienv_rs.export().world_size, mpienv_rs.find_command())");
+        let output = fresh.python(
+            "import mpienv_rs; print(mpienv_rs.export().world_size, mpienv_rs.find_command())",
+        );
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(text, format!("1 {}\n", fresh.bin().join("mpienv").display()), "{python}");
         taken.push(python);

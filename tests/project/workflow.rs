@@ -1,4 +1,5 @@
-//! The workflow that GitHub runs. It cannot run here, so it is checked against its schema and the project.
+//! The workflow that GitHub runs. It cannot run here, so it is checked against its schema and the
+//! project.
 
 use std::path::Path;
 
@@ -16,8 +17,10 @@ fn features() -> Vec<String> {
     let manifest = text("Cargo.toml");
     let (_, features) = manifest.split_once("\n[features]\n").unwrap();
     let (features, _) = features.split_once("\n\n").unwrap();
-    let names = features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned());
-    let mut names: Vec<_> = names.filter(|name| !name.starts_with('#') && name != "default").collect();
+    let names =
+        features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.to_owned());
+    let mut names: Vec<_> =
+        names.filter(|name| !name.starts_with('#') && name != "default").collect();
     names.sort_unstable();
     names
 }
@@ -25,9 +28,13 @@ fn features() -> Vec<String> {
 #[test]
 fn the_readmes_table_of_features_is_the_manifests() {
     let readme = text("README.md");
-    let (_, table) =
-        readme.split_once("\n| feature | what it is for | on by default |\n| --- | --- | --- |\n").unwrap();
-    let rows = table.lines().map_while(|line| line.strip_prefix("| `")).filter_map(|row| row.split_once('`'));
+    let (_, table) = readme
+        .split_once("\n| feature | what it is for | on by default |\n| --- | --- | --- |\n")
+        .unwrap();
+    let rows = table
+        .lines()
+        .map_while(|line| line.strip_prefix("| `"))
+        .filter_map(|row| row.split_once('`'));
     let mut named: Vec<_> = rows.map(|(name, _)| name).collect();
     named.sort_unstable();
     assert_eq!(named, features());

@@ -1,4 +1,5 @@
-//! An attacker that knows the guide's page on the wire format and the job's token, which is empty without a secret.
+//! An attacker that knows the guide's page on the wire format and the job's token, which is empty
+//! without a secret.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -44,7 +45,9 @@ impl<'a> Claim<'a> {
     pub fn hello(self, greeting: &[u8]) -> Said {
         let mut front = b"mpienv\r\n".to_vec();
         let [_, major, minor, patch] = own_version();
-        [self.protocol, major, minor, patch].iter().for_each(|part| front.extend(part.to_be_bytes()));
+        [self.protocol, major, minor, patch]
+            .iter()
+            .for_each(|part| front.extend(part.to_be_bytes()));
         front.extend(self.rank.to_be_bytes());
         front.extend(self.size.to_be_bytes());
         front.push(self.purpose);
@@ -56,7 +59,11 @@ impl<'a> Claim<'a> {
         front.extend(session.of_rank.tag(b""));
         let blob = self.length.min(LONGEST) as usize;
         let digest = if blob == LONGEST as usize { *OF_LONGEST } else { sha256(&vec![0; blob]) };
-        Said { front, zeros: blob, back: hmac(&session.of_rank.key, &[&1u64.to_be_bytes(), &digest]).to_vec() }
+        Said {
+            front,
+            zeros: blob,
+            back: hmac(&session.of_rank.key, &[&1u64.to_be_bytes(), &digest]).to_vec(),
+        }
     }
 }
 
@@ -121,7 +128,8 @@ impl Line {
         while !said.rest(self.at).is_empty() {
             self.at += self.stream.write(said.rest(self.at))?;
         }
-        // It ignores the answer, and learns from the attempt to read it whether the connection is closed.
+        // It ignores the answer, and learns from the attempt to read it whether the connection is
+        // closed.
         match self.stream.read(&mut [0; 4096])? {
             0 => Err(ErrorKind::UnexpectedEof.into()),
             _ => Ok(()),
@@ -129,8 +137,8 @@ impl Line {
     }
 }
 
-/// Keeps `connections` to rank 0's port open `during` something, each of which says what `say` returns for its number
-/// and the greeting. What rank 0 closes, the attacker opens again.
+/// Keeps `connections` to rank 0's port open `during` something, each of which says what `say`
+/// returns for its number and the greeting. What rank 0 closes, the attacker opens again.
 pub fn flood<T>(
     from: Ipv4Addr,
     port: u16,
@@ -147,9 +155,11 @@ pub fn flood<T>(
                 let Ok(line) = Line::open(from, port) else { break };
                 lines.push((line, numbers.fetch_add(1, Ordering::Relaxed)));
             }
-            lines.retain_mut(|(line, number)| match line.go_on(|greeting| say(*number, greeting)) {
-                Ok(()) => true,
-                Err(error) => error.kind() == ErrorKind::WouldBlock,
+            lines.retain_mut(|(line, number)| {
+                match line.go_on(|greeting| say(*number, greeting)) {
+                    Ok(()) => true,
+                    Err(error) => error.kind() == ErrorKind::WouldBlock,
+                }
             });
             thread::sleep(Duration::from_millis(1));
         }

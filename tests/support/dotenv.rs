@@ -58,9 +58,14 @@ const NODE: Reader = Reader {
 };
 
 impl Reader {
-    /// The value of a variable; `None` if it is not set, or if the file does not have the expected form.
+    /// The value of a variable; `None` if it is not set, or if the file does not have the expected
+    /// form.
     pub fn value(&self, text: &str, wanted: &str) -> Option<String> {
-        let text = if self.carriage_return_is_newline { text.replace('\r', "\n") } else { text.to_owned() };
+        let text = if self.carriage_return_is_newline {
+            text.replace('\r', "\n")
+        } else {
+            text.to_owned()
+        };
         let mut rest = text.as_str();
         loop {
             let (name, after) = rest.split_once('=')?;
@@ -75,8 +80,11 @@ impl Reader {
     /// A quoted text, and what follows it.
     fn quoted<'a>(&self, text: &'a str) -> Option<(String, &'a str)> {
         let quote = text.chars().next().filter(|c| matches!(c, '\'' | '"'))?;
-        let (escape, replaces) =
-            if quote == '\'' { (self.single, self.replaces.0) } else { (self.double, self.replaces.1) };
+        let (escape, replaces) = if quote == '\'' {
+            (self.single, self.replaces.0)
+        } else {
+            (self.double, self.replaces.1)
+        };
         let mut value = String::new();
         let mut rest = &text[1..];
         loop {

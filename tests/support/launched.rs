@@ -18,7 +18,10 @@ fn own(mark: &str) -> String {
 #[must_use]
 pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Command {
     let mut command = clean("mpienv");
-    command.env("MARK", own(mark)).args(["launch", "--nproc-per-node", &workers.to_string()]).args(options);
+    command
+        .env("MARK", own(mark))
+        .args(["launch", "--nproc-per-node", &workers.to_string()])
+        .args(options);
     command.args(["--", "sh", "-c", script]);
     command
 }
@@ -27,9 +30,19 @@ pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Comma
 #[must_use]
 pub fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
     let (rank, port) = (rank.to_string(), port.to_string());
-    let place = ["--node-rank", &rank, "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", &port];
+    let place = [
+        "--node-rank",
+        &rank,
+        "--nnodes",
+        "2",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        &port,
+    ];
     // A busy machine may not hear from a node for a long time.
-    let patience = if options.contains(&"--node-timeout") { &[][..] } else { &["--node-timeout", PATIENT] };
+    let patience =
+        if options.contains(&"--node-timeout") { &[][..] } else { &["--node-timeout", PATIENT] };
     launch(mark, 2, &[&place[..], patience, options].concat(), script)
 }
 
@@ -53,13 +66,21 @@ pub fn piped(command: &mut Command) -> Child {
 pub fn living(mark: &str) -> Vec<String> {
     let wanted = format!("MARK={}", own(mark));
     let vars = |folder: &PathBuf| fs::read(folder.join("environ")).unwrap_or_default();
-    let has_mark = |folder: &PathBuf| vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes());
+    let has_mark = |folder: &PathBuf| {
+        vars(folder).split(|byte| *byte == 0).any(|var| var == wanted.as_bytes())
+    };
     all().iter().filter(|folder| has_mark(folder)).map(|folder| command_line(folder)).collect()
 }
 
 /// Sends a signal by its name.
 pub fn signal(name: &str, child: &Child) {
-    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-s", name, &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// The output of a program.

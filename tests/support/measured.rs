@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A timeout that must pass after others were in time: many times as long as `work` takes on this machine now.
+/// A timeout that must pass after others were in time: many times as long as `work` takes on this
+/// machine now.
 pub fn longer_than(least: Duration, work: impl FnOnce()) -> Duration {
     let begun = Instant::now();
     work();

@@ -15,7 +15,8 @@ use super::root::is_root;
 use super::timeout::PATIENT;
 use super::tool::{clean, is_there};
 
-/// How many seconds ranks wait that do not meet: long enough for each to reach the other on a busy machine.
+/// How many seconds ranks wait that do not meet: long enough for each to reach the other on a busy
+/// machine.
 pub const WAIT: &str = "8";
 
 /// A munged of this test, which is stopped when dropped.
@@ -32,7 +33,9 @@ impl Munged {
 
     /// Starts one whose key consists of this byte.
     pub fn with_key(byte: u8) -> Option<Munged> {
-        if !["munged", "munge", "unmunge", "setpriv"].iter().all(|program| is_there(program)) || !is_root() {
+        if !["munged", "munge", "unmunge", "setpriv"].iter().all(|program| is_there(program))
+            || !is_root()
+        {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("munge").tempdir_in("/tmp").unwrap();
@@ -75,9 +78,14 @@ impl Munged {
     /// `mpienv check` as a rank of two, run by a user.
     pub fn rank_as(&self, user: &str, index: u32, port: u16, timeout: &str) -> Command {
         let mut command = clean("setpriv");
-        command.args([&format!("--reuid={user}"), "--clear-groups"]).arg(self.folder.path().join("mpienv"));
+        command
+            .args([&format!("--reuid={user}"), "--clear-groups"])
+            .arg(self.folder.path().join("mpienv"));
         command.args(["check", "--timeout", timeout]).env("MPIENV_AUTH", self.auth());
-        command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MASTER_PORT", port.to_string());
+        command
+            .env("RANK", index.to_string())
+            .env("WORLD_SIZE", "2")
+            .env("MASTER_PORT", port.to_string());
         command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -96,7 +104,10 @@ impl Munged {
     /// A credential made by `munge` itself.
     pub fn credential(&self, words: &[&str], payload: &str) -> Vec<u8> {
         let mut command = clean("munge");
-        command.arg(format!("--socket={}", self.socket().display())).args(words).args(["--string", payload]);
+        command
+            .arg(format!("--socket={}", self.socket().display()))
+            .args(words)
+            .args(["--string", payload]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout.trim_ascii().to_vec()

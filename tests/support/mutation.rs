@@ -1,4 +1,5 @@
-//! Nearly valid inputs: valid ones with a few bytes changed, tried for as long as the tests may take.
+//! Nearly valid inputs: valid ones with a few bytes changed, tried for as long as the tests may
+//! take.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -64,7 +65,17 @@ fn change() -> impl Strategy<Value = Change> {
     let at = || any::<Index>();
     let number = prop_oneof![
         0u64..20,
-        prop::sample::select(vec![255, 256, 65_535, 65_536, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, u64::MAX]),
+        prop::sample::select(vec![
+            255,
+            256,
+            65_535,
+            65_536,
+            (1 << 31) - 1,
+            1 << 31,
+            (1 << 32) - 1,
+            1 << 32,
+            u64::MAX
+        ]),
         any::<u64>(),
     ];
     prop_oneof![
@@ -123,7 +134,8 @@ fn apply(change: &Change, bytes: &mut Vec<u8>, seeds: &[Vec<u8>], words: &[&[u8]
     }
 }
 
-/// Replaces the digits from `at` on with a number; without digits there, replaces the four or eight bytes.
+/// Replaces the digits from `at` on with a number; without digits there, replaces the four or eight
+/// bytes.
 fn count(at: usize, number: u64, bytes: &mut Vec<u8>) {
     let Some(digits) = bytes[at..].iter().position(u8::is_ascii_digit) else { return };
     if digits < 16 {
@@ -146,13 +158,20 @@ fn count(at: usize, number: u64, bytes: &mut Vec<u8>) {
 fn duration() -> Duration {
     let seconds = std::env::var("MPIENV_FUZZ_SECONDS").ok();
     Duration::from_secs(
-        seconds.map_or(1, |seconds| seconds.parse().expect("MPIENV_FUZZ_SECONDS is a number of seconds")),
+        seconds.map_or(1, |seconds| {
+            seconds.parse().expect("MPIENV_FUZZ_SECONDS is a number of seconds")
+        }),
     )
 }
 
-/// Tries inputs until the time is up and prints on stderr how many. Shrinks a failing input to a few changes and shows
-/// it.
-pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]) -> TestCaseResult) {
+/// Tries inputs until the time is up and prints on stderr how many. Shrinks a failing input to a
+/// few changes and shows it.
+pub fn fuzz(
+    name: &str,
+    seeds: &[Vec<u8>],
+    words: &[&[u8]],
+    check: impl Fn(&[u8]) -> TestCaseResult,
+) {
     for seed in seeds {
         check(seed).unwrap_or_else(|error| panic!("a true input: {error}"));
     }
@@ -160,7 +179,12 @@ pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]
     let begun = Instant::now();
     let mut tried = 0;
     while begun.elapsed() < duration() {
-        let config = Config { cases: 32, failure_persistence: None, max_shrink_time: 20_000, ..Config::default() };
+        let config = Config {
+            cases: 32,
+            failure_persistence: None,
+            max_shrink_time: 20_000,
+            ..Config::default()
+        };
         tried += u64::from(config.cases);
         let run = TestRunner::new(config).run(&recipe, |(seed, changes): Recipe| {
             let mut bytes = seed.get(seeds).clone();
@@ -170,10 +194,16 @@ pub fn fuzz(name: &str, seeds: &[Vec<u8>], words: &[&[u8]], check: impl Fn(&[u8]
             let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&bytes)));
             let shown = String::from_utf8_lossy(&bytes);
             match seen {
-                Ok(done) => done.map_err(|error| TestCaseError::fail(format!("{error}: {shown:?} {bytes:?}")))?,
+                Ok(done) => done.map_err(|error| {
+                    TestCaseError::fail(format!("{error}: {shown:?} {bytes:?}"))
+                })?,
                 Err(_) => return Err(TestCaseError::fail(format!("a panic: {shown:?} {bytes:?}"))),
             }
-            prop_assert!(begun.elapsed() < LONGEST, "{:?} for {shown:?} {bytes:?}", begun.elapsed());
+            prop_assert!(
+                begun.elapsed() < LONGEST,
+                "{:?} for {shown:?} {bytes:?}",
+                begun.elapsed()
+            );
             Ok(())
         });
         if let Err(TestError::Fail(why, _) | TestError::Abort(why)) = run {

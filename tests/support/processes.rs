@@ -11,7 +11,9 @@ use super::clock::SLACK;
 #[must_use]
 pub fn all() -> Vec<PathBuf> {
     let folders = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
-    folders.filter(|folder| state(folder).is_some_and(|state| !state.starts_with(['Z', 'X']))).collect()
+    folders
+        .filter(|folder| state(folder).is_some_and(|state| !state.starts_with(['Z', 'X'])))
+        .collect()
 }
 
 /// The fields of `/proc/PID/stat` after the name: state, parent, group, ...

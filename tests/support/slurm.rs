@@ -18,7 +18,8 @@ impl Slurm {
         if !programs.iter().all(|program| is_there(program)) || !is_root() {
             return None;
         }
-        let slurm = Slurm { folder: tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap() };
+        let slurm =
+            Slurm { folder: tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap() };
         let output = slurm.script(&["up"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         Some(slurm)

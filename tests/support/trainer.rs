@@ -5,7 +5,8 @@ use std::process::Command;
 
 use super::tool::{inherited, missing};
 
-/// Lets a command find the trainer's programs; prints a message and returns `None` if they are not built.
+/// Lets a command find the trainer's programs; prints a message and returns `None` if they are not
+/// built.
 ///
 /// They are next to the command under test when all packages are tested together.
 pub fn with_trainer(mut command: Command) -> Option<Command> {

@@ -1,4 +1,5 @@
-//! What a rank and rank 0 send, byte by byte as the guide specifies, for tests and benchmarks that play either of them.
+//! What a rank and rank 0 send, byte by byte as the guide specifies, for tests and benchmarks that
+//! play either of them.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,7 +7,8 @@ use std::net::TcpStream;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-/// The lengths of a reply's header, a greeting, a welcome, and the question whether the rank is still there.
+/// The lengths of a reply's header, a greeting, a welcome, and the question whether the rank is
+/// still there.
 pub const HEAD: usize = 21;
 pub const GREETING: usize = HEAD + 32;
 pub const WELCOME: usize = HEAD + 36 + 32;
@@ -16,7 +18,11 @@ pub const CLAIM: usize = 83;
 
 /// The protocol that this program uses, and the crate's version.
 pub fn own_version() -> [u16; 4] {
-    let parts = [env!("CARGO_PKG_VERSION_MAJOR"), env!("CARGO_PKG_VERSION_MINOR"), env!("CARGO_PKG_VERSION_PATCH")];
+    let parts = [
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH"),
+    ];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
     [7, major, minor, patch]
 }
@@ -79,7 +85,10 @@ impl Session {
     pub fn of_key(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
         let key = |name: &[u8]| hmac(key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
-        Session { of_rank: direction(b"mpienv from rank "), of_master: direction(b"mpienv from master ") }
+        Session {
+            of_rank: direction(b"mpienv from rank "),
+            of_master: direction(b"mpienv from master "),
+        }
     }
 
     /// A reply of rank 0 of this kind, with its tag.
@@ -129,7 +138,8 @@ impl Played<'_> {
         out
     }
 
-    /// The hello that answers a greeting, with this blob, and the keys for the rest of the connection.
+    /// The hello that answers a greeting, with this blob, and the keys for the rest of the
+    /// connection.
     pub fn hello(&self, greeting: &[u8], blob: &[u8]) -> (Vec<u8>, Session) {
         let claim = self.claim();
         let mut session = Session::new(self.token, greeting, &claim);
@@ -153,7 +163,13 @@ pub fn hear_greeting(stream: &mut TcpStream) -> [u8; GREETING] {
 }
 
 /// A rank played by this program.
-pub fn played(rank: u32, size: u32, needs_table: bool, token: &[u8], blob_length: u32) -> Played<'_> {
+pub fn played(
+    rank: u32,
+    size: u32,
+    needs_table: bool,
+    token: &[u8],
+    blob_length: u32,
+) -> Played<'_> {
     Played { version: own_version(), rank, size, needs_table, token, blob_length }
 }
 
@@ -171,8 +187,8 @@ pub fn greeting() -> Vec<u8> {
     reply(9, 32, &[5; 32])
 }
 
-/// As rank 0, sends the greeting, reads the hello, and returns the keys for the rest, with the key of a job or of its
-/// launches.
+/// As rank 0, sends the greeting, reads the hello, and returns the keys for the rest, with the key
+/// of a job or of its launches.
 pub fn greet_with(stream: &mut TcpStream, key: &[u8]) -> std::io::Result<Session> {
     stream.write_all(&greeting())?;
     let mut hello = [0; CLAIM + 32];

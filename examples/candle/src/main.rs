@@ -1,7 +1,8 @@
-//! Trains on MNIST with candle, on any number of ranks: `mpirun -n 2 candle_mnist`, `srun candle_mnist`, or alone.
+//! Trains on MNIST with candle, on any number of ranks: `mpirun -n 2 candle_mnist`,
+//! `srun candle_mnist`, or alone.
 //!
-//! Each rank computes the gradients of its share of every batch, and an all-reduce sums them. The losses therefore
-//! equal those of a single rank that computes whole batches.
+//! Each rank computes the gradients of its share of every batch, and an all-reduce sums them. The
+//! losses therefore equal those of a single rank that computes whole batches.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -30,14 +31,18 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         let count = train.1.dim(0)?;
         for start in (0..count).step_by(BATCH) {
             let batch = BATCH.min(count - start);
-            // The rank's share of the batch. Any number of ranks divides the same batch and gets the same sum.
+            // The rank's share of the batch. Any number of ranks divides the same batch and gets
+            // the same sum.
             let share = rank.share_of(batch);
             if share.is_empty() {
-                return Err(format!("a batch of {batch} samples is too small for {size} ranks").into());
+                return Err(
+                    format!("a batch of {batch} samples is too small for {size} ranks").into()
+                );
             }
             let (images, labels) = part(&train, start + share.start, share.len())?;
             // Scale the loss so that the ranks' losses add up to the mean over the whole batch.
-            let loss = (cross_entropy(&forward(&model, &images)?, &labels)? * (share.len() as f64 / batch as f64))?;
+            let loss = (cross_entropy(&forward(&model, &images)?, &labels)?
+                * (share.len() as f64 / batch as f64))?;
             let mut gradients = loss.backward()?;
 
             // Sum all gradients and the loss in one call.
@@ -51,7 +56,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
             let mut rest = values.as_slice();
             for variable in &model {
                 let (own, others) = rest.split_at(variable.elem_count());
-                gradients.insert(variable, Tensor::from_slice(own, variable.shape(), &Device::Cpu)?);
+                gradients
+                    .insert(variable, Tensor::from_slice(own, variable.shape(), &Device::Cpu)?);
                 rest = others;
             }
             optimizer.step(&gradients)?;
@@ -59,9 +65,15 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         }
         if rank.is_first() {
             let found = forward(&model, &part(&test, 0, test.1.dim(0)?)?.0)?.argmax(D::Minus1)?;
-            let right =
-                found.eq(&test.1.to_dtype(DType::U32)?)?.to_dtype(DType::F32)?.mean_all()?.to_scalar::<f32>()?;
-            println!("epoch {epoch}: loss {:.6}, test accuracy {right:.4}, {size} ranks", total / count as f64);
+            let right = found
+                .eq(&test.1.to_dtype(DType::U32)?)?
+                .to_dtype(DType::F32)?
+                .mean_all()?
+                .to_scalar::<f32>()?;
+            println!(
+                "epoch {epoch}: loss {:.6}, test accuracy {right:.4}, {size} ranks",
+                total / count as f64
+            );
         }
     }
     Ok(group.close()?)
@@ -72,10 +84,15 @@ fn forward(model: &[Var; 4], images: &Tensor) -> Result<Tensor> {
     hidden.matmul(&model[2].t()?)?.broadcast_add(&model[3])
 }
 
-/// Initial weights that are the same on all ranks and in all runs. candle's random numbers on CPUs cannot be seeded.
+/// Initial weights that are the same on all ranks and in all runs. candle's random numbers on CPUs
+/// cannot be seeded.
 fn weights(rows: usize, columns: usize) -> Result<Var> {
     let angles = (Tensor::arange(1.0, (rows * columns) as f64 + 1.0, &Device::Cpu)?.sqr()? * 0.7)?;
-    Var::from_tensor(&(angles.sin()? * (1.0 / columns as f64).sqrt())?.to_dtype(DType::F32)?.reshape((rows, columns))?)
+    Var::from_tensor(
+        &(angles.sin()? * (1.0 / columns as f64).sqrt())?
+            .to_dtype(DType::F32)?
+            .reshape((rows, columns))?,
+    )
 }
 
 fn part(samples: &(Tensor, Tensor), start: usize, count: usize) -> Result<(Tensor, Tensor)> {
@@ -86,7 +103,8 @@ fn part(samples: &(Tensor, Tensor), start: usize, count: usize) -> Result<(Tenso
 /// The images and labels of MNIST's IDX files, gzipped or not, in the folder DATA_PATH.
 fn samples(name: &str) -> std::result::Result<(Tensor, Tensor), Box<dyn Error>> {
     let environment = Environment::current();
-    let folder = environment.get_str("DATA_PATH")?.ok_or("set DATA_PATH to the folder of MNIST's files")?;
+    let folder =
+        environment.get_str("DATA_PATH")?.ok_or("set DATA_PATH to the folder of MNIST's files")?;
     let read = |kind: &str, header: usize| -> std::result::Result<Vec<u8>, Box<dyn Error>> {
         let path = format!("{folder}/{name}-{kind}-ubyte");
         let mut bytes = Vec::new();
@@ -98,5 +116,8 @@ fn samples(name: &str) -> std::result::Result<(Tensor, Tensor), Box<dyn Error>> 
     };
     let (images, labels) = (read("images-idx3", 16)?, read("labels-idx1", 8)?);
     let count = labels.len();
-    Ok((Tensor::from_vec(images, (count, PIXELS), &Device::Cpu)?, Tensor::from_vec(labels, count, &Device::Cpu)?))
+    Ok((
+        Tensor::from_vec(images, (count, PIXELS), &Device::Cpu)?,
+        Tensor::from_vec(labels, count, &Device::Cpu)?,
+    ))
 }

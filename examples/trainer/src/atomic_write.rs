@@ -8,8 +8,8 @@ use crate::regular_file;
 
 /// Writes a file under a temporary name, flushes it to disk, then renames it.
 ///
-/// Creates missing folders. An existing file is replaced and its permissions are kept; a symbolic link is followed.
-/// Anything other than a regular file is left alone and returned as an error.
+/// Creates missing folders. An existing file is replaced and its permissions are kept; a symbolic
+/// link is followed. Anything other than a regular file is left alone and returned as an error.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = place_of(path)?;
     fs::create_dir_all(folder_of(&place)).map_err(naming(path))?;
@@ -28,7 +28,8 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Resolves symbolic links, even if the file does not exist yet. Fails if `path` exists but is not a regular file.
+/// Resolves symbolic links, even if the file does not exist yet. Fails if `path` exists but is not
+/// a regular file.
 pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     match fs::metadata(path) {
         Ok(found) => match regular_file::other_kind(&found) {
@@ -46,7 +47,8 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
     while let Ok(target) = fs::read_link(&place) {
         place = folder_of(&place).join(target);
     }
-    let folder = fs::canonicalize(folder_of(&place)).unwrap_or_else(|_| folder_of(&place).to_owned());
+    let folder =
+        fs::canonicalize(folder_of(&place)).unwrap_or_else(|_| folder_of(&place).to_owned());
     Ok(place.file_name().map_or_else(|| place.clone(), |name| folder.join(name)))
 }
 
@@ -80,7 +82,8 @@ pub fn sibling(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// A name in the same folder, since a rename cannot cross file systems. The process ID makes it unique on this host.
+/// A name in the same folder, since a rename cannot cross file systems. The process ID makes it
+/// unique on this host.
 fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.part", std::process::id()))
@@ -133,11 +136,17 @@ mod tests {
             (&socket, "a socket"),
             (folder.path(), "a folder"),
         ] {
-            let text = format!("{}: is {kind} and not a regular file; it is left as it is", path.display());
+            let text = format!(
+                "{}: is {kind} and not a regular file; it is left as it is",
+                path.display()
+            );
             assert_eq!(write(path, b"x").unwrap_err().to_string(), text);
             assert_eq!(check(path).unwrap_err().to_string(), text);
         }
-        assert!(!fs::metadata("/dev/null").unwrap().is_file() && fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert!(
+            !fs::metadata("/dev/null").unwrap().is_file()
+                && fs::symlink_metadata(&link).unwrap().is_symlink()
+        );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
@@ -147,7 +156,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("link", &link).unwrap();
-        assert!(write(&link, b"x").unwrap_err().to_string().starts_with(&link.display().to_string()));
+        assert!(
+            write(&link, b"x").unwrap_err().to_string().starts_with(&link.display().to_string())
+        );
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::exit;
 /// The transport to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Backend {
-    /// Shared memory on one host; on several, MPI if the launcher starts MPI programs and its library can be loaded,
-    /// otherwise shared memory and TCP
+    /// Shared memory on one host; on several, MPI if the launcher starts MPI programs and its
+    /// library can be loaded, otherwise shared memory and TCP
     Auto,
     /// The launcher's MPI library, or the one that MPIENV_MPI_LIB names
     #[cfg(feature = "mpi")]
@@ -23,7 +23,8 @@ pub enum Backend {
     Tcp,
 }
 
-/// Connects to the other ranks. If there are any, the transport's name is passed to `remark`, and warnings to `warn`.
+/// Connects to the other ranks. If there are any, the transport's name is passed to `remark`, and
+/// warnings to `warn`.
 ///
 /// # Errors
 /// If the ranks cannot connect, or the required MPI cannot be used.
@@ -43,7 +44,8 @@ pub fn connect(
     });
     #[cfg(feature = "mpi")]
     let builder = builder.mpi_hints(hints(info));
-    let group = builder.on_lost(|error| exit::say_last(error, exit::of_collective(error))).connect()?;
+    let group =
+        builder.on_lost(|error| exit::say_last(error, exit::of_collective(error))).connect()?;
     if group.size() > 1 {
         remark(&format!("gradients over {}", group.describe()));
     }
@@ -62,7 +64,8 @@ pub fn connect(
 #[cfg(feature = "mpi")]
 #[expect(unsafe_code, reason = "hints are set in the environment")]
 fn hints(info: &ClusterInfo) -> mpienv::mpi::Hints {
-    // SAFETY: while MPI is initialized, the only other thread enforces the timeout and does not access the environment.
+    // SAFETY: while MPI is initialized, the only other thread enforces the timeout and does not
+    // access the environment.
     let hints = unsafe { mpienv::mpi::Hints::new() };
     // Makes the linear model's gradient, 31,400 bytes, an eager message.
     hints.one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)

@@ -28,7 +28,11 @@ pub struct Batch {
 impl Batch {
     /// Creates an empty batch with room for `capacity` samples.
     pub fn new(capacity: usize) -> Batch {
-        Batch { images: vec![[0.0; PIXELS]; capacity], labels: Vec::with_capacity(capacity), arch: Arch::new() }
+        Batch {
+            images: vec![[0.0; PIXELS]; capacity],
+            labels: Vec::with_capacity(capacity),
+            arch: Arch::new(),
+        }
     }
 
     /// Replaces the batch with the samples of `data` at `indices`, up to the capacity.
@@ -45,7 +49,8 @@ impl Batch {
 
     /// Prefetches samples into the cache for the next [`Batch::gather`].
     ///
-    /// In random order, nearly every row is a cache miss. Requesting all rows up front lets them load in parallel.
+    /// In random order, nearly every row is a cache miss. Requesting all rows up front lets them
+    /// load in parallel.
     pub fn fetch(data: &Dataset, indices: impl Iterator<Item = usize>) {
         for index in indices {
             data.image(index).iter().step_by(CACHE_LINE).for_each(prefetch);
@@ -67,7 +72,8 @@ fn prefetch(byte: &u8) {
     use pulp::core_arch::x86::Sse;
     use std::arch::x86_64::_MM_HINT_T1;
     if let Some(sse) = Sse::try_new() {
-        // Prefetch into L2: L1 is smaller than a batch and appears to drop most of this many requests.
+        // Prefetch into L2: L1 is smaller than a batch and appears to drop most of this many
+        // requests.
         sse._mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(byte).cast());
     }
 }

@@ -18,7 +18,9 @@ pub fn up_to(limit: u64, from: impl Read, bytes: &mut Vec<u8>) -> io::Result<()>
         if room == 0 {
             return Ok(());
         }
-        bytes.try_reserve_exact(room).map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        bytes
+            .try_reserve_exact(room)
+            .map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
         if from.by_ref().take(room as u64).read_to_end(bytes)? == 0 {
             return Ok(());
         }
@@ -36,7 +38,11 @@ mod tests {
             for limit in [0, 1, length as u64, length as u64 + 1, u64::MAX] {
                 let mut bytes = Vec::new();
                 up_to(limit, whole.as_slice(), &mut bytes).unwrap();
-                assert_eq!(bytes, whole[..length.min(usize::try_from(limit).unwrap())], "{length} {limit}");
+                assert_eq!(
+                    bytes,
+                    whole[..length.min(usize::try_from(limit).unwrap())],
+                    "{length} {limit}"
+                );
             }
         }
     }

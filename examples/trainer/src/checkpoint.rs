@@ -62,7 +62,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Describes a data-parallel run of a model with these [`crate::model::Model::parameter_shapes`].
+    /// Describes a data-parallel run of a model with these
+    /// [`crate::model::Model::parameter_shapes`].
     pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
             (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
@@ -85,7 +86,8 @@ impl Run {
     }
 }
 
-/// The name of the term for the strategies. A checkpoint without this term belongs to a data-parallel run.
+/// The name of the term for the strategies. A checkpoint without this term belongs to a
+/// data-parallel run.
 const STRATEGY: &str = "strategy";
 
 /// The checkpoints of a run in progress. The default keeps none and starts at the first step.
@@ -108,9 +110,11 @@ enum Beginning {
 }
 
 impl Checkpoints {
-    /// Starts or resumes a run. If it resumes, rank 0 loads the newest checkpoint's parameters into `parameters`.
+    /// Starts or resumes a run. If it resumes, rank 0 loads the newest checkpoint's parameters into
+    /// `parameters`.
     ///
-    /// All ranks of `group` must call this. Only rank 0's `settings` count. Messages for the user go to `remark`.
+    /// All ranks of `group` must call this. Only rank 0's `settings` count. Messages for the user
+    /// go to `remark`.
     ///
     /// # Errors
     /// On all ranks, if rank 0 cannot use the folder or resume from it.
@@ -137,7 +141,9 @@ impl Checkpoints {
         match serde_json::from_slice(&word).map_err(io::Error::from)? {
             _ if group.rank().is_first() => Ok(own?),
             Beginning::Failed(reason) => Err(CheckpointError::FirstRank(reason).into()),
-            Beginning::At { start, kept, every } => Ok(Checkpoints { kept, every, start, ..Checkpoints::default() }),
+            Beginning::At { start, kept, every } => {
+                Ok(Checkpoints { kept, every, start, ..Checkpoints::default() })
+            }
         }
     }
 
@@ -154,15 +160,20 @@ impl Checkpoints {
             match folder.newest(remark)? {
                 Some(whole) => {
                     let path = &whole.path;
-                    (start, *parameters) =
-                        read(&whole, &run).map_err(|reason| CheckpointError::Refused { path: path.clone(), reason })?;
+                    (start, *parameters) = read(&whole, &run).map_err(|reason| {
+                        CheckpointError::Refused { path: path.clone(), reason }
+                    })?;
                     folder::check_name(&whole, start, run.epoch_steps)?;
                     let Position { epoch, step, .. } = start;
-                    remark(&format!("resuming from {}: epoch {epoch}, step {step}", path.display()));
+                    remark(&format!(
+                        "resuming from {}: epoch {epoch}, step {step}",
+                        path.display()
+                    ));
                 }
-                None => {
-                    remark(&format!("{} has no checkpoint to resume from: starting at the first step", path.display()))
-                }
+                None => remark(&format!(
+                    "{} has no checkpoint to resume from: starting at the first step",
+                    path.display()
+                )),
             }
         } else if let Some(newest) = folder.last()? {
             return Err(CheckpointError::Occupied { newest });
@@ -174,7 +185,13 @@ impl Checkpoints {
             folder.save(start.steps(run.epoch_steps), &file(&run, start, parameters))?;
         }
         let writer = Some((folder, run));
-        Ok(Checkpoints { writer, kept: true, every: settings.every, start, ..Checkpoints::default() })
+        Ok(Checkpoints {
+            writer,
+            kept: true,
+            every: settings.every,
+            start,
+            ..Checkpoints::default()
+        })
     }
 
     pub fn start(&self) -> Position {
@@ -186,14 +203,16 @@ impl Checkpoints {
         self.kept
     }
 
-    /// Returns whether a checkpoint is due after `steps` steps of the whole run. All ranks return the same value.
+    /// Returns whether a checkpoint is due after `steps` steps of the whole run. All ranks return
+    /// the same value.
     pub fn are_due(&self, steps: u64) -> bool {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
 
     /// Saves a run at `position`. Returns when the checkpoint is on disk.
     ///
-    /// All ranks must call this. Only rank 0 gets the path. Does nothing if the run does not keep checkpoints.
+    /// All ranks must call this. Only rank 0 gets the path. Does nothing if the run does not keep
+    /// checkpoints.
     ///
     /// # Errors
     /// On all ranks, if rank 0 cannot write the checkpoint.
@@ -206,10 +225,9 @@ impl Checkpoints {
         if !self.kept {
             return Ok(None);
         }
-        let own = self
-            .writer
-            .as_ref()
-            .map(|(folder, run)| folder.save(position.steps(run.epoch_steps), &file(run, position, parameters)));
+        let own = self.writer.as_ref().map(|(folder, run)| {
+            folder.save(position.steps(run.epoch_steps), &file(run, position, parameters))
+        });
         let mut word = match &own {
             Some(Err(error)) => error.to_string().into_bytes(),
             _ => Vec::new(),
@@ -226,10 +244,18 @@ impl Checkpoints {
 /// Builds a checkpoint: named parameters, with the position and the run as metadata.
 fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let Position { epoch, step, loss_sum } = position;
-    let position = [("epoch", epoch.to_string()), ("step", step.to_string()), ("loss sum", loss_sum.to_string())];
-    let terms =
-        run.terms.iter().filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL).cloned();
-    let entries = terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
+    let position = [
+        ("epoch", epoch.to_string()),
+        ("step", step.to_string()),
+        ("loss sum", loss_sum.to_string()),
+    ];
+    let terms = run
+        .terms
+        .iter()
+        .filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL)
+        .cloned();
+    let entries =
+        terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
     checksum::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
@@ -237,16 +263,22 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
     fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
         text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
     }
-    let parameters = parameters::from_file(&run.shapes, &whole.file).map_err(Refusal::OtherModel)?;
+    let parameters =
+        parameters::from_file(&run.shapes, &whole.file).map_err(Refusal::OtherModel)?;
     let text = |name: &'static str| {
         let found = whole.entries.get(name).and_then(serde_json::Value::as_str);
         found.ok_or(Refusal::NoCheckpoint { missing: name })
     };
     for (name, expected) in &run.terms {
-        let found = text(name)
-            .or_else(|missing| if *name == STRATEGY { Ok(config_check::DATA_PARALLEL) } else { Err(missing) })?;
+        let found = text(name).or_else(|missing| {
+            if *name == STRATEGY { Ok(config_check::DATA_PARALLEL) } else { Err(missing) }
+        })?;
         if found != expected {
-            return Err(Refusal::OtherRun { term: name, found: found.to_owned(), expected: expected.clone() });
+            return Err(Refusal::OtherRun {
+                term: name,
+                found: found.to_owned(),
+                expected: expected.clone(),
+            });
         }
     }
     let position = Position {

@@ -89,7 +89,10 @@ mod tests {
         let mut entries: Entries =
             [("epoch", "1"), ("who \"quotes\"", "ä\n")].map(|(a, b)| (a.into(), b.into())).into();
         entries.insert("places".to_owned(), serde_json::json!([{"shape": [4, 2]}, 7]));
-        let file = seal(entries.clone(), vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])]);
+        let file = seal(
+            entries.clone(),
+            vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])],
+        );
         file.write(&path).unwrap();
         assert_eq!(open(&TensorFile::read(&path).unwrap()).unwrap(), entries);
 
@@ -107,8 +110,14 @@ mod tests {
     }
     #[test]
     fn the_digest_of_a_run_with_texts_alone_is_that_of_earlier_versions() {
-        let entries: Entries = [("epoch", "1"), ("ranks", "2")].map(|(a, b)| (a.into(), b.into())).into();
-        let tensor = NamedTensor { name: "w".to_owned(), numbers: Type::F32, shape: vec![1], bytes: vec![1, 2, 3, 4] };
+        let entries: Entries =
+            [("epoch", "1"), ("ranks", "2")].map(|(a, b)| (a.into(), b.into())).into();
+        let tensor = NamedTensor {
+            name: "w".to_owned(),
+            numbers: Type::F32,
+            shape: vec![1],
+            bytes: vec![1, 2, 3, 4],
+        };
         let about = seal(entries, vec![tensor]).about;
         let sha = "35bc8364ff94aed8068eea10ccf9b4444ad2ef176a72d7a57ed63376e077f252";
         assert_eq!(about, format!("{{\"epoch\":\"1\",\"ranks\":\"2\",\"sha256\":\"{sha}\"}}"));

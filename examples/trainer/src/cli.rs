@@ -27,12 +27,12 @@ use values::{address, at_least_one, positive, seconds, svg, whole_u32, whole_u64
 /// The default learning rate.
 pub const LEARNING_RATE: f32 = 0.01;
 
-/// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or with its operators
-/// cut over the ranks.
+/// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or
+/// with its operators cut over the ranks.
 ///
-/// Every rank prints the loss of its own batch every 10 steps; rank 0 also prints a line for each epoch. Exit codes: 0
-/// success, 1 wrong environment or data, 2 invalid command line, 3 the training failed, 124 a rank timed out, 130 stopped
-/// by Ctrl-C, 143 stopped by SIGTERM.
+/// Every rank prints the loss of its own batch every 10 steps; rank 0 also prints a line for each
+/// epoch. Exit codes: 0 success, 1 wrong environment or data, 2 invalid command line, 3 the
+/// training failed, 124 a rank timed out, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct MnistArgs {
@@ -40,7 +40,8 @@ pub struct MnistArgs {
     #[command(subcommand)]
     pub action: Option<Action>,
 
-    /// Folder of the four MNIST files, plain or .gz, directly or in train and test. Default: digits drawn by code
+    /// Folder of the four MNIST files, plain or .gz, directly or in train and test. Default: digits
+    /// drawn by code
     #[arg(long, value_name = "DIR", env = "DATA_PATH", value_parser = OsStringValueParser::new())]
     data: Option<OsString>,
 
@@ -68,8 +69,9 @@ pub struct MnistArgs {
     #[arg(long, value_enum, default_value_t = Architecture::Linear)]
     pub model: Architecture,
 
-    /// Read the initial parameters from a file: safetensors with the model's tensors (linear: weight (10, 784), bias (10)),
-    /// or, for the linear model, the weight alone as raw little-endian f32, with bias 0
+    /// Read the initial parameters from a file: safetensors with the model's tensors (linear:
+    /// weight (10, 784), bias (10)), or, for the linear model, the weight alone as raw
+    /// little-endian f32, with bias 0
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
 
@@ -89,12 +91,13 @@ pub struct MnistArgs {
     #[arg(long, value_name = "PID", hide = true)]
     pub end_with: Option<u32>,
 
-    /// Write rank 0's losses and a summary of each epoch to a file of JSON lines; an existing file is emptied, or with
-    /// --resume appended to
+    /// Write rank 0's losses and a summary of each epoch to a file of JSON lines; an existing file
+    /// is emptied, or with --resume appended to
     #[arg(long, value_name = "FILE")]
     pub metrics: Option<PathBuf>,
 
-    /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or SIGTERM stops the run
+    /// Keep the run's last five checkpoints in a folder: one after each epoch, one when Ctrl-C or
+    /// SIGTERM stops the run
     #[arg(long, value_name = "DIR")]
     checkpoint_dir: Option<PathBuf>,
 
@@ -106,7 +109,8 @@ pub struct MnistArgs {
     #[arg(long, requires = "checkpoint_dir")]
     resume: bool,
 
-    /// Plot loss and accuracy as an SVG picture, updated during the run; an existing file is replaced
+    /// Plot loss and accuracy as an SVG picture, updated during the run; an existing file is
+    /// replaced
     #[arg(long, value_name = "FILE.svg", value_parser = OsStringValueParser::new().try_map(svg))]
     pub plot: Option<PathBuf>,
 
@@ -122,8 +126,9 @@ pub struct MnistArgs {
 /// How operators are cut over the ranks.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Cuts {
-    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the operator named before it:
-    /// matmul2=((2,4),(4,1)). May be repeated; the other operators are cut to fit. Default: data parallel
+    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the
+    /// operator named before it: matmul2=((2,4),(4,1)). May be repeated; the other operators are
+    /// cut to fit. Default: data parallel
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     pub strategies: Vec<Assignment>,
 
@@ -220,7 +225,10 @@ impl MnistArgs {
         // `--data "$UNSET"` must not silently train on the embedded digits.
         let given = matches.value_source("data") == Some(ValueSource::CommandLine);
         if given && options.data.as_ref().is_some_and(|folder| folder.is_empty()) {
-            return Err(command.error(ErrorKind::InvalidValue, "--data is empty: name the folder of the MNIST files"));
+            return Err(command.error(
+                ErrorKind::InvalidValue,
+                "--data is empty: name the folder of the MNIST files",
+            ));
         }
         Ok(options)
     }
@@ -237,22 +245,30 @@ impl MnistArgs {
 
     pub fn checkpoints(&self) -> checkpoint::Settings {
         let MnistArgs { checkpoint_dir, checkpoint_every, resume, .. } = self;
-        checkpoint::Settings { folder: checkpoint_dir.clone(), every: *checkpoint_every, resume: *resume }
+        checkpoint::Settings {
+            folder: checkpoint_dir.clone(),
+            every: *checkpoint_every,
+            resume: *resume,
+        }
     }
 
     /// The title of the run's plot.
     pub fn title(&self, rank: Rank) -> String {
         let data = match self.source() {
-            Source::Folder(folder) => {
-                folder.file_name().map_or_else(|| "data".into(), |name| name.to_string_lossy().into_owned())
-            }
+            Source::Folder(folder) => folder
+                .file_name()
+                .map_or_else(|| "data".into(), |name| name.to_string_lossy().into_owned()),
             Source::Embedded => "embedded digits".to_owned(),
         };
         let MnistArgs { batch_size, learning_rate, seed, .. } = self;
-        let ranks = if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
+        let ranks =
+            if rank.size() == 1 { "1 rank".to_owned() } else { format!("{} ranks", rank.size()) };
         let model = self.model.model(0).name();
-        let cut: String = self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
-        format!("{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}{cut}")
+        let cut: String =
+            self.cuts.strategies.iter().map(|strategy| format!(", {strategy}")).collect();
+        format!(
+            "{model} on {data}: {ranks} with batches of {batch_size}, lr {learning_rate}, seed {seed}{cut}"
+        )
     }
 
     /// Returns the source of the data. An empty DATA_PATH counts as unset.
@@ -267,7 +283,8 @@ impl MnistArgs {
 /// Lets all options take negative numbers, so that the error shows the allowed range.
 pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
     let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
-    let command = command.mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
+    let command = command
+        .mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
     command.mut_subcommands(numbers_may_be_negative)
 }
 
@@ -296,7 +313,13 @@ mod tests {
     #[test]
     fn the_defaults_are_the_tutorials() {
         let plan = parse("").unwrap().config();
-        let expected = TrainConfig { epochs: 10, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+        let expected = TrainConfig {
+            epochs: 10,
+            batch_size: 32,
+            learning_rate: 0.01,
+            seed: 1,
+            order: Order::Shuffle,
+        };
         assert_eq!(plan, expected);
     }
 
@@ -359,7 +382,10 @@ mod tests {
             ("fetch d --timeout -1", "expected a number of seconds greater than 0"),
         ] {
             let text = parse(line).unwrap_err().to_string();
-            assert!(text.contains(range) && !text.contains("unexpected argument"), "{line}: {text}");
+            assert!(
+                text.contains(range) && !text.contains("unexpected argument"),
+                "{line}: {text}"
+            );
         }
     }
 
@@ -368,7 +394,8 @@ mod tests {
         assert_eq!(parse("--plot a.b.SVG").unwrap().plot, Some(PathBuf::from("a.b.SVG")));
         for name in ["x.png", "x", "svg", ".svg", "x.svg/", "x.svg.gz"] {
             let text = parse(&format!("--plot {name}")).map_err(|error| error.to_string());
-            let refused = text.as_ref().is_err_and(|text| text.contains("give a name that ends in .svg"));
+            let refused =
+                text.as_ref().is_err_and(|text| text.contains("give a name that ends in .svg"));
             assert!(refused || name == "x.svg/", "{name}: {text:?}");
         }
     }
@@ -382,7 +409,8 @@ mod tests {
 
     #[test]
     fn started_ranks_do_not_start_ranks() {
-        let arguments = "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
+        let arguments =
+            "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
         assert_eq!(without_ranks(arguments), ["--quiet", "--seed", "3", "--lr", "1"]);
     }
 

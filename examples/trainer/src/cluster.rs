@@ -13,7 +13,8 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
     Ok(ClusterInfo::from_env()?)
 }
 
-/// Starts `count` ranks on this machine, each with `command`, and waits for them. Forwards this process's signals.
+/// Starts `count` ranks on this machine, each with `command`, and waits for them. Forwards this
+/// process's signals.
 ///
 /// The program must not start other processes while the ranks run: see [`Launch::subreaper`].
 ///
@@ -26,7 +27,8 @@ pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), Clu
     Ok(launch.run(|_rank| command())?)
 }
 
-/// Returns whether this process was [`start`]'s watchdog, which has finished. Call this first in `main`.
+/// Returns whether this process was [`start`]'s watchdog, which has finished. Call this first in
+/// `main`.
 pub fn has_served_as_watchdog() -> bool {
     #[cfg(unix)]
     let has_served = mpienv::serve_as_watchdog();
@@ -59,17 +61,21 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Returns the exit code of the rank that failed, if any. As in shells, a signal's number is added to 128.
+    /// Returns the exit code of the rank that failed, if any. As in shells, a signal's number is
+    /// added to 128.
     pub fn rank_exit_code(&self) -> Option<u8> {
         match self {
             ClusterError::Launch(LaunchError::Failed { status, .. }) => {
                 #[cfg(unix)]
-                let by_signal = std::os::unix::process::ExitStatusExt::signal(status).map(|signal| 128 + signal);
+                let by_signal = std::os::unix::process::ExitStatusExt::signal(status)
+                    .map(|signal| 128 + signal);
                 #[cfg(not(unix))]
                 let by_signal = None;
                 status.code().or(by_signal).and_then(|code| code.try_into().ok())
             }
-            ClusterError::Launch(LaunchError::Stopped { signal, .. }) => (128 + signal).try_into().ok(),
+            ClusterError::Launch(LaunchError::Stopped { signal, .. }) => {
+                (128 + signal).try_into().ok()
+            }
             _ => None,
         }
     }

@@ -50,8 +50,14 @@ pub fn check(
     group: &mut Group,
 ) -> Result<(), TrainError> {
     let version = env!("CARGO_PKG_VERSION");
-    let terms =
-        Terms { version, model, strategy, train: data.train.class_counts(), test: data.test.class_counts(), config };
+    let terms = Terms {
+        version,
+        model,
+        strategy,
+        train: data.train.class_counts(),
+        test: data.test.class_counts(),
+        config,
+    };
     let own = serde_json::to_vec(&terms).map_err(std::io::Error::from)?;
     let all = group.all_gather(&own)?;
     let Some(first) = all.first() else {
@@ -77,7 +83,12 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
         (term, found, expected) = (name.clone(), a, b);
     }
     let text = |text: String| mpienv::printable(text.as_bytes());
-    Disagreement { rank, term: text(term), found: text(found.to_string()), expected: text(expected.to_string()) }
+    Disagreement {
+        rank,
+        term: text(term),
+        found: text(found.to_string()),
+        expected: text(expected.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -91,8 +102,15 @@ mod tests {
     const CONFIG: TrainConfig =
         TrainConfig { epochs: 1, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::File };
 
-    /// Returns every rank's error if the last rank has another model, strategy, batch size or data set.
-    fn errors(ranks: u32, model: &'static str, strategy: &str, batch_size: usize, last_data: &Datasets) -> Vec<String> {
+    /// Returns every rank's error if the last rank has another model, strategy, batch size or data
+    /// set.
+    fn errors(
+        ranks: u32,
+        model: &'static str,
+        strategy: &str,
+        batch_size: usize,
+        last_data: &Datasets,
+    ) -> Vec<String> {
         let data = digits::draw();
         let errors = threads::run(ranks, Duration::from_secs(1200), |rank| {
             let found = if rank.rank().index() + 1 == ranks {
@@ -112,12 +130,18 @@ mod tests {
         assert_eq!(errors(3, "linear", DATA_PARALLEL, 64, &data), [text; 3]);
         let other = Datasets { train: data.train.clone(), test: data.train.clone() };
         for (errors, start) in [
-            (errors(2, "mlp", DATA_PARALLEL, 32, &data), "rank 1 has model \"mlp\", rank 0 has \"linear\": "),
+            (
+                errors(2, "mlp", DATA_PARALLEL, 32, &data),
+                "rank 1 has model \"mlp\", rank 0 has \"linear\": ",
+            ),
             (
                 errors(2, "linear", "matmul ((2,1),(1,1))", 32, &data),
                 "rank 1 has strategy \"matmul ((2,1),(1,1))\", rank 0 has \"data parallel\": ",
             ),
-            (errors(2, "linear", DATA_PARALLEL, 32, &other), "rank 1 has test set, labels 0 to 9 [1200,1200,"),
+            (
+                errors(2, "linear", DATA_PARALLEL, 32, &other),
+                "rank 1 has test set, labels 0 to 9 [1200,1200,",
+            ),
         ] {
             assert!(errors[0].starts_with(start), "{}", errors[0]);
         }

@@ -15,7 +15,8 @@ pub const CLASSES: usize = 10;
 
 /// Images and their labels, stored as in the files: one byte per pixel.
 ///
-/// Pixels are converted to f32 only when a batch is gathered, so 60,000 images take 47 MB instead of 188 MB.
+/// Pixels are converted to f32 only when a batch is gathered, so 60,000 images take 47 MB instead
+/// of 188 MB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
     images: Vec<u8>,
@@ -23,7 +24,8 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Creates a data set from images of [`PIXELS`] bytes each and their labels, each below [`CLASSES`].
+    /// Creates a data set from images of [`PIXELS`] bytes each and their labels, each below
+    /// [`CLASSES`].
     ///
     /// # Errors
     /// If there are none, their counts differ, or a label is out of range.
@@ -32,7 +34,10 @@ impl Dataset {
             return Err(DatasetError::Empty);
         }
         if Some(images.len()) != labels.len().checked_mul(PIXELS) {
-            return Err(DatasetError::Counts { images: images.len() / PIXELS, labels: labels.len() });
+            return Err(DatasetError::Counts {
+                images: images.len() / PIXELS,
+                labels: labels.len(),
+            });
         }
         if let Some(index) = labels.iter().position(|&label| usize::from(label) >= CLASSES) {
             return Err(DatasetError::Label { index, label: labels[index] });

@@ -12,7 +12,8 @@ pub(crate) fn of_bytes(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// A digest of several parts. Each part is preceded by its length, so that different lists cannot collide.
+/// A digest of several parts. Each part is preceded by its length, so that different lists cannot
+/// collide.
 #[derive(Default)]
 pub(crate) struct PartsDigest(Sha256);
 

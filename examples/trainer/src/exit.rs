@@ -14,13 +14,15 @@ pub const WRONG_INPUT: u8 = 1;
 /// Invalid command line.
 pub const USAGE: u8 = 2;
 
-/// The training failed: the loss is not finite, a rank was lost, or ranks hold different parameters.
+/// The training failed: the loss is not finite, a rank was lost, or ranks hold different
+/// parameters.
 pub const TRAINING_FAILED: u8 = 3;
 
 /// A rank did not arrive within the timeout.
 pub const TIMED_OUT: u8 = 124;
 
-/// A signal stopped all ranks. As in shells, add the signal's number: 130 for SIGINT, 143 for SIGTERM.
+/// A signal stopped all ranks. As in shells, add the signal's number: 130 for SIGINT, 143 for
+/// SIGTERM.
 pub const SIGNALLED: u8 = 128;
 
 /// The program reading stdout, such as `head`, has exited. Shells use this code for SIGPIPE.
@@ -36,7 +38,8 @@ pub fn say(program: &str, why: &dyn Display) {
     let why = why.to_string();
     // EMFILE is 24 on Linux and macOS. Opening any file or connection can hit this limit.
     let is_limit = why.contains("(os error 24)") && !why.contains("ulimit -n");
-    let remedy = if is_limit { "; raise this process's limit of open files (ulimit -n)" } else { "" };
+    let remedy =
+        if is_limit { "; raise this process's limit of open files (ulimit -n)" } else { "" };
     // If stderr cannot be written, the exit code still shows the failure.
     let _ = io::stderr().write_all(format!("{program}: {why}{remedy}\n").as_bytes());
 }

@@ -19,8 +19,10 @@ use crate::folder_lock::{FolderLock, LockError};
 use crate::regular_file;
 
 /// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
-pub const MIRRORS: [&str; 2] =
-    ["https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"];
+pub const MIRRORS: [&str; 2] = [
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+];
 
 /// The maximum number of transfers of a file from the same mirror, including the first one.
 const ATTEMPTS: u32 = 4;
@@ -39,7 +41,8 @@ pub struct Fetch {
 }
 
 impl Fetch {
-    /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to `remarks`.
+    /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to
+    /// `remarks`.
     ///
     /// # Errors
     /// If an existing file is wrong, or a missing one cannot be fetched.
@@ -65,9 +68,11 @@ impl Fetch {
         Ok(())
     }
 
-    /// Verifies an existing file, gzipped or plain. If there are both, checks the plain one, which training would read.
+    /// Verifies an existing file, gzipped or plain. If there are both, checks the plain one, which
+    /// training would read.
     fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
-        let paths = [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
+        let paths =
+            [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
         atomic_write::place_of(&path).map_err(FetchError::Other)?;
         match regular_file::open(&path).and_then(|opened| file.check(opened)) {
@@ -78,14 +83,22 @@ impl Fetch {
     }
 
     /// Fetches one file. Returns the line to print.
-    fn fetch(&self, client: &Client, file: &Content, remarks: &mut impl Write) -> Result<String, FetchError> {
+    fn fetch(
+        &self,
+        client: &Client,
+        file: &Content,
+        remarks: &mut impl Write,
+    ) -> Result<String, FetchError> {
         let path = self.folder.join(format!("{}.gz", file.name));
         let mut faults = Vec::new();
         for mirror in &self.mirrors {
             let url = format!("{}/{}.gz", mirror.trim_end_matches('/'), file.name);
             match self.fetch_from(client, &url, file, &path, remarks) {
                 Ok(bytes) => {
-                    return Ok(format!("{}: {bytes} bytes from {url}, SHA-256 verified", path.display()));
+                    return Ok(format!(
+                        "{}: {bytes} bytes from {url}, SHA-256 verified",
+                        path.display()
+                    ));
                 }
                 Err(Fault::Disk(error)) => return Err(FetchError::Disk(naming(&path)(error))),
                 Err(fault) => {
@@ -94,7 +107,8 @@ impl Fetch {
                 }
             }
         }
-        let faults = if faults.is_empty() { "there is no mirror".to_owned() } else { faults.join("; ") };
+        let faults =
+            if faults.is_empty() { "there is no mirror".to_owned() } else { faults.join("; ") };
         Err(FetchError::NoMirror { name: file.name, faults })
     }
 
@@ -121,7 +135,8 @@ impl Fetch {
                 },
                 Err(fault) => fault,
             };
-            // A file assembled from several transfers may be wrong even if the mirror's file is right.
+            // A file assembled from several transfers may be wrong even if the mirror's file is
+            // right.
             let again = match &fault {
                 Fault::Content { .. } | Fault::Range(_) => {
                     part.clear().map_err(Fault::Disk)?;
@@ -144,7 +159,8 @@ impl Fetch {
 /// Creates a progress bar on stderr. It is visible only if stderr is a terminal.
 fn bar(name: &str) -> ProgressBar {
     let bar = ProgressBar::no_length().with_message(name.to_owned());
-    match ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}") {
+    match ProgressStyle::with_template("{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}")
+    {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -1,6 +1,7 @@
 //! Locks a folder for one running job.
 //!
-//! The operating system releases the lock when the process exits for any reason. Locking works only on Unix.
+//! The operating system releases the lock when the process exits for any reason. Locking works only
+//! on Unix.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,8 +24,8 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Locks a folder, creating it if it is missing. If the file system does not support locks, a warning is passed to
-    /// `remark` and the folder is used unlocked.
+    /// Locks a folder, creating it if it is missing. If the file system does not support locks, a
+    /// warning is passed to `remark` and the folder is used unlocked.
     pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
         fs::create_dir_all(folder).map_err(|error| LockError::System(naming(folder)(error)))?;
         let path = folder.join(NAME);
@@ -34,16 +35,22 @@ impl FolderLock {
             match lock(&file) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Err(LockError::Taken { folder: folder.to_owned(), owner: owner(&mut file) });
+                    return Err(LockError::Taken {
+                        folder: folder.to_owned(),
+                        owner: owner(&mut file),
+                    });
                 }
                 Err(error) if has_no_locks(&error) => {
                     let folder = folder.display();
-                    remark(&format!("{folder} cannot be locked ({error}): see that no other run uses it"));
+                    remark(&format!(
+                        "{folder} cannot be locked ({error}): see that no other run uses it"
+                    ));
                     return Ok(FolderLock { path, file: None });
                 }
                 Err(error) => return Err(wrong(error)),
             }
-            // The previous run may have removed the file after it was opened here, so the locked file may be unlinked.
+            // The previous run may have removed the file after it was opened here, so the locked
+            // file may be unlinked.
             if !is_at(&file, &path).map_err(wrong)? {
                 continue;
             }
@@ -77,7 +84,8 @@ fn owner(file: &mut File) -> String {
     // A process that has just taken the lock may not have written its name yet.
     let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
     let text = String::from_utf8_lossy(&bytes);
-    let line: String = text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
+    let line: String =
+        text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
     if line.is_empty() { "a process that has just started".to_owned() } else { line }
 }
 
@@ -85,7 +93,8 @@ fn owner(file: &mut File) -> String {
 fn open(path: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     // Do not follow a symbolic link, and do not block on a FIFO without a reader.
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
 }
 
@@ -158,7 +167,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lock = take(folder.path()).unwrap();
         let error = take(folder.path()).unwrap_err();
-        let owner = format!("{} is in use by another run (process {} on ", folder.path().display(), std::process::id());
+        let owner = format!(
+            "{} is in use by another run (process {} on ",
+            folder.path().display(),
+            std::process::id()
+        );
         assert!(error.starts_with(&owner), "{error}");
         drop(lock);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -178,7 +191,8 @@ mod tests {
     #[test]
     fn many_that_come_and_go_never_have_it_at_the_same_time() {
         use std::sync::atomic::{AtomicU32, Ordering};
-        let (folder, inside, had) = (tempfile::tempdir().unwrap(), AtomicU32::new(0), AtomicU32::new(0));
+        let (folder, inside, had) =
+            (tempfile::tempdir().unwrap(), AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -200,7 +214,11 @@ mod tests {
         let elsewhere = folder.path().join("precious");
         fs::write(&elsewhere, "kept").unwrap();
         std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
-        assert!(take(folder.path()).unwrap_err().starts_with(&folder.path().join(NAME).display().to_string()));
+        assert!(
+            take(folder.path())
+                .unwrap_err()
+                .starts_with(&folder.path().join(NAME).display().to_string())
+        );
         assert_eq!(fs::read_to_string(elsewhere).unwrap(), "kept");
     }
 }

@@ -19,7 +19,8 @@ pub trait JobError: Display + From<BackendError> + From<CollectiveError> {
     fn is_of_all_ranks(&self) -> bool;
 }
 
-/// Runs a rank's `work`, then leaves the group. An error is passed to `print` while the ranks are still connected.
+/// Runs a rank's `work`, then leaves the group. An error is passed to `print` while the ranks are
+/// still connected.
 pub(crate) fn run<P, E: JobError>(
     connected: Result<Group, BackendError>,
     prepared: Result<P, E>,
@@ -38,7 +39,8 @@ pub(crate) fn run<P, E: JobError>(
             result
         }
         Err(error) => {
-            // Print first: a launcher that received a stop signal may kill this rank while the group closes.
+            // Print first: a launcher that received a stop signal may kill this rank while the
+            // group closes.
             print(error);
             // The first error is the one to return.
             let _ = group.close();

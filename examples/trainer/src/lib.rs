@@ -1,7 +1,10 @@
 //! A distributed MNIST trainer on mpienv: what the `mnist` program is made of.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-#![expect(missing_docs, reason = "the names of fields and variants, and the texts of errors, are enough")]
+#![expect(
+    missing_docs,
+    reason = "the names of fields and variants, and the texts of errors, are enough"
+)]
 
 pub(crate) mod atomic_write;
 pub mod backend;

@@ -19,14 +19,16 @@ pub struct Log<W> {
     pub quiet: bool,
     /// The metrics, the plot and the progress bar; on rank 0 only.
     pub others: Vec<Box<dyn Report>>,
-    /// Raised when the reader of `out` exits. If this rank exited immediately, the others would report it as lost.
+    /// Raised when the reader of `out` exits. If this rank exited immediately, the others would
+    /// report it as lost.
     pub stop: Stop,
     /// Whether the reader of `out` has exited.
     pub reader_gone: bool,
 }
 
 impl<W: Write> Log<W> {
-    /// Writes a line with a single write, so that the lines of ranks that share a terminal stay apart.
+    /// Writes a line with a single write, so that the lines of ranks that share a terminal stay
+    /// apart.
     fn line(&mut self, line: &str) -> io::Result<()> {
         if self.reader_gone {
             return Ok(());
@@ -65,7 +67,8 @@ impl<W: Write> Report for Log<W> {
     fn epoch(&mut self, epoch: &Epoch) -> io::Result<()> {
         self.last = Some(*epoch);
         if self.rank.is_first() {
-            let Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds } = epoch;
+            let Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds } =
+                epoch;
             self.line(&format!(
                 "epoch: {epoch}, train loss is {train_loss:.4}, test loss is {test_loss:.4}, \
                  test accuracy is {test_accuracy:.4}, {seconds:.3} s, {samples_per_second:.0} samples/s\n"
@@ -74,7 +77,8 @@ impl<W: Write> Report for Log<W> {
         self.others.iter_mut().try_for_each(|other| other.epoch(epoch))
     }
 
-    /// Finishes the reports in reverse order: the progress bar is the last one and must be cleared first.
+    /// Finishes the reports in reverse order: the progress bar is the last one and must be cleared
+    /// first.
     fn finish(&mut self) -> io::Result<()> {
         self.others.iter_mut().rev().try_for_each(|other| other.finish())
     }
@@ -93,12 +97,19 @@ mod tests {
         samples_per_second: 1_234_567.8,
         seconds: 0.05,
     };
-    const SUMMARY: &str =
-        "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
+    const SUMMARY: &str = "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
     fn lines(rank: Rank, quiet: bool) -> String {
         let stop = Stop::default();
-        let mut log = Log { out: Vec::new(), rank, last: None, quiet, others: Vec::new(), stop, reader_gone: false };
+        let mut log = Log {
+            out: Vec::new(),
+            rank,
+            last: None,
+            quiet,
+            others: Vec::new(),
+            stop,
+            reader_gone: false,
+        };
         log.step(&STEP).unwrap();
         log.epoch(&EPOCH).unwrap();
         String::from_utf8(log.out).unwrap()

@@ -1,7 +1,8 @@
 //! Writes a run's metrics as JSON lines, for programs to read.
 //!
-//! A step line is `{"epoch", "step", "loss"}`, with the loss of rank 0's own samples. An epoch line is
-//! `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, for all ranks.
+//! A step line is `{"epoch", "step", "loss"}`, with the loss of rank 0's own samples. An epoch line
+//! is `{"epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"}`, for
+//! all ranks.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -41,7 +42,9 @@ impl Metrics {
     /// If the file cannot be written.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match atomic_write::place_of(path)? {
-            place if place.exists() => drop(File::options().append(true).open(path).map_err(naming(path))?),
+            place if place.exists() => {
+                drop(File::options().append(true).open(path).map_err(naming(path))?)
+            }
             _ => atomic_write::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
@@ -105,7 +108,10 @@ mod tests {
         metrics.begin(Position::default()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "");
         metrics.step(&Step { epoch: 0, step: 10, loss: 2.341_347_2 }).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n");
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "{\"epoch\":0,\"step\":10,\"loss\":2.3413472}\n"
+        );
         let epoch = Epoch {
             epoch: 0,
             train_loss: 0.5,
@@ -127,15 +133,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("m.jsonl");
         for step in [0, 10] {
-            Metrics::new(&path, Begin::Append).unwrap().step(&Step { epoch: 0, step, loss: 0.5 }).unwrap();
+            Metrics::new(&path, Begin::Append)
+                .unwrap()
+                .step(&Step { epoch: 0, step, loss: 0.5 })
+                .unwrap();
         }
-        let lines = "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
+        let lines =
+            "{\"epoch\":0,\"step\":0,\"loss\":0.5}\n{\"epoch\":0,\"step\":10,\"loss\":0.5}\n";
         assert_eq!(fs::read_to_string(&path).unwrap(), lines);
     }
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Truncate).unwrap_err().to_string();
+        let error = Metrics::new(Path::new("/no/such/folder/m.jsonl"), Begin::Truncate)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("/no/such/folder/m.jsonl: No such file or directory"), "{error}");
     }
 }

@@ -27,12 +27,14 @@ use crate::weights::{self, WeightsError};
 use mpienv::collective::{CollectiveError, Group};
 use outputs::OutputError;
 
-/// A trained network must be more than this many times as accurate as always guessing the most frequent class.
+/// A trained network must be more than this many times as accurate as always guessing the most
+/// frequent class.
 const ALMOST_A_GUESS: f64 = 1.2;
 
 /// Printed if the user names no data.
 #[cfg(feature = "fetch")]
-const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
+const EMBEDDED: &str =
+    "training on embedded digits drawn by code; for MNIST: mnist fetch DIR, then --data DIR";
 #[cfg(not(feature = "fetch"))]
 const EMBEDDED: &str = "training on embedded digits drawn by code; for MNIST, put its four files into a folder \
 and name it with --data or DATA_PATH";
@@ -43,7 +45,11 @@ and name it with --data or DATA_PATH";
 ///
 /// # Errors
 /// If the run fails. [`JobError::is_reported`] returns whether the error has been printed.
-pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Result<(), MnistError> {
+pub fn run(
+    options: &MnistArgs,
+    mut out: impl Write,
+    remarks: impl Write,
+) -> Result<(), MnistError> {
     if let Some(parent) = options.end_with {
         cluster::end_with(parent).map_err(MnistError::Orphan)?;
     }
@@ -56,16 +62,23 @@ pub fn run(options: &MnistArgs, mut out: impl Write, remarks: impl Write) -> Res
         (Some(Action::Fetch(fetch)), _) => {
             // Several ranks would write the same files at the same time.
             let ranks = cluster::place()?.world_size();
-            if ranks > 1 { Err(MnistError::Ranks(ranks)) } else { Ok(fetch.fetch().run(out, remarks)?) }
+            if ranks > 1 {
+                Err(MnistError::Ranks(ranks))
+            } else {
+                Ok(fetch.fetch().run(out, remarks)?)
+            }
         }
         #[cfg(not(feature = "fetch"))]
-        (Some(Action::Fetch(_)), _) => Err(MnistError::NotBuilt { what: "mnist fetch", feature: "fetch" }),
+        (Some(Action::Fetch(_)), _) => {
+            Err(MnistError::NotBuilt { what: "mnist fetch", feature: "fetch" })
+        }
         (_, Some(count)) => start_ranks(count),
         (_, None) => train(options, out, remarks),
     }
 }
 
-/// Starts ranks of this program with the same arguments. Each finds its rank in its environment variables.
+/// Starts ranks of this program with the same arguments. Each finds its rank in its environment
+/// variables.
 fn start_ranks(count: u32) -> Result<(), MnistError> {
     let program = std::env::current_exe().map_err(MnistError::Program)?;
     let arguments = cli::without_ranks(std::env::args_os().skip(1));
@@ -98,18 +111,25 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
         }
     };
     // A rank that cannot start still connects, to tell the others why.
-    let connected = backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| remark(text));
+    let connected =
+        backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| {
+            remark(text)
+        });
     let print = |error: &MnistError| {
         if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
             remark(&error.to_string());
         }
     };
-    let result = job::run(connected, prepared, print, |prepared, group| match readiness::of_all(prepared, group)? {
-        Readiness::All(prepared) => prepared.train(options, out, group, &remark),
-        Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
-        Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
+    let result = job::run(connected, prepared, print, |prepared, group| {
+        match readiness::of_all(prepared, group)? {
+            Readiness::All(prepared) => prepared.train(options, out, group, &remark),
+            Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
+            Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
+        }
     });
-    result.map_err(|error| if error.is_of_all_ranks() { MnistError::Reported(Box::new(error)) } else { error })
+    result.map_err(|error| {
+        if error.is_of_all_ranks() { MnistError::Reported(Box::new(error)) } else { error }
+    })
 }
 
 /// What a rank prepares before it connects to the others.
@@ -160,11 +180,17 @@ impl Prepared {
             None => run,
         };
         let mut checkpoints =
-            Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| remark(text))?;
+            Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| {
+                remark(text)
+            })?;
         checkpoints.stop = stop.clone();
         if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
-            // Print this now, because some launchers drop a rank's output once they receive a stop signal.
-            remark(&format!("checkpoints go to {}: if the run is stopped, continue with --resume", folder.display()));
+            // Print this now, because some launchers drop a rank's output once they receive a stop
+            // signal.
+            remark(&format!(
+                "checkpoints go to {}: if the run is stopped, continue with --resume",
+                folder.display()
+            ));
         }
         let (done, epochs) = (checkpoints.start().epoch, config.epochs);
         if rank.is_first() && done > 0 && done >= epochs {
@@ -173,18 +199,44 @@ impl Prepared {
                 done.saturating_add(1)
             ));
         }
-        let mut log = Log { out, rank, last: None, quiet: options.quiet, others: outputs, stop, reader_gone: false };
+        let mut log = Log {
+            out,
+            rank,
+            last: None,
+            quiet: options.quiet,
+            others: outputs,
+            stop,
+            reader_gone: false,
+        };
         let trained = match &cut {
             Some(cut) => {
                 let sharded = Sharded { model: model.as_mut(), plan: cut };
-                train::train_sharded(sharded, &mut parameters, &data, &config, group, &checkpoints, &mut log)
+                train::train_sharded(
+                    sharded,
+                    &mut parameters,
+                    &data,
+                    &config,
+                    group,
+                    &checkpoints,
+                    &mut log,
+                )
             }
-            None => train::train(model.as_mut(), &mut parameters, &data, &config, group, &checkpoints, &mut log),
+            None => train::train(
+                model.as_mut(),
+                &mut parameters,
+                &data,
+                &config,
+                group,
+                &checkpoints,
+                &mut log,
+            ),
         };
         let finished = log.finish().map_err(TrainError::Report);
         match trained.and(finished) {
             Ok(()) if log.reader_gone => return Err(MnistError::ReaderGone),
-            Err(TrainError::Stopped { signal: Signal::Pipe, .. }) => return Err(MnistError::ReaderGone),
+            Err(TrainError::Stopped { signal: Signal::Pipe, .. }) => {
+                return Err(MnistError::ReaderGone);
+            }
             ended => ended?,
         }
         Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))?)
@@ -192,7 +244,11 @@ impl Prepared {
 }
 
 /// Fails if the network is hardly better than one that ignores the images.
-fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Result<(), TrainError> {
+fn has_learned(
+    last: &Epoch,
+    test: &Dataset,
+    config: &train::TrainConfig,
+) -> Result<(), TrainError> {
     let most = test.class_counts().into_iter().max().unwrap_or_default();
     let guess = most as f64 / test.count() as f64;
     // If most images are of one class, there is little to learn.
@@ -204,7 +260,12 @@ fn has_learned(last: &Epoch, test: &Dataset, config: &train::TrainConfig) -> Res
     } else {
         "try a larger --lr, or more --epochs"
     };
-    Err(TrainError::NothingLearned { epoch: last.epoch, accuracy: last.test_accuracy, guess, advice })
+    Err(TrainError::NothingLearned {
+        epoch: last.epoch,
+        accuracy: last.test_accuracy,
+        guess,
+        advice,
+    })
 }
 
 /// Why `mnist` fails.
@@ -230,7 +291,9 @@ pub enum MnistError {
     /// Another rank cannot start.
     #[error(transparent)]
     OtherRank(OtherRank),
-    #[error("{what}: this program was built without the feature `{feature}`; build it with --features {feature}")]
+    #[error(
+        "{what}: this program was built without the feature `{feature}`; build it with --features {feature}"
+    )]
     NotBuilt { what: &'static str, feature: &'static str },
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -271,9 +334,14 @@ impl JobError for MnistError {
             MnistError::Train(TrainError::Collective(error)) => exit::of_collective(error),
             MnistError::Backend(error) => error.exit_code(),
             MnistError::Train(
-                TrainError::Disagreement(_) | TrainError::Plan(_) | TrainError::Checkpoint(_) | TrainError::Report(_),
+                TrainError::Disagreement(_)
+                | TrainError::Plan(_)
+                | TrainError::Checkpoint(_)
+                | TrainError::Report(_),
             ) => exit::WRONG_INPUT,
-            MnistError::Train(TrainError::Stopped { signal, .. }) => exit::SIGNALLED + signal.number(),
+            MnistError::Train(TrainError::Stopped { signal, .. }) => {
+                exit::SIGNALLED + signal.number()
+            }
             MnistError::Train(_) => exit::TRAINING_FAILED,
             MnistError::Cluster(error) => error.rank_exit_code().unwrap_or(exit::WRONG_INPUT),
             MnistError::Reported(error) | MnistError::NotReady(error) => error.exit_code(),
@@ -286,7 +354,9 @@ impl JobError for MnistError {
     }
 
     fn is_of_all_ranks(&self) -> bool {
-        use TrainError::{Checkpoint, Disagreement, Diverged, Divergence, NothingLearned, Plan, Stopped};
+        use TrainError::{
+            Checkpoint, Disagreement, Diverged, Divergence, NothingLearned, Plan, Stopped,
+        };
         matches!(
             self,
             MnistError::NotReady(_)
@@ -320,6 +390,9 @@ impl MnistError {
 
     /// Returns whether rank 0 prints the error for all ranks, because only it knows the details.
     fn is_reported_by_rank_0(&self) -> bool {
-        matches!(self, MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. }))
+        matches!(
+            self,
+            MnistError::Train(TrainError::Stopped { .. } | TrainError::NothingLearned { .. })
+        )
     }
 }

@@ -34,7 +34,8 @@ impl Architecture {
     }
 }
 
-/// A classifier. All parameters are in one slice and the gradient in another, so that one all-reduce sums it.
+/// A classifier. All parameters are in one slice and the gradient in another, so that one
+/// all-reduce sums it.
 pub trait Model {
     /// The name of the architecture, which must be the same on all ranks.
     fn name(&self) -> &'static str;
@@ -45,11 +46,12 @@ pub trait Model {
     /// The parameters before the first step. They do not depend on the number of ranks.
     fn initial_parameters(&self, seed: u64) -> Vec<f32>;
 
-    /// Overwrites `gradient` with the gradient of the samples' summed losses, divided by `whole`. Returns the undivided
-    /// sum of the losses.
+    /// Overwrites `gradient` with the gradient of the samples' summed losses, divided by `whole`.
+    /// Returns the undivided sum of the losses.
     ///
-    /// There is one image per label. `whole` is the number of samples on all ranks together, so that the ranks'
-    /// gradients add up to the gradient of the mean loss. Without samples, the gradient is 0.
+    /// There is one image per label. `whole` is the number of samples on all ranks together, so
+    /// that the ranks' gradients add up to the gradient of the mean loss. Without samples, the
+    /// gradient is 0.
     fn gradient(
         &mut self,
         parameters: &[f32],
@@ -65,7 +67,10 @@ pub trait Model {
     /// Returns the sum of the samples' losses and the number classified correctly.
     fn evaluate(&mut self, parameters: &[f32], images: &[Image], labels: &[u8]) -> Evaluation {
         let rows = self.logits(parameters, images);
-        let correct = rows.iter().zip(labels).filter(|(row, label)| cross_entropy::class(row) == usize::from(**label));
+        let correct = rows
+            .iter()
+            .zip(labels)
+            .filter(|(row, label)| cross_entropy::class(row) == usize::from(**label));
         let correct = correct.count() as u64;
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0).into();
         Evaluation { loss, correct, count: labels.len() as u64 }
@@ -102,7 +107,9 @@ impl Evaluation {
 
     /// The inverse of [`Evaluation::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Evaluation {
-        let number = |index: usize| bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes));
+        let number = |index: usize| {
+            bytes.as_chunks().0.get(index).map_or(0, |&bytes| u64::from_le_bytes(bytes))
+        };
         Evaluation { loss: f64::from_bits(number(0)), correct: number(1), count: number(2) }
     }
 }
@@ -117,7 +124,12 @@ pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
 }
 
 /// Draws `count` values from N(0, `deviation`) for parameter number `parameter`.
-fn normal_values(seed: u64, parameter: u32, deviation: f64, count: usize) -> impl Iterator<Item = f32> {
+fn normal_values(
+    seed: u64,
+    parameter: u32,
+    deviation: f64,
+    count: usize,
+) -> impl Iterator<Item = f32> {
     let mut values = Stream::new(seed, Purpose::Parameter(parameter));
     (0..count).map(move |_| (deviation * values.normal()) as f32)
 }

@@ -62,7 +62,8 @@ impl Plot {
             return Ok(());
         }
         let named = naming(&self.path);
-        let mut picture = self.picture().map_err(|error| named(io::Error::other(error.to_string())))?;
+        let mut picture =
+            self.picture().map_err(|error| named(io::Error::other(error.to_string())))?;
         self.history.keep_in(&mut picture).map_err(|error| named(error.into()))?;
         atomic_write::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
@@ -101,16 +102,25 @@ impl Plot {
     }
 
     fn draw_losses<'a>(&'a self, area: &Area<'a>) -> Result<(), Fault> {
-        let (train, test) = (self.curve(|epoch| epoch.train_loss), self.curve(|epoch| epoch.test_loss));
+        let (train, test) =
+            (self.curve(|epoch| epoch.train_loss), self.curve(|epoch| epoch.test_loss));
         let losses: Vec<(f64, f64)> =
             self.history.losses.iter().map(|&(x, y)| (x.into(), y.max(1e-6).into())).collect();
         let all = || losses.iter().chain(&train).chain(&test).map(|&(_, y)| y.max(1e-6));
         // Losses fall fast, then slowly. Only a logarithmic axis shows both.
         let range = all().fold(f64::INFINITY, f64::min) * 0.85..all().fold(0.0, f64::max) * 1.15;
-        let mut chart = chart(area, "loss, logarithmic")
-            .build_cartesian_2d(self.time(), range.clone().log_scale().with_key_points(logarithmic_ticks(&range)))?;
+        let mut chart = chart(area, "loss, logarithmic").build_cartesian_2d(
+            self.time(),
+            range.clone().log_scale().with_key_points(logarithmic_ticks(&range)),
+        )?;
         mesh(&mut chart, self.time_name(), &|y| short(*y))?;
-        line(&mut chart, &losses, self.history.widest(self.steps), Look::thin(BATCH), "rank 0's batches")?;
+        line(
+            &mut chart,
+            &losses,
+            self.history.widest(self.steps),
+            Look::thin(BATCH),
+            "rank 0's batches",
+        )?;
         line(&mut chart, &train, BETWEEN_EPOCHS, Look::thick(TRAIN, &train), "train")?;
         line(&mut chart, &test, BETWEEN_EPOCHS, Look::thick(TEST, &test), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)
@@ -118,7 +128,9 @@ impl Plot {
 
     fn draw_accuracy<'a>(&'a self, area: &Area<'a>) -> Result<(), Fault> {
         let curve = self.curve(|epoch| epoch.test_accuracy * 100.0);
-        let (low, high) = curve.iter().fold((100.0, 0.0), |(low, high): (f64, f64), &(_, y)| (low.min(y), high.max(y)));
+        let (low, high) = curve
+            .iter()
+            .fold((100.0, 0.0), |(low, high): (f64, f64), &(_, y)| (low.min(y), high.max(y)));
         let margin = ((high - low) * 0.15).max(0.5);
         let range = (low - margin).max(0.0)..(high + margin).min(100.0);
         let last = curve.last().map_or(0.0, |&(_, y)| y);
@@ -132,7 +144,8 @@ impl Plot {
 
 type Fault = DrawingAreaErrorKind<io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-type Chart<'b, Y> = ChartContext<'b, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
+type Chart<'b, Y> =
+    ChartContext<'b, SVGBackend<'b>, Cartesian2d<plotters::coord::types::RangedCoordf64, Y>>;
 
 fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGBackend<'b>> {
     let mut chart = ChartBuilder::on(area);
@@ -141,7 +154,11 @@ fn chart<'a, 'b>(area: &'a Area<'b>, caption: &str) -> ChartBuilder<'a, 'b, SVGB
     chart
 }
 
-fn mesh<'b, Y>(chart: &mut Chart<'b, Y>, time: String, format: &dyn Fn(&f64) -> String) -> Result<(), Fault>
+fn mesh<'b, Y>(
+    chart: &mut Chart<'b, Y>,
+    time: String,
+    format: &dyn Fn(&f64) -> String,
+) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64> + ValueFormatter<f64>,
 {
@@ -184,16 +201,25 @@ impl Look {
 }
 
 /// Draws a curve. Gaps larger than `widest` interrupt it, because values are missing.
-fn line<'b, Y>(chart: &mut Chart<'b, Y>, curve: &[(f64, f64)], widest: f64, look: Look, name: &str) -> Result<(), Fault>
+fn line<'b, Y>(
+    chart: &mut Chart<'b, Y>,
+    curve: &[(f64, f64)],
+    widest: f64,
+    look: Look,
+    name: &str,
+) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
 {
     let Look { color, width, points } = look;
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
-        let series = LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);
+        let series =
+            LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);
         let drawn = chart.draw_series(series)?;
         if index == 0 {
-            drawn.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+            drawn.label(name).legend(move |(x, y)| {
+                PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
+            });
         }
     }
     Ok(())
@@ -226,12 +252,13 @@ fn short(number: f64) -> String {
 }
 
 impl Report for Plot {
-    /// Continues an existing picture of this run, keeping its curves up to `start`. Without one, the axis begins at
-    /// `start` and says so.
+    /// Continues an existing picture of this run, keeping its curves up to `start`. Without one,
+    /// the axis begins at `start` and says so.
     fn begin(&mut self, start: Position) -> io::Result<()> {
         if start != Position::default() {
             let mut before = String::new();
-            let file = regular_file::open(&self.path).and_then(|file| file.take(LARGEST).read_to_string(&mut before));
+            let file = regular_file::open(&self.path)
+                .and_then(|file| file.take(LARGEST).read_to_string(&mut before));
             let before = file.is_ok().then_some(before);
             self.history.resume(before.as_deref(), start, self.steps);
         }
@@ -293,8 +320,13 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("<svg ") && text.trim_end().ends_with("</svg>"), "{text}");
         assert!(text.len() > sizes[0]);
-        for words in ["linear &lt;&amp;&gt; more", "epoch", "loss, logarithmic", "rank 0", "last 96.67 %, best 96.67 %"]
-        {
+        for words in [
+            "linear &lt;&amp;&gt; more",
+            "epoch",
+            "loss, logarithmic",
+            "rank 0",
+            "last 96.67 %, best 96.67 %",
+        ] {
             assert!(text.contains(words), "{words}");
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -305,11 +337,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut plot = Plot::new(&folder.path().join("run.svg"), String::new(), 1).unwrap();
         plot.step(&Step { epoch: 0, step: 0, loss: 0.0 }).unwrap();
-        plot.epoch(&Epoch { train_loss: 0.0, test_loss: 0.0, test_accuracy: 1.0, ..epoch(0) }).unwrap();
+        plot.epoch(&Epoch { train_loss: 0.0, test_loss: 0.0, test_accuracy: 1.0, ..epoch(0) })
+            .unwrap();
         assert!(folder.path().join("run.svg").exists());
     }
 
-    /// Draws a run up to the end of epoch 1, then resumes it at the start of epoch `at`. Returns the picture.
+    /// Draws a run up to the end of epoch 1, then resumes it at the start of epoch `at`. Returns
+    /// the picture.
     fn gone_on(path: &Path, at: u32) -> String {
         for (from, to) in [(0, 2), (at, at + 2)] {
             let mut plot = Plot::new(path, "run".to_owned(), 100).unwrap();
@@ -332,7 +366,9 @@ mod tests {
             let text = gone_on(&folder.path().join(name), at);
             // Count the pieces of each curve and its line in the legend.
             [BATCH, TRAIN, TEST].map(|RGBColor(r, g, b)| {
-                let begin = format!("<polyline fill=\"none\" opacity=\"1\" stroke=\"#{r:02X}{g:02X}{b:02X}\"");
+                let begin = format!(
+                    "<polyline fill=\"none\" opacity=\"1\" stroke=\"#{r:02X}{g:02X}{b:02X}\""
+                );
                 text.matches(&begin).count()
             })
         };
@@ -347,12 +383,18 @@ mod tests {
         plot.begin(Position { epoch: 3, step: 50, ..Position::default() }).unwrap();
         plot.epoch(&epoch(3)).unwrap();
         let text = fs::read_to_string(folder.path().join("run.svg")).unwrap();
-        assert_eq!(text.matches("epoch, drawn from 3.5, where the run resumed").count(), 2, "{text}");
+        assert_eq!(
+            text.matches("epoch, drawn from 3.5, where the run resumed").count(),
+            2,
+            "{text}"
+        );
     }
 
     #[test]
     fn a_picture_that_cannot_be_written_is_named_before_the_training() {
-        let error = Plot::new(Path::new("/no/such/folder/run.svg"), String::new(), 1).unwrap_err().to_string();
+        let error = Plot::new(Path::new("/no/such/folder/run.svg"), String::new(), 1)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("/no/such/folder/run.svg: No such file or directory"), "{error}");
     }
 }

@@ -20,7 +20,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates the bar for `epochs` epochs of `steps` steps each. It is visible only if stderr is a terminal.
+    /// Creates the bar for `epochs` epochs of `steps` steps each. It is visible only if stderr is a
+    /// terminal.
     pub fn new(epochs: u32, steps: usize) -> Progress {
         let bar = ProgressBar::with_draw_target(
             Some(u64::from(epochs) * steps as u64),
@@ -46,7 +47,12 @@ impl Report for Progress {
             return Ok(());
         }
         if step.step == 0 {
-            self.bar.set_message(format!("epoch {} of {}, loss {:.3}", step.epoch + 1, self.epochs, step.loss));
+            self.bar.set_message(format!(
+                "epoch {} of {}, loss {:.3}",
+                step.epoch + 1,
+                self.epochs,
+                step.loss
+            ));
         }
         let done = (step.step + REPORT_EVERY).min(self.steps);
         self.bar.set_position(u64::from(step.epoch) * self.steps as u64 + done as u64);

@@ -37,7 +37,8 @@ const MOMENTUM: f64 = 0.1;
 
 /// Memory in bytes, set aside so that started threads can exit if no further thread can be started.
 const RESERVE: usize = 8 << 20;
-/// Memory in bytes that must be free to start a thread. Of more than 32 MiB, glibc keeps nothing when it is freed.
+/// Memory in bytes that must be free to start a thread. Of more than 32 MiB, glibc keeps nothing
+/// when it is freed.
 const ROOM: usize = 33 << 20;
 /// The number of columns between the two matrix products.
 const HIDDEN: usize = 16;
@@ -50,15 +51,21 @@ pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), Quicksta
     match &options.action {
         Some(Action::Plan(show)) => {
             let text = plan(&show.sharding, show.planned.ranks)?.text(show.planned.rank)?;
-            out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
+            out.write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .map_err(QuickstartError::Output)
         }
         Some(Action::Merge(merge)) => {
             let parts = folder::newest(&merge.folders)?;
             let whole = Checkpoint::merge(&parts)?;
             whole.write(&merge.output)?;
             let (steps, count) = (whole.steps(), parts.len());
-            writeln!(out, "{}: {steps} steps, merged from {count} checkpoints", merge.output.display())
-                .map_err(QuickstartError::Output)
+            writeln!(
+                out,
+                "{}: {steps} steps, merged from {count} checkpoints",
+                merge.output.display()
+            )
+            .map_err(QuickstartError::Output)
         }
         None => train(&options.training, out),
     }
@@ -69,21 +76,28 @@ pub fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), Quicksta
 /// # Errors
 /// If the strategies do not fit the network.
 pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
-    let chain = Chain::new(data::ROWS * world as usize, data::INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
+    let chain = Chain::new(data::ROWS * world as usize, data::INPUTS)
+        .matmul("matmul", "w", HIDDEN)
+        .relu("relu");
     let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
     sharding.apply(&mut network, world).map_err(PlanError::Operator)?;
     let (learning_rate, collectives) = (as_written(sharding.learning_rate), sharding.collectives);
-    Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM })?)
+    Ok(Plan::new(
+        &network,
+        &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM },
+    )?)
 }
 
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
     let Some(count) = options.threads else {
         let info = cluster::place()?;
         let prepared = Prepared::new(options, info.world_size());
-        // Omit the transport's name. A rank that cannot start still connects, to tell the others why.
-        let connected = backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
-            exit::say("quickstart", &text);
-        });
+        // Omit the transport's name. A rank that cannot start still connects, to tell the others
+        // why.
+        let connected =
+            backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
+                exit::say("quickstart", &text);
+            });
         // An error common to all ranks is printed at the end.
         let print = |error: &QuickstartError| {
             if !error.is_of_all_ranks() {
@@ -92,7 +106,9 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         };
         return job::run(connected, prepared, print, |prepared, group| {
             train_rank(options, prepared, group, |line| {
-                out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(QuickstartError::Output)
+                out.write_all(line.as_bytes())
+                    .and_then(|()| out.flush())
+                    .map_err(QuickstartError::Output)
             })
         });
     };
@@ -104,8 +120,8 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     info.starting(count).warn();
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
-    // Ranks start to work only after every thread has started. If memory runs out while threads are being started, a
-    // working rank would run out of memory too, which aborts the process.
+    // Ranks start to work only after every thread has started. If memory runs out while threads are
+    // being started, a working rank would run out of memory too, which aborts the process.
     let all_started = RwLock::new(true);
     let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
     thread::scope(|scope| {
@@ -123,13 +139,17 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
                 }
                 train_rank(options, Ok(prepared), &mut rank.into(), |line| {
                     // If the output is closed, the receiver is gone, and the run ends.
-                    sender.send(line).map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
+                    sender
+                        .send(line)
+                        .map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
                 })
             };
-            let worker = check_room().and_then(|()| thread::Builder::new().spawn_scoped(scope, work));
+            let worker =
+                check_room().and_then(|()| thread::Builder::new().spawn_scoped(scope, work));
             match worker {
                 Ok(worker) => {
-                    // What the thread allocates to start is no longer free when the next one is checked.
+                    // What the thread allocates to start is no longer free when the next one is
+                    // checked.
                     has_started.wait();
                     lines.push(receiver);
                     workers.push(worker);
@@ -182,7 +202,10 @@ impl<'a> Prepared<'a> {
 }
 
 /// Writes one line of each rank in turn, until any rank has no more.
-fn print_in_order(lines: Vec<mpsc::Receiver<String>>, out: &mut dyn Write) -> Result<(), QuickstartError> {
+fn print_in_order(
+    lines: Vec<mpsc::Receiver<String>>,
+    out: &mut dyn Write,
+) -> Result<(), QuickstartError> {
     loop {
         for receiver in &lines {
             let Ok(line) = receiver.recv() else {
@@ -217,22 +240,33 @@ fn train_rank<'a>(
     };
     let Prepared { plan, resumed } = prepared.borrow();
     let (mut state, run_id): (State<f32>, RunId) = match resumed {
-        Some(Resumed { path, checkpoint, .. }) => (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan)),
-        None => (State::new(options.init().parameters(plan, rank)), RunId::new(plan, &options.init())),
+        Some(Resumed { path, checkpoint, .. }) => {
+            (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan))
+        }
+        None => {
+            (State::new(options.init().parameters(plan, rank)), RunId::new(plan, &options.init()))
+        }
     };
     let start = match resumed {
-        Some(Resumed { digest, .. }) => format!("start: step {} of a file with SHA-256 {digest}", state.steps),
+        Some(Resumed { digest, .. }) => {
+            format!("start: step {} of a file with SHA-256 {digest}", state.steps)
+        }
         None => format!("start: {:?}", options.init()),
     };
     let Training { epochs, integrated: whole, .. } = options;
-    let terms = format!("version: {}\n{start}\nepochs: {epochs}\nintegrated: {whole}", env!("CARGO_PKG_VERSION"));
+    let terms = format!(
+        "version: {}\n{start}\nepochs: {epochs}\nintegrated: {whole}",
+        env!("CARGO_PKG_VERSION")
+    );
     let mut executor = Executor::new(plan, &terms, group)?;
 
     let graphs = options.output.join("saved_graph").join(format!("rank_{rank}"));
-    for (name, text) in
-        [("step_parallel_begin_0000.ir", plan.graph()), ("18_execute_0000.ir", plan.instructions_of(rank))]
-    {
-        atomic_write::write(&graphs.join(name), text.as_bytes()).map_err(QuickstartError::Output)?;
+    for (name, text) in [
+        ("step_parallel_begin_0000.ir", plan.graph()),
+        ("18_execute_0000.ir", plan.instructions_of(rank)),
+    ] {
+        atomic_write::write(&graphs.join(name), text.as_bytes())
+            .map_err(QuickstartError::Output)?;
     }
     let (samples, labels) = data::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
@@ -241,7 +275,10 @@ fn train_rank<'a>(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        let printed = print(format!("epoch: {epoch} step: {step}, loss is {}\n", float::repr(f64::from(loss))));
+        let printed = print(format!(
+            "epoch: {epoch} step: {step}, loss is {}\n",
+            float::repr(f64::from(loss))
+        ));
         let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_reported);
         if !reader_gone {
             printed?;
@@ -252,7 +289,8 @@ fn train_rank<'a>(
             Checkpoint::new(plan, rank, &state, &run_id)
         };
         folder::add(&checkpoints, moment, &checkpoint)?;
-        // All ranks stop after the same step. If one exited alone, the others would report it as lost.
+        // All ranks stop after the same step. If one exited alone, the others would report it as
+        // lost.
         let mut gone = [f32::from(u8::from(reader_gone))];
         group.all_reduce_sum(&mut gone)?;
         if gone != [0.0] {
@@ -263,7 +301,12 @@ fn train_rank<'a>(
 }
 
 /// Merges the parts of all ranks, on every rank.
-fn integrated(plan: &Plan, own: &State<f32>, run_id: &RunId, group: &mut Group) -> Result<Checkpoint, QuickstartError> {
+fn integrated(
+    plan: &Plan,
+    own: &State<f32>,
+    run_id: &RunId,
+    group: &mut Group,
+) -> Result<Checkpoint, QuickstartError> {
     let tensors: Vec<_> = own.parameters.iter().chain(&own.momenta).cloned().collect();
     let of_rank = |(rank, mut parameters): (u32, Vec<_>)| {
         let momenta = parameters.split_off(own.parameters.len());
@@ -306,7 +349,9 @@ pub enum QuickstartError {
     Execute(#[from] ExecuteError),
     #[error(transparent)]
     Collective(#[from] CollectiveError),
-    #[error("epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr")]
+    #[error(
+        "epoch: {epoch} step: {step}: the loss is {loss}: training diverged; try a smaller --lr"
+    )]
     Diverged { epoch: u64, step: u64, loss: f32 },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -325,7 +370,8 @@ impl JobError for QuickstartError {
     fn exit_code(&self) -> u8 {
         match self {
             _ if self.is_reported() => exit::READER_GONE,
-            QuickstartError::Collective(error) | QuickstartError::Execute(ExecuteError::Collective(error)) => {
+            QuickstartError::Collective(error)
+            | QuickstartError::Execute(ExecuteError::Collective(error)) => {
                 exit::of_collective(error)
             }
             QuickstartError::Backend(error) => error.exit_code(),

@@ -1,7 +1,8 @@
-//! Random numbers that depend only on the seed and their purpose, not on when or where they are drawn.
+//! Random numbers that depend only on the seed and their purpose, not on when or where they are
+//! drawn.
 //!
-//! ChaCha8's block function computes every number from a seed, a [`Purpose`] and an index. The numbers are the same on
-//! every rank, platform and version.
+//! ChaCha8's block function computes every number from a seed, a [`Purpose`] and an index. The
+//! numbers are the same on every rank, platform and version.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng, SeedableRng};
@@ -59,7 +60,8 @@ impl Stream {
 
     /// A number from the standard normal distribution. Uses two numbers of the stream.
     pub fn normal(&mut self) -> f64 {
-        // Box-Muller with libm's functions, because platforms' own functions differ in the last bit.
+        // Box-Muller with libm's functions, because platforms' own functions differ in the last
+        // bit.
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.uniform()));
         radius * libm::cos(std::f64::consts::TAU * self.uniform())
     }

@@ -1,4 +1,5 @@
-//! Checks that every rank can start. Otherwise, all ranks learn immediately which rank cannot, and why.
+//! Checks that every rank can start. Otherwise, all ranks learn immediately which rank cannot, and
+//! why.
 
 use std::fmt::Display;
 
@@ -29,7 +30,10 @@ pub enum Readiness<T, E> {
 ///
 /// # Errors
 /// If a rank is lost.
-pub fn of_all<T, E: Display>(own: Result<T, E>, group: &mut Group) -> Result<Readiness<T, E>, CollectiveError> {
+pub fn of_all<T, E: Display>(
+    own: Result<T, E>,
+    group: &mut Group,
+) -> Result<Readiness<T, E>, CollectiveError> {
     let said = match &own {
         Ok(_) => Vec::new(),
         Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),
@@ -62,7 +66,11 @@ mod tests {
         let of_all = |failing: &[u32]| {
             threads::run(4, Duration::from_secs(1200), |rank| {
                 let index = rank.rank().index();
-                let own = if failing.contains(&index) { Err(format!("no {index}\u{1b}[2J")) } else { Ok(index) };
+                let own = if failing.contains(&index) {
+                    Err(format!("no {index}\u{1b}[2J"))
+                } else {
+                    Ok(index)
+                };
                 match of_all(own, rank).unwrap() {
                     Readiness::All(own) => format!("all, {own}"),
                     Readiness::NotThis(error) => format!("own: {error}"),

@@ -7,7 +7,8 @@ use std::path::Path;
 /// Opens a regular file to read.
 ///
 /// # Errors
-/// At once, if nothing can be read there or if it is anything else: a pipe would wait for a writer, possibly forever.
+/// At once, if nothing can be read there or if it is anything else: a pipe would wait for a writer,
+/// possibly forever.
 pub fn open(path: &Path) -> io::Result<File> {
     // Look first, because opening a device can have an effect.
     check(&fs::metadata(path).map_err(|error| of_link(path, error))?)?;
@@ -27,7 +28,8 @@ fn check(found: &Metadata) -> io::Result<()> {
     other_kind(found).map_or(Ok(()), |kind| Err(refusal(kind)))
 }
 
-/// Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not wait for a writer.
+/// Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not wait
+/// for a writer.
 #[cfg(unix)]
 fn options() -> fs::OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -48,7 +50,8 @@ fn options() -> fs::OpenOptions {
 fn of_link(path: &Path, error: io::Error) -> io::Error {
     match fs::read_link(path) {
         Ok(target) if error.kind() == io::ErrorKind::NotFound => {
-            let reason = format!("it is a symbolic link to {}, which does not exist", target.display());
+            let reason =
+                format!("it is a symbolic link to {}, which does not exist", target.display());
             io::Error::new(error.kind(), reason)
         }
         _ => error,

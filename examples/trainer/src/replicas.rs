@@ -26,7 +26,10 @@ pub struct Divergence {
 ///
 /// # Errors
 /// If a rank is lost.
-pub fn check(parameters: &[f32], group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
+pub fn check(
+    parameters: &[f32],
+    group: &mut Group,
+) -> Result<Result<(), Divergence>, CollectiveError> {
     if group.rank().size() == 1 {
         return Ok(Ok(()));
     }
@@ -45,7 +48,9 @@ pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     for &(rank, bytes) in held {
         holders.entry(bytes).or_default().push(rank);
     }
-    let largest = holders.into_values().max_by_key(|ranks| (ranks.len(), std::cmp::Reverse(ranks.first().copied())));
+    let largest = holders
+        .into_values()
+        .max_by_key(|ranks| (ranks.len(), std::cmp::Reverse(ranks.first().copied())));
     let most = largest.unwrap_or_default();
     if most.len() == held.len() {
         return Ok(());
@@ -60,7 +65,11 @@ fn ranks(ranks: &[usize], one: &str, more: &str) -> String {
     let list = join(ranks.iter().take(SHOWN), ", ");
     let rest = ranks.len().saturating_sub(SHOWN);
     let list = if rest > 0 { format!("{list} and {rest} more") } else { list };
-    let text = if ranks.len() == 1 { format!("rank {list} {one}") } else { format!("ranks {list} {more}") };
+    let text = if ranks.len() == 1 {
+        format!("rank {list} {one}")
+    } else {
+        format!("ranks {list} {more}")
+    };
     text.trim_end().to_owned()
 }
 

@@ -26,7 +26,8 @@ impl std::fmt::Display for Order {
 }
 
 impl Order {
-    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`, which is the same on every rank.
+    /// Fills `samples` with the indices 0, 1, .. in the order of `epoch`, which is the same on
+    /// every rank.
     pub fn arrange(self, samples: &mut [usize], seed: u64, epoch: u32) {
         for (index, sample) in samples.iter_mut().enumerate() {
             *sample = index;
@@ -37,12 +38,14 @@ impl Order {
     }
 }
 
-/// Returns the global batches of an epoch: ranges of positions in the epoch's order, at most `size` long.
+/// Returns the global batches of an epoch: ranges of positions in the epoch's order, at most `size`
+/// long.
 pub fn global_batches(samples: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
     (0..samples).step_by(size).map(move |start| start..samples.min(start.saturating_add(size)))
 }
 
-/// Returns the positions of `batch` that belong to `rank`. The i-th position of the batch goes to rank i % ranks.
+/// Returns the positions of `batch` that belong to `rank`. The i-th position of the batch goes to
+/// rank i % ranks.
 ///
 /// Together, the ranks process the same samples as a single rank with the whole batch.
 pub fn share(batch: Range<usize>, rank: Rank) -> impl Iterator<Item = usize> {
@@ -78,7 +81,9 @@ mod tests {
     #[test]
     fn with_two_ranks_sample_i_goes_to_rank_i_modulo_2() {
         for batch in global_batches(10, 4) {
-            assert!(share(batch.clone(), Rank::new(0, 2).unwrap()).all(|position| position % 2 == 0));
+            assert!(
+                share(batch.clone(), Rank::new(0, 2).unwrap()).all(|position| position % 2 == 0)
+            );
             assert!(share(batch, Rank::new(1, 2).unwrap()).all(|position| position % 2 == 1));
         }
     }

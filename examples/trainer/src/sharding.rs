@@ -1,8 +1,9 @@
 //! Operator sharding: each operator of a network is cut over the ranks according to its strategy.
 //!
-//! A [`network::Network`] and its strategies become a [`plan::Plan`]: a list of instructions that is the same for all
-//! ranks and can be printed without being run. An [`execute::Executor`] runs the plan over any
-//! [`Group`](mpienv::collective::Group). Losses and parameters equal those of a single process, up to rounding.
+//! A [`network::Network`] and its strategies become a [`plan::Plan`]: a list of instructions that
+//! is the same for all ranks and can be printed without being run. An [`execute::Executor`] runs
+//! the plan over any [`Group`](mpienv::collective::Group). Losses and parameters equal those of a
+//! single process, up to rounding.
 //!
 //! ```
 //! use mpienv_trainer::sharding::network::Chain;

@@ -11,7 +11,8 @@ use std::{
 
 use signal_hook::{consts, flag};
 
-/// A repetition within this time is the same request: `timeout` signals its child, then the child's process group.
+/// A repetition within this time is the same request: `timeout` signals its child, then the child's
+/// process group.
 #[cfg(unix)]
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
@@ -38,7 +39,8 @@ impl Signal {
         }
     }
 
-    /// This signal's term in the sum over all ranks. With fewer than 65,536 ranks, the sum shows the strongest signal.
+    /// This signal's term in the sum over all ranks. With fewer than 65,536 ranks, the sum shows
+    /// the strongest signal.
     fn weight(self) -> f32 {
         match self {
             Signal::Pipe => 1.0 / 65_536.0,
@@ -68,16 +70,20 @@ impl std::fmt::Display for Signal {
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// From now on, SIGINT and SIGTERM request a stop. Repeating one later exits the process, in case the run hangs.
+    /// From now on, SIGINT and SIGTERM request a stop. Repeating one later exits the process, in
+    /// case the run hangs.
     ///
     /// # Errors
     /// If the handlers cannot be installed.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
-        for (number, signal) in [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)] {
+        for (number, signal) in
+            [(consts::SIGINT, Signal::Interrupt), (consts::SIGTERM, Signal::Terminate)]
+        {
             flag::register_usize(number, Arc::clone(&stop.0), usize::from(signal.number()))?;
         }
-        // With a handler, a write beyond `ulimit -f` is an error that names the file. Without, it ends the process.
+        // With a handler, a write beyond `ulimit -f` is an error that names the file. Without, it
+        // ends the process.
         #[cfg(unix)]
         flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default())?;
         end_at_repeat()?;
@@ -97,7 +103,8 @@ impl Stop {
     }
 }
 
-/// Exits with 128 plus a signal's number if the signal is repeated [`SAME_REQUEST`] or more after its first arrival.
+/// Exits with 128 plus a signal's number if the signal is repeated [`SAME_REQUEST`] or more after
+/// its first arrival.
 #[cfg(unix)]
 fn end_at_repeat() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
@@ -120,7 +127,8 @@ fn end_at_repeat() -> io::Result<()> {
 fn end_at_repeat() -> io::Result<()> {
     for number in [consts::SIGINT, consts::SIGTERM] {
         let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        // The order matters: on each signal, the first handler reads the flag before the second one sets it.
+        // The order matters: on each signal, the first handler reads the flag before the second one
+        // sets it.
         flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
         flag::register(number, came)?;
     }
@@ -141,7 +149,8 @@ mod tests {
             };
             Signal::of_sum(signals.iter().map(weight).sum())
         };
-        let (interrupt, terminate, pipe) = (Some(Signal::Interrupt), Some(Signal::Terminate), Some(Signal::Pipe));
+        let (interrupt, terminate, pipe) =
+            (Some(Signal::Interrupt), Some(Signal::Terminate), Some(Signal::Pipe));
         assert_eq!(sum(&[None; 5]), None);
         assert_eq!(sum(&[None, interrupt, None]), interrupt);
         assert_eq!(sum(&[interrupt; 60_000]), interrupt);

@@ -68,7 +68,8 @@ impl TensorFile {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
         for tensor in &self.tensors {
-            let view = TensorView::new(tensor.numbers.in_files(), tensor.shape.clone(), &tensor.bytes);
+            let view =
+                TensorView::new(tensor.numbers.in_files(), tensor.shape.clone(), &tensor.bytes);
             views.push((tensor.name.as_str(), view.map_err(wrong)?));
         }
         let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
@@ -116,7 +117,12 @@ impl TensorFile {
                     return Err(TensorFileError::Numbers { path: path.to_owned(), name, found });
                 }
             };
-            tensors.push(NamedTensor { name, numbers, shape: view.shape().to_vec(), bytes: view.data().to_vec() });
+            tensors.push(NamedTensor {
+                name,
+                numbers,
+                shape: view.shape().to_vec(),
+                bytes: view.data().to_vec(),
+            });
         }
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(TensorFile { about: about.unwrap_or_default(), tensors })
@@ -155,7 +161,10 @@ mod tests {
             NamedTensor { name: name.to_owned(), numbers: Type::F32, shape: shape.to_vec(), bytes }
         };
         let double = NamedTensor { numbers: Type::F64, bytes: vec![1; 8], ..tensor("c", &[1]) };
-        TensorFile { about: "{\"steps\":3}".to_owned(), tensors: vec![tensor("a", &[2, 3]), tensor("b", &[]), double] }
+        TensorFile {
+            about: "{\"steps\":3}".to_owned(),
+            tensors: vec![tensor("a", &[2, 3]), tensor("b", &[]), double],
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Trains a model: every rank processes its share of each batch, data parallel or by a plan of the sharding engine.
+//! Trains a model: every rank processes its share of each batch, data parallel or by a plan of the
+//! sharding engine.
 
 mod data_parallel;
 mod sharded;
@@ -65,8 +66,8 @@ impl TrainConfig {
 pub struct Step {
     pub epoch: u32,
     pub step: usize,
-    /// The mean loss, before the step, of the rank's own samples. If the loss operator is not cut like the data set,
-    /// this is the mean over the samples whose loss the rank computes.
+    /// The mean loss, before the step, of the rank's own samples. If the loss operator is not cut
+    /// like the data set, this is the mean over the samples whose loss the rank computes.
     pub loss: f32,
 }
 
@@ -81,15 +82,18 @@ pub struct Epoch {
     pub test_loss: f64,
     /// The fraction of the test set that is classified correctly, after the epoch.
     pub test_accuracy: f64,
-    /// The samples per second of all ranks. In a resumed epoch, only samples since the checkpoint count.
+    /// The samples per second of all ranks. In a resumed epoch, only samples since the checkpoint
+    /// count.
     pub samples_per_second: f64,
-    /// The training time without the test. In a resumed epoch, only the time since the checkpoint counts.
+    /// The training time without the test. In a resumed epoch, only the time since the checkpoint
+    /// counts.
     pub seconds: f64,
 }
 
 /// Receives a rank's progress.
 pub trait Report {
-    /// Called on every rank before the first step, once all ranks agree that the run begins at `start`.
+    /// Called on every rank before the first step, once all ranks agree that the run begins at
+    /// `start`.
     fn begin(&mut self, _start: Position) -> io::Result<()> {
         Ok(())
     }
@@ -105,7 +109,8 @@ pub trait Report {
         Ok(())
     }
 
-    /// Calls `write`, which prints a line, after clearing anything that this report has drawn on the terminal.
+    /// Calls `write`, which prints a line, after clearing anything that this report has drawn on
+    /// the terminal.
     fn aside(&mut self, write: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
         write()
     }
@@ -115,7 +120,9 @@ pub trait Report {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    #[error("epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr")]
+    #[error(
+        "epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr"
+    )]
     Diverged { epoch: u32, step: u64, loss: f64 },
     /// The loss is finite, but the network has learned nothing.
     #[error(
@@ -159,7 +166,9 @@ impl From<ExecuteError> for TrainError {
 fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
     match path {
         Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
-        None if kept => "; rank 0 has written a checkpoint: continue from it with --resume".to_owned(),
+        None if kept => {
+            "; rank 0 has written a checkpoint: continue from it with --resume".to_owned()
+        }
         None => "; nothing is saved without --checkpoint-dir".to_owned(),
     }
 }
@@ -169,7 +178,8 @@ trait Learner {
     /// Trains on a batch.
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError>;
 
-    /// Gathers the whole parameters on every rank, and checks that replicas are identical bit for bit.
+    /// Gathers the whole parameters on every rank, and checks that replicas are identical bit for
+    /// bit.
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError>;
 
     /// Returns the whole parameters as of the last sync.
@@ -200,10 +210,12 @@ struct Outcome {
     stop: f32,
 }
 
-/// Trains `parameters` data parallel. All ranks of `group` must call this with the same configuration and data.
+/// Trains `parameters` data parallel. All ranks of `group` must call this with the same
+/// configuration and data.
 ///
-/// All ranks start with rank 0's parameters. `model` must have room for [`TrainConfig::largest_batch`] samples. The run
-/// begins at [`Checkpoints::start`]. If any rank's [`Checkpoints::stop`] is raised, all ranks stop after the same step.
+/// All ranks start with rank 0's parameters. `model` must have room for
+/// [`TrainConfig::largest_batch`] samples. The run begins at [`Checkpoints::start`]. If any rank's
+/// [`Checkpoints::stop`] is raised, all ranks stop after the same step.
 ///
 /// # Errors
 /// If the run fails or is stopped.
@@ -225,8 +237,8 @@ pub fn train(
 
 /// Trains like [`train`], but with the operators cut over the ranks. The losses agree to rounding.
 ///
-/// The plan must be for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. If the last batch of an
-/// epoch is smaller, some rows stay empty.
+/// The plan must be for the ranks of `group`, with [`TrainConfig::largest_share`] rows on each. If
+/// the last batch of an epoch is smaller, some rows stay empty.
 ///
 /// # Errors
 /// If the run fails or is stopped.
@@ -242,7 +254,13 @@ pub fn train_sharded<'a>(
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    config_check::check(sharded.model.name(), &sharded.plan.named_strategies(), config, data, group)?;
+    config_check::check(
+        sharded.model.name(),
+        &sharded.plan.named_strategies(),
+        config,
+        data,
+        group,
+    )?;
     take_first_parameters(parameters, group)?;
     let mut learner = ShardedLearner::new(sharded, parameters, group)?;
     run(&mut learner, data, config, group, checkpoints, report)
@@ -272,11 +290,14 @@ fn run(
         let mut seen = 0;
         config.order.arrange(&mut order, config.seed, epoch);
         let first = usize::try_from(position.step).unwrap_or(usize::MAX);
-        for (step, positions) in sampler::global_batches(samples, global_size).enumerate().skip(first) {
+        for (step, positions) in
+            sampler::global_batches(samples, global_size).enumerate().skip(first)
+        {
             let whole = positions.len();
             own.clear();
             own.extend(sampler::share(positions, rank).map(|position| order[position]));
-            let share = Share { data: &data.train, own: &own, whole, stop: checkpoints.stop.weight() };
+            let share =
+                Share { data: &data.train, own: &own, whole, stop: checkpoints.stop.weight() };
             let outcome = learner.step(&share, group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
@@ -296,7 +317,13 @@ fn run(
             let path = checkpoints.save(position, learner.parameters(), group)?;
             if let Some(signal) = signal {
                 let Position { step, .. } = position;
-                return Err(TrainError::Stopped { signal, epoch, step, kept: checkpoints.are_kept(), path });
+                return Err(TrainError::Stopped {
+                    signal,
+                    epoch,
+                    step,
+                    kept: checkpoints.are_kept(),
+                    path,
+                });
             }
         }
         let seconds = start.elapsed().as_secs_f64();
@@ -321,7 +348,11 @@ fn run(
 }
 
 /// Gathers the whole parameters on every rank. Fails if replicas differ.
-fn sync(learner: &mut dyn Learner, position: Position, group: &mut Group) -> Result<(), TrainError> {
+fn sync(
+    learner: &mut dyn Learner,
+    position: Position,
+    group: &mut Group,
+) -> Result<(), TrainError> {
     let Position { epoch, step, .. } = position;
     learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
 }
@@ -335,12 +366,14 @@ fn evaluate(
 ) -> Result<Evaluation, CollectiveError> {
     let mut own = Evaluation::default();
     let rank = group.rank();
-    for positions in sampler::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize) {
+    for positions in sampler::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize)
+    {
         batch.gather(data, sampler::share(positions, rank));
         own.add(learner.evaluate(batch));
     }
     let mut all = Evaluation::default();
-    // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the same bits.
+    // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the same
+    // bits.
     for bytes in group.all_gather(&own.to_bytes())? {
         all.add(Evaluation::from_bytes(&bytes));
     }

@@ -13,8 +13,8 @@ use crate::{bounded_read, regular_file};
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
 
-/// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw little-endian f32
-/// weights of shape (10, 784), with biases of 0.
+/// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw
+/// little-endian f32 weights of shape (10, 784), with biases of 0.
 ///
 /// # Errors
 /// If the file cannot be read, or does not fit the model.
@@ -38,7 +38,9 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     if bytes.len() != expected {
         return Err(WeightsError::Size { path: path.to_owned(), found: bytes.len(), expected });
     }
-    if shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>() != WEIGHTS + CLASSES {
+    if shapes.iter().map(|(_, shape)| shape.iter().product::<usize>()).sum::<usize>()
+        != WEIGHTS + CLASSES
+    {
         return Err(WeightsError::OnlyLinear { path: path.to_owned() });
     }
     Ok(f32::from_bytes(&bytes).into_iter().chain([0.0; CLASSES]).collect())
@@ -90,8 +92,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         let parameters: Vec<f32> = (0..WEIGHTS + CLASSES).map(|index| index as f32).collect();
-        let mut file = TensorFile { tensors: parameters::to_tensors(&shapes(), &parameters), ..TensorFile::default() };
-        let extra = NamedTensor { name: "of no use".to_owned(), numbers: Type::F64, shape: vec![1], bytes: vec![0; 8] };
+        let mut file = TensorFile {
+            tensors: parameters::to_tensors(&shapes(), &parameters),
+            ..TensorFile::default()
+        };
+        let extra = NamedTensor {
+            name: "of no use".to_owned(),
+            numbers: Type::F64,
+            shape: vec![1],
+            bytes: vec![0; 8],
+        };
         file.tensors.push(extra);
         file.write(&path).unwrap();
         assert_eq!(read(&path, &shapes()).unwrap(), parameters);
@@ -99,7 +109,8 @@ mod tests {
         file.tensors.remove(1);
         file.write(&path).unwrap();
         let error = read(&path, &shapes()).unwrap_err().to_string();
-        let text = "has of no use (1) of f64, weight (10, 784); the model has weight (10, 784), bias (10)";
+        let text =
+            "has of no use (1) of f64, weight (10, 784); the model has weight (10, 784), bias (10)";
         assert_eq!(error, format!("{}: {text}", path.display()));
 
         let bytes = fs::read(&path).unwrap();
@@ -125,11 +136,20 @@ mod tests {
         let path = folder.path().join("w.f32");
         for (size, text) in [
             (0, "has 0 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
-            (31_359, "has 31359 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
-            (50_000, "has more than 31360 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file"),
+            (
+                31_359,
+                "has 31359 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file",
+            ),
+            (
+                50_000,
+                "has more than 31360 bytes; expected 31360 (10 x 784 little-endian f32), or a safetensors file",
+            ),
         ] {
             fs::write(&path, vec![0; size]).unwrap();
-            assert_eq!(read(&path, &shapes()).unwrap_err().to_string(), format!("{}: {text}", path.display()));
+            assert_eq!(
+                read(&path, &shapes()).unwrap_err().to_string(),
+                format!("{}: {text}", path.display())
+            );
         }
         let error = read(Path::new("/no/such/w.f32"), &shapes()).unwrap_err().to_string();
         assert!(error.starts_with("/no/such/w.f32: cannot be read: No such file"), "{error}");

@@ -22,21 +22,23 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all variables.
+    /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all
+    /// variables.
     pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
         self.overrides.master_port = Some(port);
         self
     }
 
-    /// Sets the range of ports from which the job's port is derived. Overrides the variable `MPIENV_PORT_RANGE`. The
-    /// range must be the same on all ranks. The default is 20000 to 29999.
+    /// Sets the range of ports from which the job's port is derived. Overrides the variable
+    /// `MPIENV_PORT_RANGE`. The range must be the same on all ranks. The default is 20000 to 29999.
     pub fn port_range(mut self, range: PortRange) -> ClusterInfoBuilder {
         self.overrides.port_range = Some(range);
         self
     }
 
-    /// Sets the number of this node and the number of nodes, for a platform that does not provide them. This process is
-    /// then the only one of the job on its node. The platform's master and hosts are kept.
+    /// Sets the number of this node and the number of nodes, for a platform that does not provide
+    /// them. This process is then the only one of the job on its node. The platform's master and
+    /// hosts are kept.
     ///
     /// ```
     /// use mpienv::{ClusterInfo, Rank};
@@ -52,8 +54,8 @@ impl ClusterInfoBuilder {
         self
     }
 
-    /// Treats the rank as the number of the node, for launchers that start one process on each node and do not provide
-    /// a local rank. Reading fails if a variable contradicts this.
+    /// Treats the rank as the number of the node, for launchers that start one process on each node
+    /// and do not provide a local rank. Reading fails if a variable contradicts this.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

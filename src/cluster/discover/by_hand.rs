@@ -8,12 +8,14 @@ use crate::value::rank::Rank;
 
 use super::choice::Choice;
 
-/// Returns the place of the node's only process, with the platform's master, port, hosts, workers and job.
+/// Returns the place of the node's only process, with the platform's master, port, hosts, workers
+/// and job.
 pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
     let (rank, count) = ((ASKED, node.index()), (ASKED, node.size()));
     let placement = Placement::one_per_node(Launcher::User, rank, count)?;
     // The platform's variables may be incomplete: the user provides what is missing.
-    let Some(platform) = read.ok().filter(|read| read.launcher.spec().starts == Starts::OnePerNode) else {
+    let Some(platform) = read.ok().filter(|read| read.launcher.spec().starts == Starts::OnePerNode)
+    else {
         return Ok(placement);
     };
     let Placement { master_addr, master_doubt, master_port, hosts, workers, job, .. } = platform;
@@ -29,7 +31,9 @@ pub(super) fn choice() -> Choice {
 /// Returns the same process as the only one on its node. Its rank and world size then count nodes.
 pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
     let (rank, size) = (placement.rank.index(), placement.rank.size());
-    let of = |known: &Option<Sourced<u32>>| known.as_ref().map(|known| (known.source.clone(), known.value));
+    let of = |known: &Option<Sourced<u32>>| {
+        known.as_ref().map(|known| (known.source.clone(), known.value))
+    };
     let known = [
         (placement.local.size().map(|size| (placement.local_size_source.clone(), size)), 1),
         (placement.local.rank().map(|rank| (placement.local_rank_source.clone(), rank)), 0),
@@ -39,8 +43,12 @@ pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
     for (known, expected) in known {
         if let Some((variable, value)) = known.filter(|(_, value)| *value != expected) {
             let reason = "one process on each node was requested, and this contradicts it";
-            let remedy = format!("start one process on each node: {}", placement.launcher.spec().advice.one_per_node);
-            let error = Error::new(Reason::Malformed(reason.to_owned()), remedy).by(placement.launcher);
+            let remedy = format!(
+                "start one process on each node: {}",
+                placement.launcher.spec().advice.one_per_node
+            );
+            let error =
+                Error::new(Reason::Malformed(reason.to_owned()), remedy).by(placement.launcher);
             return Err(error.of(variable).found(value.to_string()));
         }
     }

@@ -6,19 +6,27 @@ use crate::value::host::Host;
 use crate::value::placement::{Placement, Sourced};
 
 /// Returns the hosts in the order of the nodes' numbers, or `None` with the reason as the source.
-pub(super) fn hosts(placement: &Placement, master: Option<&Sourced<Host>>) -> Sourced<Option<Arc<[Host]>>> {
+pub(super) fn hosts(
+    placement: &Placement,
+    master: Option<&Sourced<Host>>,
+) -> Sourced<Option<Arc<[Host]>>> {
     let Sourced { value, source } = &placement.hosts;
     let unknown = |why: String| Sourced::new(None, why);
     let Some(hosts) = value else {
         return match master.filter(|_| placement.is_one_node()) {
-            Some(master) => Sourced::new(Some([master.value.clone()].into()), master.source.clone()),
+            Some(master) => {
+                Sourced::new(Some([master.value.clone()].into()), master.source.clone())
+            }
             None => Sourced::new(None, source.clone()),
         };
     };
     let count = placement.node_count.as_ref().map(|nodes| nodes.value);
     if count.is_none_or(|count| hosts.len() != count as usize) {
         let count = count.map_or("an unknown number of".to_owned(), |count| count.to_string());
-        return unknown(format!("{source} has {} hosts, and the job has {count} nodes", hosts.len()));
+        return unknown(format!(
+            "{source} has {} hosts, and the job has {count} nodes",
+            hosts.len()
+        ));
     }
     if let Some(doubt) = &placement.master_doubt {
         return unknown(format!("{source} may be in another order: {}", doubt.code));

@@ -14,16 +14,18 @@ use super::choice::Choice;
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
-/// Returns all findings about this process's place. `outer` is the surrounding job, if another launcher started this
-/// process inside it.
+/// Returns all findings about this process's place. `outer` is the surrounding job, if another
+/// launcher started this process inside it.
 pub(super) fn findings(
     environment: &Environment,
     placement: &Placement,
     choice: &Choice,
     outer: Option<&Context>,
 ) -> Vec<Finding> {
-    let mut findings: Vec<_> =
-        outer.and_then(|outer| partly_inherited(environment, placement, outer)).into_iter().collect();
+    let mut findings: Vec<_> = outer
+        .and_then(|outer| partly_inherited(environment, placement, outer))
+        .into_iter()
+        .collect();
     findings.extend(disagreements(environment, placement, choice));
     findings.extend(local_rank_order(placement));
     findings.extend(stale_agent_store(environment, placement));
@@ -31,7 +33,8 @@ pub(super) fn findings(
     findings
 }
 
-/// Returns inherited variables that would mislead the program. `whole` also contains what an outer launcher left.
+/// Returns inherited variables that would mislead the program. `whole` also contains what an outer
+/// launcher left.
 pub(super) fn to_unset(
     whole: &Environment,
     environment: &Environment,
@@ -46,11 +49,14 @@ pub(super) fn to_unset(
     set.chain(left).collect()
 }
 
-/// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the rank would be wrong.
+/// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the
+/// rank would be wrong.
 fn local_rank_order(placement: &Placement) -> Option<Finding> {
     let (rank, local) = (placement.rank.index(), placement.local);
     let (local_rank, local_size) = (local.rank()?, local.size()?);
-    if local_rank == rank % local_size || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size) {
+    if local_rank == rank % local_size
+        || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size)
+    {
         return None;
     }
     Some(Finding {
@@ -63,15 +69,18 @@ fn local_rank_order(placement: &Placement) -> Option<Finding> {
     })
 }
 
-/// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block begins with rank
-/// `first`. Returns false if the node's number is unknown, because otherwise no order would ever be reported.
+/// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block
+/// begins with rank `first`. Returns false if the node's number is unknown, because otherwise no
+/// order would ever be reported.
 fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
     let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
     // Every other node has at least one rank.
     let fit = |ranks: u32, nodes: u32| ranks >= nodes && (nodes > 0 || ranks == 0);
     let after = placement.rank.size().checked_sub(first.saturating_add(local_size));
-    let nodes_after =
-        placement.node_count.as_ref().map(|nodes| nodes.value.saturating_sub(node.value.saturating_add(1)));
+    let nodes_after = placement
+        .node_count
+        .as_ref()
+        .map(|nodes| nodes.value.saturating_sub(node.value.saturating_add(1)));
     let fits_after = after.is_some_and(|after| nodes_after.is_none_or(|nodes| fit(after, nodes)));
     fit(first, node.value) && fits_after
 }
@@ -81,7 +90,8 @@ fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Findin
     let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
     let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
-    // An override is deliberate. The formulas below are those of the hook's current and earlier versions.
+    // An override is deliberate. The formulas below are those of the hook's current and earlier
+    // versions.
     let is_asked = environment.is_set(overrides::MASTER_PORT);
     if placement.launcher != Launcher::Slurm
         || !is_of_hook
@@ -113,25 +123,41 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
         code: "stale-agent-store",
         what: format!("{AGENT_STORE} is set, but torchrun did not start this process"),
         why: "PyTorch's ranks would wait for a store that no process serves".into(),
-        remedy: format!("unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"),
+        remedy: format!(
+            "unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"
+        ),
     })
 }
 
-/// Returns variables that an outer job set for its process's node and this process's launcher does not set.
-fn left_by_outer(environment: &Environment, placement: &Placement, outer: &Context) -> Vec<&'static str> {
+/// Returns variables that an outer job set for its process's node and this process's launcher does
+/// not set.
+fn left_by_outer(
+    environment: &Environment,
+    placement: &Placement,
+    outer: &Context,
+) -> Vec<&'static str> {
     let known = [
         (LOCAL_RANK, placement.local.rank().is_some()),
         (LOCAL_WORLD_SIZE, placement.local.size().is_some()),
         ("NODE_RANK", placement.node_rank.is_some()),
     ];
     let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
-    known.into_iter().filter(|(name, is_known)| !is_known && left(name)).map(|(name, _)| name).collect()
+    known
+        .into_iter()
+        .filter(|(name, is_known)| !is_known && left(name))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process.
-fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Context) -> Option<Finding> {
+fn partly_inherited(
+    environment: &Environment,
+    placement: &Placement,
+    outer: &Context,
+) -> Option<Finding> {
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
-    let is_left = |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    let is_left =
+        |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
     if placement.launcher != Launcher::User || !names.iter().all(is_left) {
         return None;
     }
@@ -141,13 +167,22 @@ fn partly_inherited(environment: &Environment, placement: &Placement, outer: &Co
         code: "partly-inherited",
         what: format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
         why: "LOCAL_RANK may still be that of the parent process".into(),
-        remedy: format!("set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"),
+        remedy: format!(
+            "set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"
+        ),
     })
 }
 
 /// Reports other launchers whose complete variables contradict the selected one.
-fn disagreements(environment: &Environment, placement: &Placement, choice: &Choice) -> Vec<Finding> {
-    let others = choice.rest.iter().filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
+fn disagreements(
+    environment: &Environment,
+    placement: &Placement,
+    choice: &Choice,
+) -> Vec<Finding> {
+    let others = choice
+        .rest
+        .iter()
+        .filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
     let mut markers: Vec<Marker> = Vec::new();
     for marker in others.filter_map(|other| other.detect(environment)) {
         // Several detectors may find the same launcher.
@@ -156,7 +191,9 @@ fn disagreements(environment: &Environment, placement: &Placement, choice: &Choi
         }
     }
     // Incomplete variables do not indicate another launcher.
-    let placements = markers.into_iter().filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let placements = markers
+        .into_iter()
+        .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
     let differing = placements.filter(|other| differ(placement, other));
     let known = |other: &Placement| match choice.starter {
         _ if is_of_daemon(environment, placement, other) => {
@@ -170,17 +207,23 @@ fn disagreements(environment: &Environment, placement: &Placement, choice: &Choi
     differing.map(|other| disagreement(placement, &other, known(&other))).collect()
 }
 
-/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other node with srun.
+/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other
+/// node with srun.
 fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
     (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
         && other.local.size() == Some(1)
         && open_mpi::is_of_remote_daemon(environment)
 }
 
-/// Returns whether two launchers place this process differently, comparing only values that both provide.
+/// Returns whether two launchers place this process differently, comparing only values that both
+/// provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
-    let both = |one: Option<u32>, other: Option<u32>| one.zip(other).is_some_and(|(one, other)| one != other);
-    one.rank != other.rank || both(one.local.rank(), other.local.rank()) || both(one.local.size(), other.local.size())
+    let both = |one: Option<u32>, other: Option<u32>| {
+        one.zip(other).is_some_and(|(one, other)| one != other)
+    };
+    one.rank != other.rank
+        || both(one.local.rank(), other.local.rank())
+        || both(one.local.size(), other.local.size())
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
@@ -214,7 +257,9 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
         what: format!("{}; {}", says(placement), says(other)),
         why: format!(
             "{}; mpienv uses {}",
-            known.as_deref().unwrap_or("the variables of one of them are left from an outer or earlier job"),
+            known
+                .as_deref()
+                .unwrap_or("the variables of one of them are left from an outer or earlier job"),
             placement.launcher.title()
         ),
         remedy: format!(

@@ -27,8 +27,8 @@ fn fill_local(placement: &mut Placement) {
     placement.local = Local::ALONE;
 }
 
-/// Drops a node count that does not fit this job, because every other node has at least one rank. It belongs to
-/// something else, such as an allocation or another step.
+/// Drops a node count that does not fit this job, because every other node has at least one rank.
+/// It belongs to something else, such as an allocation or another step.
 fn drop_strange_node_count(placement: &mut Placement) {
     let with_others = placement.local.size().unwrap_or(1).saturating_sub(1);
     let most = placement.rank.size().saturating_sub(with_others);
@@ -48,12 +48,13 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
         follow(&mut placement.node_rank, 0, "all ranks are on this node");
         follow(&mut placement.node_count, 1, "all ranks are on this node");
     } else if placement.style() == LaunchStyle::PerNode {
-        // A rank that is alone on its node may be the last of an uneven job. The rank is the node's number only if
-        // every node is known to have one rank.
+        // A rank that is alone on its node may be the last of an uneven job. The rank is the node's
+        // number only if every node is known to have one rank.
         if placement.node_count.as_ref().is_some_and(|nodes| nodes.value == size) {
             follow(&mut placement.node_rank, rank, "the rank, because every node has one");
         } else if on_azure {
-            let source = "the rank, because Azure starts the same number of processes on every node";
+            let source =
+                "the rank, because Azure starts the same number of processes on every node";
             follow(&mut placement.node_rank, rank, source);
             follow(&mut placement.node_count, size, source);
         }
@@ -62,9 +63,11 @@ fn fill_nodes(placement: &mut Placement, on_azure: bool) {
 
 /// Rejects a node number that is not below the number of nodes.
 fn check_nodes(placement: &Placement) -> Result<(), Error> {
-    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else { return Ok(()) };
+    let (Some(node), Some(nodes)) = (&placement.node_rank, &placement.node_count) else {
+        return Ok(());
+    };
     let checked = Rank::new(node.value, nodes.value);
-    checked
-        .map(drop)
-        .map_err(|error| Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string()))
+    checked.map(drop).map_err(|error| {
+        Error::of_launcher(placement.launcher, error, &node.source).found(node.value.to_string())
+    })
 }

@@ -35,9 +35,19 @@ impl Own {
         let comes_along = placement.launcher.spec().sets_master();
         Own {
             addr: addr.is_some_and(|addr| {
-                is_own(addr, [master::MASTER_ADDR, overrides::MASTER_ADDR], addr_in_context, comes_along)
+                is_own(
+                    addr,
+                    [master::MASTER_ADDR, overrides::MASTER_ADDR],
+                    addr_in_context,
+                    comes_along,
+                )
             }),
-            port: is_own(port, [master::MASTER_PORT, overrides::MASTER_PORT], port_in_context, comes_along),
+            port: is_own(
+                port,
+                [master::MASTER_PORT, overrides::MASTER_PORT],
+                port_in_context,
+                comes_along,
+            ),
         }
     }
 }
@@ -55,12 +65,14 @@ fn is_own(
 /// Returns how to reach MUNGE, if the ranks authenticate with it.
 pub(super) fn munge(environment: &Environment) -> Result<Option<Munge>, Error> {
     let text = of_security(environment, overrides::AUTH, "set it to munge on all ranks")?;
-    let parse = |text: &str| text.parse().map_err(|_| Error::of_setting(Reason::NotMunge, overrides::AUTH, text));
+    let parse = |text: &str| {
+        text.parse().map_err(|_| Error::of_setting(Reason::NotMunge, overrides::AUTH, text))
+    };
     text.map(parse).transpose()
 }
 
-/// Returns a setting that protects the meeting. One that is set and blank is an error, because the user who set it believes that
-/// the meeting is protected.
+/// Returns a setting that protects the meeting. One that is set and blank is an error, because the
+/// user who set it believes that the meeting is protected.
 fn of_security<'a>(
     environment: &'a Environment,
     name: &'static str,
@@ -69,7 +81,9 @@ fn of_security<'a>(
     let refuse = |reason| Error::new(reason, format!("{remedy}, or unset {name}")).of(name);
     match environment.get_str(name) {
         // No part of a secret belongs into an error.
-        Err(ReadError::NotUnicode { .. }) if name == overrides::TOKEN => Err(refuse(Reason::NotUnicode)),
+        Err(ReadError::NotUnicode { .. }) if name == overrides::TOKEN => {
+            Err(refuse(Reason::NotUnicode))
+        }
         Err(error) => Err(Error::reading_setting(error)),
         Ok(text) => match text.filter(|text| !text.trim().is_empty()) {
             None if environment.get(name).is_some() => Err(refuse(Reason::BlankSecurity)),
@@ -84,13 +98,19 @@ pub(super) fn token(
     placement: &Placement,
     context: Option<Context>,
 ) -> Result<(Token, bool), Error> {
-    let token =
-        of_security(environment, overrides::TOKEN, "set it to what `openssl rand -hex 32` prints, on all ranks")?;
-    let file = of_security(environment, overrides::TOKEN_FILE, "name the file that holds the secret")?;
+    let token = of_security(
+        environment,
+        overrides::TOKEN,
+        "set it to what `openssl rand -hex 32` prints, on all ranks",
+    )?;
+    let file =
+        of_security(environment, overrides::TOKEN_FILE, "name the file that holds the secret")?;
     match (token, file) {
         (Some(_), Some(path)) => {
             let reason = Reason::TokenFile(format!("{} is set too", overrides::TOKEN));
-            return Err(Error::new(reason, "unset one of them").of(overrides::TOKEN_FILE).found(path));
+            return Err(Error::new(reason, "unset one of them")
+                .of(overrides::TOKEN_FILE)
+                .found(path));
         }
         (Some(text), None) => return Ok((Token::new(text), false)),
         (None, Some(path)) => return Ok((token_file::read(path)?, false)),

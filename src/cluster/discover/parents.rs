@@ -11,8 +11,17 @@ use crate::value::placement::Launcher;
 use super::ClusterInfoBuilder;
 
 /// Programs that start sessions, whose environments are new by design.
-const SESSIONS: &[&str] =
-    &["sshd", "sshd-session", "dropbear", "tmux: server", "screen", "login", "cron", "crond", "atd"];
+const SESSIONS: &[&str] = &[
+    "sshd",
+    "sshd-session",
+    "dropbear",
+    "tmux: server",
+    "screen",
+    "login",
+    "cron",
+    "crond",
+    "atd",
+];
 
 /// Slurm's program for a step. Batch scripts and interactive shells have one too.
 const STEP: &str = "slurmstepd";
@@ -20,13 +29,17 @@ const STEP: &str = "slurmstepd";
 /// Options of mpirun and its kin that say how many processes to start.
 const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
 
-/// Programs that start workers on one node, each with the command in which they do so, if it has several.
-const WORKER_STARTERS: &[(&str, &[&str])] = &[("mpienv", &["launch", "simulate"]), ("torchrun", &[])];
+/// Programs that start workers on one node, each with the command in which they do so, if it has
+/// several.
+const WORKER_STARTERS: &[(&str, &[&str])] =
+    &[("mpienv", &["launch", "simulate"]), ("torchrun", &[])];
 
-/// Their options that say how many workers or nodes there are, without leading hyphens, and with hyphens inside.
+/// Their options that say how many workers or nodes there are, without leading hyphens, and with
+/// hyphens inside.
 const SIZES: &[&str] = &["nproc-per-node", "nnodes", "ppn", "nodes"];
 
-/// Reports a parent process that is one of several, or that starts several, if this process has no variables of theirs.
+/// Reports a parent process that is one of several, or that starts several, if this process has no
+/// variables of theirs.
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let mut parents = ancestors(environment).peekable();
     while let Some(parent) = parents.next() {
@@ -46,7 +59,8 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             return Some(lost(started, by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, size, launcher) = (place.rank(), place.world_size(), place.launcher().title());
+            let (rank, size, launcher) =
+                (place.rank(), place.world_size(), place.launcher().title());
             let is_rank = format!(
                 "{} (process {}), a parent of this process, is rank {rank} of {size} ({launcher})",
                 parent.name(),
@@ -71,8 +85,9 @@ fn starts_workers(parent: &Ancestor) -> bool {
     WORKER_STARTERS.iter().any(is_it)
 }
 
-/// Returns whether this is a command line of one of the commands, or of any, that asks for several workers. A number
-/// that is not there is 1; one that has to be counted, such as `auto`, may be any.
+/// Returns whether this is a command line of one of the commands, or of any, that asks for several
+/// workers. A number that is not there is 1; one that has to be counted, such as `auto`, may be
+/// any.
 fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
     let mut options = words.iter().map(String::as_str).take_while(|&word| word != "--").peekable();
     if !commands.is_empty() && !options.any(|word| commands.contains(&word)) {
@@ -80,7 +95,8 @@ fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
     }
     while let Some(option) = options.next() {
         let Some(option) = option.strip_prefix("--") else { continue };
-        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         if SIZES.contains(&&*name.replace('_', "-")) {
             let value = value.or_else(|| options.peek().copied()).unwrap_or_default();
             // torchrun's nodes may be a range.
@@ -100,14 +116,18 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
     (info.launcher() != Launcher::Alone).then_some(info)
 }
 
-/// Returns whether the title of Slurm's program is that of a step with tasks: `slurmstepd: [7.0]`, not `[7.batch]`.
+/// Returns whether the title of Slurm's program is that of a step with tasks: `slurmstepd: [7.0]`,
+/// not `[7.batch]`.
 fn is_step(words: &[String]) -> bool {
     let title = words.join(" ");
-    let step = title.rsplit_once('.').and_then(|(_, step)| step.split(|c: char| !c.is_ascii_digit()).next());
+    let step = title
+        .rsplit_once('.')
+        .and_then(|(_, step)| step.split(|c: char| !c.is_ascii_digit()).next());
     step.is_some_and(|step| !step.is_empty())
 }
 
-/// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's proxy is its child.
+/// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
+/// proxy is its child.
 fn mpiexec_starts_one(above: &Ancestor) -> bool {
     above.runs(&["mpiexec", "mpiexec.hydra", "mpirun_rsh"]).is_some() && starts_one(&above.words())
 }
@@ -155,11 +175,21 @@ mod tests {
 
     #[test]
     fn only_a_command_line_that_asks_for_one_process_starts_one() {
-        for line in ["mpirun -n 1 app", "mpirun --mca btl self -np 1 app -n 4", "mpiexec -H a --oversubscribe -n 1 app"]
-        {
+        for line in [
+            "mpirun -n 1 app",
+            "mpirun --mca btl self -np 1 app -n 4",
+            "mpiexec -H a --oversubscribe -n 1 app",
+        ] {
             assert!(starts_one(&words(line)), "{line}");
         }
-        for line in ["mpirun -n 2 app", "mpirun app -n 1", "mpirun -n 1 a : -n 3 b", "mpirun", "mpirun -n", "sh -c x"] {
+        for line in [
+            "mpirun -n 2 app",
+            "mpirun app -n 1",
+            "mpirun -n 1 a : -n 3 b",
+            "mpirun",
+            "mpirun -n",
+            "sh -c x",
+        ] {
             assert!(!starts_one(&words(line)), "{line}");
         }
     }
@@ -195,9 +225,13 @@ mod tests {
         for title in ["slurmstepd: [7.0]", "slurmstepd: [7+1.12]", "slurmstepd: [7.0+1] x"] {
             assert!(is_step(&words(title)), "{title}");
         }
-        for title in
-            ["slurmstepd: [7.batch]", "slurmstepd: [7.interactive]", "slurmstepd: [7.extern]", "slurmstepd", ""]
-        {
+        for title in [
+            "slurmstepd: [7.batch]",
+            "slurmstepd: [7.interactive]",
+            "slurmstepd: [7.extern]",
+            "slurmstepd",
+            "",
+        ] {
             assert!(!is_step(&words(title)), "{title}");
         }
     }

@@ -12,15 +12,21 @@ const LONGEST: usize = 255;
 
 /// Reads the secret from the file at `path`, without surrounding white space.
 pub(super) fn read(path: &str) -> Result<Token, Error> {
-    let refuse =
-        |reason: String, remedy: String| Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path);
+    let refuse = |reason: String, remedy: String| {
+        Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path)
+    };
     let unreadable = |error: std::io::Error| {
-        let remedy = format!("write the secret there on every host, readable by this user, or unset {TOKEN_FILE}");
+        let remedy = format!(
+            "write the secret there on every host, readable by this user, or unset {TOKEN_FILE}"
+        );
         refuse(format!("the file cannot be read: {error}"), remedy)
     };
     // Opening a named pipe would block until it has a writer.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(refuse("not a regular file".into(), format!("name a file that holds the secret in {TOKEN_FILE}")));
+        return Err(refuse(
+            "not a regular file".into(),
+            format!("name a file that holds the secret in {TOKEN_FILE}"),
+        ));
     }
     let file = File::open(path).map_err(unreadable)?;
     // Checks the file that is open, because the path may name another file by now.
@@ -29,7 +35,8 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
         let reason = format!(
             "user {owner}, who owns the file, knows and can change the secret, and this process runs as user {own}"
         );
-        let remedy = format!("run `chown {own} {path}` and replace the secret, or run as user {owner}");
+        let remedy =
+            format!("run `chown {own} {path}` and replace the secret, or run as user {owner}");
         return Err(refuse(reason, remedy));
     }
     if let Some(mode) = shared_mode(&metadata) {
@@ -41,7 +48,8 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
     }
     let mut bytes = Vec::new();
     file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text = String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".into(), new_secret(path)))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".into(), new_secret(path)))?;
     match text.trim() {
         "" => Err(refuse("the file is empty".into(), new_secret(path))),
         text if text.len() > LONGEST => {
@@ -55,7 +63,8 @@ fn new_secret(path: &str) -> String {
     format!("write a new secret with `openssl rand -hex 32 > {path}`, and copy it to every host")
 }
 
-/// Returns the file's owner and the user of this process, if the owner is neither this user nor root.
+/// Returns the file's owner and the user of this process, if the owner is neither this user nor
+/// root.
 #[cfg(all(unix, feature = "rendezvous"))]
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
     let owner = std::os::unix::fs::MetadataExt::uid(metadata);

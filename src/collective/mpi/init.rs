@@ -24,7 +24,8 @@ pub(in crate::collective) fn init(
     if !required && !info.launcher().starts_mpi(&environment) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
-    let limit = limit(timeout, on_lost).map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
+    let limit = limit(timeout, on_lost)
+        .map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
     let world = match hints {
         Some(hints) => World::init_with(info.launcher(), &vars, hints),
         None => World::init(info.launcher(), &vars),
@@ -41,7 +42,8 @@ pub(in crate::collective) fn init(
     Ok(Ok(world))
 }
 
-/// Exits the process after `limit`, unless the result is dropped first. MPI's initialization itself has no time limit.
+/// Exits the process after `limit`, unless the result is dropped first. MPI's initialization itself
+/// has no time limit.
 fn limit(limit: Duration, on_lost: OnLost) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {

@@ -1,9 +1,9 @@
 //! Monitors the ranks of an MPI job, because MPI does not report which rank is lost or hangs.
 //!
-//! Every rank has a watch thread, connected to rank 0's. It regularly reports that the rank is alive and how many calls
-//! its main thread has begun and ended. Rank 0 detects which rank is gone, silent or late and informs all others. Every
-//! rank then reports the error and exits. A main thread that waits in MPI cannot be interrupted, so the watch thread
-//! exits.
+//! Every rank has a watch thread, connected to rank 0's. It regularly reports that the rank is
+//! alive and how many calls its main thread has begun and ended. Rank 0 detects which rank is gone,
+//! silent or late and informs all others. Every rank then reports the error and exits. A main
+//! thread that waits in MPI cannot be interrupted, so the watch thread exits.
 
 mod channel;
 mod coordinator;
@@ -93,8 +93,10 @@ impl Watch {
         let waker = Waker::new(poll.registry(), WAKE)?;
         let heartbeat = Arc::new(Heartbeat::default());
         let times = Times::of(timeout);
-        let own = Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
-        let hosts: Vec<String> = infos.iter().map(|host_info| printable(host_info.host.as_bytes())).collect();
+        let own =
+            Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+        let hosts: Vec<String> =
+            infos.iter().map(|host_info| printable(host_info.host.as_bytes())).collect();
         let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {
@@ -121,9 +123,11 @@ impl Watch {
         self.owner.is_here()
     }
 
-    /// Announces that this rank exits normally. Waits for the watch thread to send it, but at most `LAST_WORD`.
+    /// Announces that this rank exits normally. Waits for the watch thread to send it, but at most
+    /// `LAST_WORD`.
     pub(super) fn end(&self) {
-        // In a forked child, this thread does not exist, and the waker would wake that of the parent.
+        // In a forked child, this thread does not exist, and the waker would wake that of the
+        // parent.
         if !self.is_here() {
             return;
         }
@@ -131,7 +135,9 @@ impl Watch {
         // If the thread cannot be woken, it notices at its next beat.
         let _ = self.waker.wake();
         let begun = Instant::now();
-        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished()) && begun.elapsed() < LAST_WORD {
+        while self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            && begun.elapsed() < LAST_WORD
+        {
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -155,7 +161,10 @@ struct Times {
 
 impl Times {
     fn of(timeout: Duration) -> Times {
-        Times { beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)), timeout }
+        Times {
+            beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)),
+            timeout,
+        }
     }
 
     /// How long a rank waits for rank 0 to name a late rank.
@@ -193,13 +202,18 @@ impl Own {
         self.heartbeat.ended.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the main thread has waited so long that rank 0 will no longer name a late rank.
+    /// Returns whether the main thread has waited so long that rank 0 will no longer name a late
+    /// rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
         self.calls % 2 == 1 && now - self.since >= self.times.patience()
     }
 
     fn late(&self, rank: u32, hosts: &[String]) -> CollectiveError {
-        CollectiveError::TimedOut { rank, host: host(rank, hosts), seconds: self.times.timeout.as_secs_f64() }
+        CollectiveError::TimedOut {
+            rank,
+            host: host(rank, hosts),
+            seconds: self.times.timeout.as_secs_f64(),
+        }
     }
 
     fn some_rank_is_late(&self) -> CollectiveError {

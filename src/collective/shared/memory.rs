@@ -1,9 +1,10 @@
 //! Memory that the ranks of one host share, and the order in which they use it.
 //!
-//! The memory is an unnamed file (`memfd_create`). Ranks open it through `/proc/PID/fd`. It disappears with the last
-//! rank, even if ranks are killed. Ranks use it in rounds. In a round, every rank fills its own slot, publishes it,
-//! waits for all others, and then reads any slot. A rank has two slots, for odd and even rounds. When it fills one, all
-//! others have finished reading it, because they have published the round in between.
+//! The memory is an unnamed file (`memfd_create`). Ranks open it through `/proc/PID/fd`. It
+//! disappears with the last rank, even if ranks are killed. Ranks use it in rounds. In a round,
+//! every rank fills its own slot, publishes it, waits for all others, and then reads any slot. A
+//! rank has two slots, for odd and even rounds. When it fills one, all others have finished reading
+//! it, because they have published the round in between.
 
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
@@ -23,10 +24,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::collective::call::Call;
 
-/// Two cache lines, which processors load together. Data that different ranks write is this far apart.
+/// Two cache lines, which processors load together. Data that different ranks write is this far
+/// apart.
 const LINE: usize = 128;
 const PAGE: usize = 4096;
-/// The most bytes that a rank publishes in a round. They stay in the processor's cache until they are read.
+/// The most bytes that a rank publishes in a round. They stay in the processor's cache until they
+/// are read.
 const SLOT: usize = 512 * 1024;
 /// The most bytes of all slots.
 const MOST: usize = 64 << 20;
@@ -50,7 +53,8 @@ struct Described {
     count: AtomicU64,
 }
 
-/// How many ranks sleep until this one publishes. On cache lines of its own, because other ranks write it.
+/// How many ranks sleep until this one publishes. On cache lines of its own, because other ranks
+/// write it.
 #[repr(C, align(128))]
 struct Sleepers(AtomicU32);
 
@@ -60,7 +64,8 @@ pub(super) struct Offer {
     process: u32,
     descriptor: i32,
     length: u64,
-    /// The first bytes of the memory, which are random: they distinguish it from another file with the same descriptor.
+    /// The first bytes of the memory, which are random: they distinguish it from another file with
+    /// the same descriptor.
     nonce: [u8; 16],
 }
 
@@ -89,8 +94,9 @@ impl<'a> Slots<'a> {
     /// What a rank has published.
     pub(super) fn of(self, rank: usize) -> &'a [u8] {
         let (at, length) = self.memory.slot_at(rank, self.round);
-        // SAFETY: the bytes lie within the memory, and no rank writes to them: every rank has published this round and
-        // writes the next round to its other slot. This rank, too, gets only its other slot from `next`.
+        // SAFETY: the bytes lie within the memory, and no rank writes to them: every rank has
+        // published this round and writes the next round to its other slot. This rank, too, gets
+        // only its other slot from `next`.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
     }
 }
@@ -113,11 +119,15 @@ fn total(ranks: usize) -> usize {
     slots_begin(ranks) + 2 * ranks * slot_length(ranks)
 }
 
-/// Creates memory for `ranks` ranks. The others can open it by the offer while the returned file is open.
+/// Creates memory for `ranks` ranks. The others can open it by the offer while the returned file is
+/// open.
 pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     let mut nonce = [0; 16];
     getrandom::fill(&mut nonce).map_err(io::Error::other)?;
-    let file = rustix::fs::memfd_create("mpienv-collective", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    let file = rustix::fs::memfd_create(
+        "mpienv-collective",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?;
     let length = total(ranks) as u64;
     check_limit(rustix::process::getrlimit(rustix::process::Resource::Fsize).current, length)?;
     rustix::fs::ftruncate(&file, length)?;
@@ -135,7 +145,9 @@ fn check_limit(limit: Option<u64>, length: u64) -> io::Result<()> {
     match limit {
         Some(limit) if limit < length => {
             let limit = format!("the limit of file sizes (ulimit -f) is {limit} bytes");
-            Err(io::Error::other(format!("{limit}, and the memory of this host's ranks takes {length}")))
+            Err(io::Error::other(format!(
+                "{limit}, and the memory of this host's ranks takes {length}"
+            )))
         }
         _ => Ok(()),
     }
@@ -148,13 +160,17 @@ pub(super) fn open(offer: &Offer, ranks: usize) -> io::Result<OwnedFd> {
     // Check before opening, because opening a pipe or a terminal has side effects.
     check(&std::fs::metadata(&path)?, offer).map_err(other)?;
     let options = (OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC).bits();
-    let file = File::options().read(true).write(true).custom_flags(options.cast_signed()).open(&path)?;
+    let file =
+        File::options().read(true).write(true).custom_flags(options.cast_signed()).open(&path)?;
     check(&file.metadata()?, offer).map_err(other)?;
     // Without this seal, another process could shorten the file, which would kill this one.
     let seals = rustix::fs::fcntl_get_seals(&file)?;
     let mut nonce = [0; 16];
     file.read_exact_at(&mut nonce, 0)?;
-    if nonce != offer.nonce || !seals.contains(SealFlags::SHRINK) || offer.length != total(ranks) as u64 {
+    if nonce != offer.nonce
+        || !seals.contains(SealFlags::SHRINK)
+        || offer.length != total(ranks) as u64
+    {
         return Err(other("another process's"));
     }
     Ok(file.into())
@@ -172,12 +188,22 @@ impl Memory {
     /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
-        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        let (access, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the system chooses an address that nothing else uses.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) }?;
+        let base =
+            unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) }?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         // Before the first round, all slots are free, as after a completed round.
-        Ok(Memory { base, length, ranks, own, slot: slot_length(ranks), round: 0, is_complete: true })
+        Ok(Memory {
+            base,
+            length,
+            ranks,
+            own,
+            slot: slot_length(ranks),
+            round: 0,
+            is_complete: true,
+        })
     }
 
     /// The most bytes that a rank can publish in a round.
@@ -195,8 +221,9 @@ impl Memory {
 
     fn place(&self, rank: usize) -> &Place {
         assert!(rank < self.ranks);
-        // SAFETY: the places lie within the memory after its first line, at aligned addresses. They consist only of
-        // atomics, which other processes may change and for which every value is valid.
+        // SAFETY: the places lie within the memory after its first line, at aligned addresses. They
+        // consist only of atomics, which other processes may change and for which every value is
+        // valid.
         unsafe { &*self.base.add(LINE + rank * size_of::<Place>()).cast::<Place>().as_ptr() }
     }
 
@@ -208,14 +235,15 @@ impl Memory {
         (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
     }
 
-    /// This rank's slot of the next round, to be filled, and all slots of the current round; `None` if not all ranks
-    /// have published the current round.
+    /// This rank's slot of the next round, to be filled, and all slots of the current round; `None`
+    /// if not all ranks have published the current round.
     pub(super) fn next(&mut self) -> Option<(&mut [u8], Slots<'_>)> {
         self.slots()?;
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
-        // SAFETY: the bytes lie within the memory. All ranks have published the current round, so they have finished
-        // with the previous one, which was in this slot. They read the slot again only after this rank publishes the
-        // next round, when this borrow has ended. The current round uses the other slots.
+        // SAFETY: the bytes lie within the memory. All ranks have published the current round, so
+        // they have finished with the previous one, which was in this slot. They read the slot
+        // again only after this rank publishes the next round, when this borrow has ended. The
+        // current round uses the other slots.
         let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
         Some((own, Slots { memory: self, round: self.round }))
     }
@@ -230,7 +258,8 @@ impl Memory {
         described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
         place.processor.store(processor(), Ordering::Relaxed);
-        // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper sees the round.
+        // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper
+        // sees the round.
         place.published.store(self.round, Ordering::SeqCst);
         if place.sleepers.0.load(Ordering::SeqCst) > 0 {
             // If this fails, the sleeper wakes at its own timeout, a little later.
@@ -245,7 +274,8 @@ impl Memory {
         published.wrapping_sub(self.round).cast_signed() >= 0
     }
 
-    /// Returns whether a rank ran on this processor when it last published. If so, it may not run while this rank does.
+    /// Returns whether a rank ran on this processor when it last published. If so, it may not run
+    /// while this rank does.
     pub(super) fn is_on_this_processor(&self, rank: usize) -> bool {
         self.place(rank).processor.load(Ordering::Relaxed) == processor()
     }
@@ -258,7 +288,8 @@ impl Memory {
         if published.wrapping_sub(self.round).cast_signed() < 0 {
             let longest = longest.try_into().ok();
             // Woken, interrupted or timed out: the caller checks.
-            let _ = futex::wait(&place.published, futex::Flags::empty(), published, longest.as_ref());
+            let _ =
+                futex::wait(&place.published, futex::Flags::empty(), published, longest.as_ref());
         }
         place.sleepers.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -327,7 +358,11 @@ mod tests {
                 }
             }
             assert!(before <= memory.base.as_ptr() as usize + memory.length);
-            assert!(memory.length <= MOST + (1 << 20), "{ranks} ranks take {} bytes", memory.length);
+            assert!(
+                memory.length <= MOST + (1 << 20),
+                "{ranks} ranks take {} bytes",
+                memory.length
+            );
         }
     }
 
@@ -351,6 +386,11 @@ mod tests {
         two.publish(Call::BARRIER);
         one.publish(Call::BARRIER);
         one.publish(Call::BARRIER);
-        assert!(two.has_published(0) && !one.has_published(1) && one.slots().is_none() && one.next().is_none());
+        assert!(
+            two.has_published(0)
+                && !one.has_published(1)
+                && one.slots().is_none()
+                && one.next().is_none()
+        );
     }
 }

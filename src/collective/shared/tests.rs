@@ -11,7 +11,11 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Shared) -> T + Sync) -> Vec<T> {
     sharing_within(PLENTY, size, run)
 }
 
-fn sharing_within<T: Send>(timeout: Duration, size: u32, run: impl Fn(Shared) -> T + Sync) -> Vec<T> {
+fn sharing_within<T: Send>(
+    timeout: Duration,
+    size: u32,
+    run: impl Fn(Shared) -> T + Sync,
+) -> Vec<T> {
     ranks_within(timeout, size, |tcp| run(Shared::new(tcp, false).unwrap().unwrap()))
 }
 
@@ -49,7 +53,9 @@ fn results(group: &mut Group, length: usize) -> Vec<Vec<u8>> {
 #[test]
 fn ranks_that_share_memory_get_what_threads_get_bit_by_bit() {
     // In the larger cases, the numbers do not fit in one round.
-    for (size, length) in [(2, 0), (2, 1), (2, 7850), (2, 100_000), (3, 7), (3, 40_000), (4, 7850), (5, 70_001)] {
+    for (size, length) in
+        [(2, 0), (2, 1), (2, 7850), (2, 100_000), (3, 7), (3, 40_000), (4, 7850), (5, 70_001)]
+    {
         let shared = ranks(size, |shared| results(&mut group(shared), length));
         let by_threads = threads::run(size, PLENTY, |group| results(group, length)).unwrap();
         assert!(shared == by_threads, "{size} ranks, {length} numbers");
@@ -62,8 +68,11 @@ fn split_groups_share_memory_of_their_own() {
         let mut world = group(shared);
         let own = world.rank().index();
         // By columns in reverse rank order, by rows in rank order, and each rank by itself.
-        let mut groups =
-            [world.split(own % 2, 9 - own).unwrap(), world.split(own / 3, 0).unwrap(), world.split(own, 0).unwrap()];
+        let mut groups = [
+            world.split(own % 2, 9 - own).unwrap(),
+            world.split(own / 3, 0).unwrap(),
+            world.split(own, 0).unwrap(),
+        ];
         let described = groups.each_ref().map(Group::describe);
         assert_eq!(described, ["shared memory", "shared memory", "TCP"]);
         let mut sums = Vec::new();
@@ -112,16 +121,25 @@ fn a_rank_that_exits_too_early_is_named() {
     let errors = ranks(3, |shared| {
         let mut group = group(shared);
         group.barrier().unwrap();
-        if group.rank().index() == 1 { None } else { Some(group.barrier().unwrap_err().to_string()) }
+        if group.rank().index() == 1 {
+            None
+        } else {
+            Some(group.barrier().unwrap_err().to_string())
+        }
     });
     for error in errors.into_iter().flatten() {
-        assert!(error.starts_with("rank 1 on ") && error.contains("it exited before this rank did"), "{error}");
+        assert!(
+            error.starts_with("rank 1 on ") && error.contains("it exited before this rank did"),
+            "{error}"
+        );
     }
 }
 
 #[test]
 fn a_rank_that_hangs_is_named_by_all_others() {
-    check_that_a_hung_rank_is_named(1, 1, |timeout, run| sharing_within(timeout, 4, |shared| run(group(shared))));
+    check_that_a_hung_rank_is_named(1, 1, |timeout, run| {
+        sharing_within(timeout, 4, |shared| run(group(shared)))
+    });
 }
 
 #[test]
@@ -134,8 +152,14 @@ fn a_rank_that_calls_something_else_is_named_with_both_calls() {
         }
     });
     let same = "all ranks must make the same calls in the same order";
-    assert_eq!(errors[0], format!("rank 1 called barrier, rank 0 all_reduce_sum of 10 f32: {same}"));
-    assert_eq!(errors[1], format!("rank 0 called all_reduce_sum of 10 f32, rank 1 barrier: {same}"));
+    assert_eq!(
+        errors[0],
+        format!("rank 1 called barrier, rank 0 all_reduce_sum of 10 f32: {same}")
+    );
+    assert_eq!(
+        errors[1],
+        format!("rank 0 called all_reduce_sum of 10 f32, rank 1 barrier: {same}")
+    );
 }
 
 #[test]
@@ -143,8 +167,13 @@ fn the_reason_why_memory_is_not_shared_is_the_same_on_all_ranks() {
     let reasons = ranks_within(PLENTY, 3, |mut tcp| {
         // A rank other than 0 fails to map the memory.
         let mapped = if tcp.rank().index() == 2 { Err("no such file".to_owned()) } else { Ok(()) };
-        let reasons = tcp.gather(Call::ALL_GATHER, mapped.err().unwrap_or_default().as_bytes()).unwrap();
+        let reasons =
+            tcp.gather(Call::ALL_GATHER, mapped.err().unwrap_or_default().as_bytes()).unwrap();
         first_reason(&reasons)
     });
-    assert!(reasons.iter().all(|reason| reason.as_deref() == Some("rank 2 cannot share memory: no such file")));
+    assert!(
+        reasons
+            .iter()
+            .all(|reason| reason.as_deref() == Some("rank 2 cannot share memory: no such file"))
+    );
 }

@@ -6,13 +6,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::handshake::{Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal};
+use crate::rendezvous::handshake::{
+    Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal,
+};
 use crate::rendezvous::listen::is_out_of_files;
 use crate::value::rank::Rank;
 
 /// Pause between two reads of connections that have not said hello yet.
 const PAUSE: Duration = Duration::from_micros(500);
-/// How many connections to accept before reading, so that a flood of them does not keep ranks waiting.
+/// How many connections to accept before reading, so that a flood of them does not keep ranks
+/// waiting.
 const AT_ONCE: usize = 64;
 /// How many connections, besides one for each rank, may wait before they say hello.
 const SILENT: usize = 256;
@@ -22,8 +25,8 @@ pub(super) type Joined = (TcpStream, Directions);
 
 /// Connects to all lower ranks at their `addresses`. `shared` is the key that all ranks have.
 ///
-/// Says hello right after each connection is made, because ranks close silent connections in favor of newer ones. Says
-/// all hellos before it waits for any welcome.
+/// Says hello right after each connection is made, because ranks close silent connections in favor
+/// of newer ones. Says all hellos before it waits for any welcome.
 pub(super) fn join(
     addresses: &[SocketAddr],
     rank: Rank,
@@ -32,15 +35,20 @@ pub(super) fn join(
 ) -> Result<Vec<Joined>, (usize, Refusal)> {
     let connect = |(to, address): (usize, &SocketAddr)| {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(address, left).map_err(|error| (to, error.into()))?;
+        let stream =
+            TcpStream::connect_timeout(address, left).map_err(|error| (to, error.into()))?;
         // The hello must not wait for an acknowledgment.
         stream.set_nodelay(true).map_err(|error| (to, error.into()))?;
         let key = ConnectionKey::new(shared, Purpose::Collective, to as u32);
-        let introduced = Joining::new(stream, deadline).say_hello(&key, rank).map_err(|refusal| (to, refusal))?;
+        let introduced = Joining::new(stream, deadline)
+            .say_hello(&key, rank)
+            .map_err(|refusal| (to, refusal))?;
         Ok((to, introduced))
     };
     let introduced = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-    let welcomed = |(to, introduced): (usize, Introduced)| introduced.welcomed().map_err(|refusal| (to, refusal));
+    let welcomed = |(to, introduced): (usize, Introduced)| {
+        introduced.welcomed().map_err(|refusal| (to, refusal))
+    };
     introduced.into_iter().map(welcomed).collect()
 }
 
@@ -92,10 +100,16 @@ pub(super) fn accept(
     Ok(rejected + silent.len() as u64)
 }
 
-/// Accepts pending connections. Returns how many connections were closed, some of them to make room.
-fn take(listener: &TcpListener, key: &ConnectionKey, silent: &mut Vec<Silent>) -> Result<u64, Absence> {
+/// Accepts pending connections. Returns how many connections were closed, some of them to make
+/// room.
+fn take(
+    listener: &TcpListener,
+    key: &ConnectionKey,
+    silent: &mut Vec<Silent>,
+) -> Result<u64, Absence> {
     let mut gone = 0;
-    // Close only connections that were read at least once: a rank says hello right after the greeting.
+    // Close only connections that were read at least once: a rank says hello right after the
+    // greeting.
     let mut heard = silent.len();
     for _ in 0..AT_ONCE {
         match listener.accept() {
@@ -131,8 +145,14 @@ fn greet(mut stream: TcpStream, key: &ConnectionKey) -> io::Result<Silent> {
     Ok(Silent { stream, guest })
 }
 
-/// Moves ranks to their places. Returns how many connections were not from ranks or were duplicates.
-fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, places: &mut [Option<Joined>]) -> u64 {
+/// Moves ranks to their places. Returns how many connections were not from ranks or were
+/// duplicates.
+fn hear(
+    silent: &mut Vec<Silent>,
+    key: &ConnectionKey,
+    higher: &Range<usize>,
+    places: &mut [Option<Joined>],
+) -> u64 {
     let mut rejected = 0;
     let mut index = 0;
     while let Some(Silent { stream, guest }) = silent.get_mut(index) {
@@ -145,10 +165,13 @@ fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, pl
             Ok(Some(_)) | Err(_) => None,
         };
         let Silent { mut stream, .. } = silent.remove(index);
-        let place = admitted.and_then(|admitted| Some((places.get_mut(admitted.rank as usize)?, admitted)));
+        let place =
+            admitted.and_then(|admitted| Some((places.get_mut(admitted.rank as usize)?, admitted)));
         match place {
             // The welcome is short, so a new connection accepts all of it.
-            Some((place @ None, Admitted { directions, welcome, .. })) if stream.write_all(&welcome).is_ok() => {
+            Some((place @ None, Admitted { directions, welcome, .. }))
+                if stream.write_all(&welcome).is_ok() =>
+            {
                 *place = Some((stream, directions));
             }
             _ => rejected += 1,
@@ -158,14 +181,23 @@ fn hear(silent: &mut Vec<Silent>, key: &ConnectionKey, higher: &Range<usize>, pl
 }
 
 /// Returns the rank once its hello is complete. Does not read beyond the hello.
-fn read(stream: &mut TcpStream, guest: &mut Guest, key: &ConnectionKey, size: u32) -> io::Result<Option<Admitted>> {
+fn read(
+    stream: &mut TcpStream,
+    guest: &mut Guest,
+    key: &ConnectionKey,
+    size: u32,
+) -> io::Result<Option<Admitted>> {
     let stranger = || io::Error::from(io::ErrorKind::InvalidData);
     let mut rest = [0; Guest::LONGEST];
     let rest = &mut rest[..guest.due()];
     match stream.read(rest) {
         Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(length) => guest.feed(&rest[..length], key, size).map_err(|_| stranger()),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -196,7 +228,8 @@ mod tests {
     /// Accepts all others at `listener`, as rank 0 of `size`.
     fn accept_all(listener: &TcpListener, size: u32, deadline: Instant) -> Result<u64, Absence> {
         let mut places: Vec<Option<Joined>> = (0..size).map(|_| None).collect();
-        let done = accept(listener, rank(0, size), &KEY, &mut places, deadline, &AtomicBool::new(false));
+        let done =
+            accept(listener, rank(0, size), &KEY, &mut places, deadline, &AtomicBool::new(false));
         assert!(done.is_err() || places[1..].iter().all(Option::is_some));
         done
     }
@@ -214,8 +247,14 @@ mod tests {
         stream
     }
 
-    /// Connects and says hello with the meeting's `key`, to the rank `to`, as the rank `from`, for `purpose`.
-    fn hello(key: [u8; 32], to: u32, from: u32, purpose: Purpose) -> impl Fn(SocketAddr) -> TcpStream {
+    /// Connects and says hello with the meeting's `key`, to the rank `to`, as the rank `from`, for
+    /// `purpose`.
+    fn hello(
+        key: [u8; 32],
+        to: u32,
+        from: u32,
+        purpose: Purpose,
+    ) -> impl Fn(SocketAddr) -> TcpStream {
         move |address| {
             let stream = TcpStream::connect(address).unwrap();
             let joining = Joining::new(stream.try_clone().unwrap(), soon());
@@ -244,9 +283,10 @@ mod tests {
                 &[0xff; 100_000],
                 b"mpienv\r\n",
             ];
-            let mut rejected: Vec<_> = (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
-            // Another meeting's key, another rank's key, another purpose, and numbers that are not those of higher
-            // ranks.
+            let mut rejected: Vec<_> =
+                (0..10).flat_map(|_| bytes.map(|bytes| said(address, bytes))).collect();
+            // Another meeting's key, another rank's key, another purpose, and numbers that are not
+            // those of higher ranks.
             let hellos = [
                 hello([8; 32], 0, 1, Purpose::Collective),
                 hello(KEY, 1, 2, Purpose::Collective),
@@ -270,10 +310,13 @@ mod tests {
     fn a_hello_that_was_heard_before_is_rejected() {
         let (listener, address) = listen();
         let waiting = thread::spawn(move || accept_all(&listener, 3, soon()));
-        // An attacker sits between rank 1 and rank 0, and withholds the hello on the connection that it belongs to.
+        // An attacker sits between rank 1 and rank 0, and withholds the hello on the connection
+        // that it belongs to.
         let between = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = between.local_addr().unwrap();
-        let victim = thread::spawn(move || join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(8)));
+        let victim = thread::spawn(move || {
+            join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(8))
+        });
         let (mut heard, _) = between.accept().unwrap();
         let mut hello = vec![0; Guest::LONGEST];
         let held = answered(address, |greeting| {
@@ -282,7 +325,8 @@ mod tests {
             Vec::new()
         });
         // On another connection, the hello does not match the greeting.
-        let attackers = [answered(address, |_| hello.clone()), answered(address, |_| hello.clone())];
+        let attackers =
+            [answered(address, |_| hello.clone()), answered(address, |_| hello.clone())];
         let ranks = [come(address, rank(1, 3)), come(address, rank(2, 3))];
         drop((heard, between));
         assert_eq!(waiting.join().unwrap().unwrap(), 3);
@@ -321,7 +365,8 @@ mod tests {
         let (listener, address) = listen();
         let one = thread::spawn(move || join(&[address], rank(1, 2), &KEY, soon()).unwrap_err());
         let (mut stream, _) = listener.accept().unwrap();
-        let (mut guest, greeting) = Guest::new(&ConnectionKey::new(&KEY, Purpose::Collective, 0)).unwrap();
+        let (mut guest, greeting) =
+            Guest::new(&ConnectionKey::new(&KEY, Purpose::Collective, 0)).unwrap();
         stream.write_all(&greeting).unwrap();
         let mut hello = [0; Guest::LONGEST];
         stream.read_exact(&mut hello).unwrap();
@@ -380,7 +425,9 @@ mod tests {
             let flood = scope.spawn(|| {
                 let mut count = 0;
                 while !is_over.load(Ordering::Relaxed) && Instant::now() < limit {
-                    count += u64::from(TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_ok());
+                    count += u64::from(
+                        TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_ok(),
+                    );
                 }
                 count
             });

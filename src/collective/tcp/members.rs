@@ -14,7 +14,8 @@ use crate::collective::error::CollectiveError;
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
 pub(in crate::collective) struct Members {
-    /// Shared by all groups of this rank. Any two ranks make their common calls in the same order, in whichever groups.
+    /// Shared by all groups of this rank. Any two ranks make their common calls in the same order,
+    /// in whichever groups.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
@@ -48,15 +49,20 @@ impl Members {
         Members { links: Rc::new(RefCell::new(links)), members, places, number: 0 }
     }
 
-    /// A group of the members at the places `chosen`, in that order. All of them must pass the same `color`.
+    /// A group of the members at the places `chosen`, in that order. All of them must pass the same
+    /// `color`.
     pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
-        let members: Vec<usize> = chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
+        let members: Vec<usize> =
+            chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
         let mut places = vec![None; self.places.len()];
         for (place, &member) in members.iter().enumerate() {
             places[member] = Some(place);
         }
         // Far from the numbers of other groups, so that a call on the wrong group is noticed.
-        let number = self.number.wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1)).rotate_left(16);
+        let number = self
+            .number
+            .wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1))
+            .rotate_left(16);
         Members { links: Rc::clone(&self.links), members, places, number }
     }
 
@@ -84,8 +90,8 @@ impl Members {
         self.links.borrow_mut().check()
     }
 
-    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at `place` by other means.
-    /// If that member `has_come`, this call goes on and the next one fails.
+    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
+    /// `place` by other means. If that member `has_come`, this call goes on and the next one fails.
     #[cfg(target_os = "linux")]
     pub(in crate::collective) fn look(
         &self,
@@ -105,7 +111,12 @@ impl Members {
 
     /// Gives up because the member at `place` made another call.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn differs(&self, place: usize, found: Call, expected: Call) -> CollectiveError {
+    pub(in crate::collective) fn differs(
+        &self,
+        place: usize,
+        found: Call,
+        expected: Call,
+    ) -> CollectiveError {
         self.links.borrow_mut().differs(self.member(place), found, expected)
     }
 
@@ -125,7 +136,11 @@ impl Members {
     }
 
     /// Gives up because of what the member at `place` sent.
-    pub(in crate::collective) fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
+    pub(in crate::collective) fn give_up_on(
+        &self,
+        place: usize,
+        reason: String,
+    ) -> CollectiveError {
         self.links.borrow_mut().give_up_on(self.member(place), reason)
     }
 

@@ -20,7 +20,8 @@ use crate::value::rank::Rank;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
-/// How many keep-alive probes may go unanswered. Together with the pauses between them, they take half the timeout.
+/// How many keep-alive probes may go unanswered. Together with the pauses between them, they take
+/// half the timeout.
 const PROBES: u32 = 4;
 
 /// Where the ranks of a job meet.
@@ -38,12 +39,17 @@ pub(in crate::collective) struct MeetingPoint {
 pub(super) struct Mesh {
     /// By rank; `None` for this rank.
     pub(super) peers: Vec<Option<Peer>>,
-    /// How many connections were not from ranks of this job. On rank 0, this includes those at the master's port.
+    /// How many connections were not from ranks of this job. On rank 0, this includes those at the
+    /// master's port.
     pub(super) rejected: u64,
 }
 
 /// Connects to all other ranks.
-pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Result<Mesh, ConnectError> {
+pub(super) fn connect(
+    rank: Rank,
+    place: &MeetingPoint,
+    timeout: Duration,
+) -> Result<Mesh, ConnectError> {
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
@@ -51,11 +57,16 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     let meeting = meet(place, &listener, timeout)?;
     let hosts = hosts(&meeting);
     let lost = |index: usize, reason: String| {
-        ConnectError::Collective(CollectiveError::Lost { rank: index as u32, host: hosts[index].clone(), reason })
+        ConnectError::Collective(CollectiveError::Lost {
+            rank: index as u32,
+            host: hosts[index].clone(),
+            reason,
+        })
     };
     let lower = meeting.members().iter().enumerate().take(rank.index() as usize);
     let of_lower = |(index, member)| {
-        address(member).ok_or_else(|| lost(index, "its address from the rendezvous cannot be parsed".into()))
+        address(member)
+            .ok_or_else(|| lost(index, "its address from the rendezvous cannot be parsed".into()))
     };
     let addresses: Vec<SocketAddr> = lower.map(of_lower).collect::<Result<_, _>>()?;
     let key = meeting.derive_key("collective");
@@ -66,13 +77,17 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
     // Accept and join at the same time, so that no rank waits for its turn.
     let (accepted, joined) = std::thread::scope(|scope| {
         let places = &mut places;
-        let accepted = scope.spawn(|| handshake::accept(&listener, rank, &key, places, deadline, &stop));
+        let accepted =
+            scope.spawn(|| handshake::accept(&listener, rank, &key, places, deadline, &stop));
         let joined = handshake::join(&addresses, rank, &key, deadline);
         stop.store(joined.is_err(), Ordering::Relaxed);
-        let accepted = accepted.join().unwrap_or_else(|_| Err(Absence::Socket(io::Error::other("a thread panicked"))));
+        let accepted = accepted
+            .join()
+            .unwrap_or_else(|_| Err(Absence::Socket(io::Error::other("a thread panicked"))));
         (accepted, joined)
     });
-    let joined = joined.map_err(|(index, refusal)| lost(index, format!("{}: {refusal}", addresses[index])))?;
+    let joined = joined
+        .map_err(|(index, refusal)| lost(index, format!("{}: {refusal}", addresses[index])))?;
     let rejected = accepted.map_err(|absence| match absence {
         Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
             rank: index as u32,
@@ -94,14 +109,22 @@ pub(super) fn connect(rank: Rank, place: &MeetingPoint, timeout: Duration) -> Re
         let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host, seal)))
     });
-    Ok(Mesh { peers: peers.collect::<Result<_, ConnectError>>()?, rejected: rejected + meeting.rejected() })
+    Ok(Mesh {
+        peers: peers.collect::<Result<_, ConnectError>>()?,
+        rejected: rejected + meeting.rejected(),
+    })
 }
 
-/// The offset in a rank's blob of whether it has a secret. If one rank has one, all messages are encrypted.
+/// The offset in a rank's blob of whether it has a secret. If one rank has one, all messages are
+/// encrypted.
 const SEALS: usize = 3;
 
 /// Meets all ranks. Each rank's blob says where it listens.
-fn meet(place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Result<Meeting, ConnectError> {
+fn meet(
+    place: &MeetingPoint,
+    listener: &TcpListener,
+    timeout: Duration,
+) -> Result<Meeting, ConnectError> {
     let local = listener.local_addr()?;
     let mut blob = vec![match local.ip() {
         address if !address.is_loopback() => 0,
@@ -114,14 +137,16 @@ fn meet(place: &MeetingPoint, listener: &TcpListener, timeout: Duration) -> Resu
     Ok(place.rendezvous.clone().timeout(timeout).all_gather(blob)?)
 }
 
-/// Makes the system close a connection if the other host is silent for `timeout`, as after a cut cable or a power
-/// failure.
+/// Makes the system close a connection if the other host is silent for `timeout`, as after a cut
+/// cable or a power failure.
 ///
-/// The host of a hung process still answers, so the limit for unacknowledged data is the same as for a rank.
+/// The host of a hung process still answers, so the limit for unacknowledged data is the same as
+/// for a rank.
 fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // In whole seconds, within the system's limits.
-    let seconds = |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
+    let seconds =
+        |share: u32| (timeout / share).clamp(Duration::from_secs(1), Duration::from_secs(32_000));
     let keepalive = TcpKeepalive::new().with_time(seconds(2)).with_interval(seconds(8));
     #[cfg(not(any(target_os = "openbsd", target_os = "redox", target_os = "solaris")))]
     let keepalive = keepalive.with_retries(PROBES);
@@ -131,7 +156,8 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket on a port that the system chooses, bound to loopback only if the master's address is loopback.
+/// A socket on a port that the system chooses, bound to loopback only if the master's address is
+/// loopback.
 fn listen(host: &Host) -> io::Result<TcpListener> {
     if host.is_loopback() {
         return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
@@ -154,7 +180,11 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
 fn hosts(meeting: &Meeting) -> Vec<String> {
     let host = |member: &rendezvous::Member| {
         let name = printable(member.blob().get(SEALS + 1..).unwrap_or_default());
-        if name.is_empty() { member.address().to_string() } else { format!("{name} ({})", member.address()) }
+        if name.is_empty() {
+            member.address().to_string()
+        } else {
+            format!("{name} ({})", member.address())
+        }
     };
     meeting.members().iter().map(host).collect()
 }
@@ -177,7 +207,9 @@ mod tests {
     #[test]
     fn a_host_name_that_commands_a_terminal_does_not() {
         // Free a moment ago, and below the usual ports of outgoing connections.
-        let free = (20_000..).find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).and_then(Port::new);
+        let free = (20_000..)
+            .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+            .and_then(Port::new);
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
             let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
@@ -198,7 +230,8 @@ mod tests {
             notice_cuts(&stream, Duration::from_secs(timeout)).unwrap();
             let socket = SockRef::from(&stream);
             assert!(socket.keepalive().unwrap());
-            let interval = socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
+            let interval =
+                socket.tcp_keepalive_interval().unwrap() * socket.tcp_keepalive_retries().unwrap();
             assert_eq!((socket.tcp_keepalive_time().unwrap() + interval).as_secs(), probing);
             // If set, this limit and not that of the probes closes a connection without answers.
             assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(timeout)));

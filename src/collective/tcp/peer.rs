@@ -10,8 +10,8 @@ use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), element (1), refused (1), transfer or blamed rank (4),
-/// length (8), the call's count (8); little-endian.
+/// The length of a frame's head: kind (1), operation (1), element (1), refused (1), transfer or
+/// blamed rank (4), length (8), the call's count (8); little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
 const BYE: u8 = 2;
@@ -209,21 +209,29 @@ impl Peer {
         if let Some(seal) = &mut self.seal {
             let sealed = text.split_last_chunk::<TAG>().map(|(text, tag)| (text.to_vec(), *tag));
             let opened = sealed.filter(|(text, _)| text.len() == length);
-            text = opened.and_then(|(mut text, tag)| seal.open(&mut text, tag).ok().map(|()| text)).unwrap_or_default();
+            text = opened
+                .and_then(|(mut text, tag)| seal.open(&mut text, tag).ok().map(|()| text))
+                .unwrap_or_default();
         }
         let text = printable(&text);
         let is_difference = kind == DIFFERENCE && !text.is_empty();
-        Fault::Abort { blamed, reason: if is_difference { Reason::Difference(text) } else { Reason::Lost(text) } }
+        Fault::Abort {
+            blamed,
+            reason: if is_difference { Reason::Difference(text) } else { Reason::Lost(text) },
+        }
     }
 
-    /// Reads the rest of a frame, which may arrive in pieces. Returns how many bytes arrived in time.
+    /// Reads the rest of a frame, which may arrive in pieces. Returns how many bytes arrived in
+    /// time.
     fn read_rest(&mut self, into: &mut [u8]) -> usize {
         let (mut length, until) = (0, Instant::now() + REST);
         while length < into.len() {
             match self.stream.read(&mut into[length..]) {
                 Ok(read @ 1..) => length += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until =>
+                {
                     thread::sleep(Duration::from_millis(1));
                 }
                 _ => break,
@@ -232,7 +240,8 @@ impl Peer {
         length
     }
 
-    /// Checks, before or between frames, whether the peer is gone or has given up. Leaves data and goodbyes unread.
+    /// Checks, before or between frames, whether the peer is gone or has given up. Leaves data and
+    /// goodbyes unread.
     pub(super) fn last_words(&mut self) -> Option<Fault> {
         if self.received > 0 && self.received < self.due {
             return None;
@@ -255,8 +264,8 @@ impl Peer {
         }
     }
 
-    /// Returns whether the peer has closed the connection and [`Peer::last_words`] has something to read. Frames behind
-    /// unread data or a goodbye are not visible yet.
+    /// Returns whether the peer has closed the connection and [`Peer::last_words`] has something to
+    /// read. Frames behind unread data or a goodbye are not visible yet.
     pub(super) fn has_last_words(&self) -> bool {
         self.is_closed
             && self.is_through
@@ -294,7 +303,8 @@ impl Peer {
         matches!(self.next_head(), Ok(Some([BYE, ..])))
     }
 
-    /// Sends a short frame, as far as the socket accepts it. Returns whether nothing is left to send.
+    /// Sends a short frame, as far as the socket accepts it. Returns whether nothing is left to
+    /// send.
     fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) -> bool {
         let head = head(kind, blamed, text.len() as u64, Call::default());
         let message = match &mut self.seal {
@@ -324,7 +334,8 @@ impl Peer {
         self.say(BYE, 0, &[]);
     }
 
-    /// Reports the rank to blame. Returns whether nothing is left to send. No frame may be half sent.
+    /// Reports the rank to blame. Returns whether nothing is left to send. No frame may be half
+    /// sent.
     pub(super) fn abort(&mut self, blamed: u32, reason: &Reason) -> bool {
         let (kind, text) = match reason {
             Reason::Lost(text) => (ABORT, text),
@@ -367,7 +378,9 @@ impl Peer {
 /// Describes a connection error for users.
 fn meaning(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+        io::ErrorKind::TimedOut
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => {
             format!("its host does not answer ({error}): it is down, or the network is cut")
         }
         _ => error.to_string(),

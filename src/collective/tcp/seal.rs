@@ -1,7 +1,8 @@
-//! Frames that an attacker in the middle cannot read or change: AES-256-GCM with a number for each sealed piece.
+//! Frames that an attacker in the middle cannot read or change: AES-256-GCM with a number for each
+//! sealed piece.
 //!
-//! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. Opening fails if a piece was changed,
-//! repeated, left out or moved.
+//! A frame's head is one piece, and its bytes are pieces of at most [`PIECE`]. Opening fails if a
+//! piece was changed, repeated, left out or moved.
 
 use std::io::{self, IoSliceMut, Read, Write};
 
@@ -54,7 +55,8 @@ impl std::fmt::Debug for Numbered {
 
 impl Numbered {
     fn new(key: &[u8; 32]) -> io::Result<Numbered> {
-        let key = UnboundKey::new(&AES_256_GCM, key).map_err(|_| io::Error::other("this key cannot be used"))?;
+        let key = UnboundKey::new(&AES_256_GCM, key)
+            .map_err(|_| io::Error::other("this key cannot be used"))?;
         Ok(Numbered { key: LessSafeKey::new(key), number: 0 })
     }
 
@@ -73,7 +75,8 @@ impl Numbered {
 
     /// Opens the next piece, without counting it.
     fn look(&self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
-        let opened = self.key.open_in_place_separate_tag(self.nonce(), Aad::empty(), tag.into(), bytes, 0..);
+        let opened =
+            self.key.open_in_place_separate_tag(self.nonce(), Aad::empty(), tag.into(), bytes, 0..);
         opened.map(drop).map_err(|_| altered())
     }
 
@@ -86,7 +89,10 @@ impl Numbered {
 
 /// The error for a message that did not arrive as the peer sent it.
 fn altered() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "a message from it was changed, repeated or left out on the way")
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "a message from it was changed, repeated or left out on the way",
+    )
 }
 
 impl Seal {
@@ -114,7 +120,12 @@ impl Seal {
     }
 
     /// Writes more of the frame with this head and these bytes.
-    pub(super) fn write(&mut self, stream: &mut TcpStream, head: &[u8; HEAD], bytes: &[u8]) -> io::Result<usize> {
+    pub(super) fn write(
+        &mut self,
+        stream: &mut TcpStream,
+        head: &[u8; HEAD],
+        bytes: &[u8],
+    ) -> io::Result<usize> {
         if !self.is_pending() {
             self.wire.clear();
             self.gone = 0;
@@ -156,7 +167,8 @@ impl Seal {
         Ok(std::mem::take(&mut self.wire))
     }
 
-    /// Reads more of a frame, of which `received` bytes have arrived, into `head` and then into `bytes`.
+    /// Reads more of a frame, of which `received` bytes have arrived, into `head` and then into
+    /// `bytes`.
     pub(super) fn read(
         &mut self,
         stream: &mut TcpStream,
@@ -177,8 +189,10 @@ impl Seal {
         let piece = &mut bytes[from..to];
         let (rest, tag_at) = (at.min(piece.len()), at.saturating_sub(piece.len()));
         let whole = piece.len() + TAG;
-        let length = stream
-            .read_vectored(&mut [IoSliceMut::new(&mut piece[rest..]), IoSliceMut::new(&mut self.tag[tag_at..])])?;
+        let length = stream.read_vectored(&mut [
+            IoSliceMut::new(&mut piece[rest..]),
+            IoSliceMut::new(&mut self.tag[tag_at..]),
+        ])?;
         if at + length == whole {
             self.into.open(piece, self.tag)?;
         }

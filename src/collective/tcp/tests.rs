@@ -40,7 +40,8 @@ fn free_port() -> Port {
     // Below the ephemeral range, so that no outgoing connection takes it meanwhile.
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + u16::try_from(std::process::id() % 9000).unwrap();
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed)
+            + u16::try_from(std::process::id() % 9000).unwrap();
         let port = 10_000 + offset % 10_000;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Port::new(port).unwrap();
@@ -62,7 +63,12 @@ pub(in crate::collective) fn ranks_within<T: Send>(
 }
 
 /// Like `ranks`; encrypts messages if the token `is_secret`.
-fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
+fn ranks_with<T: Send>(
+    is_secret: bool,
+    timeout: Duration,
+    size: u32,
+    run: impl Fn(Tcp) -> T + Sync,
+) -> Vec<T> {
     let port = free_port();
     thread::scope(|scope| {
         let run = &run;
@@ -81,7 +87,9 @@ fn ranks_with<T: Send>(is_secret: bool, timeout: Duration, size: u32, run: impl 
 
 /// Numbers that differ between ranks, and whose sums round.
 pub(in crate::collective) fn numbers(rank: u32, length: usize) -> Vec<f32> {
-    (0..length).map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2)).collect()
+    (0..length)
+        .map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2))
+        .collect()
 }
 
 fn check_sum(size: u32, length: usize) {
@@ -93,7 +101,10 @@ fn check_sum(size: u32, length: usize) {
         again
     });
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-    assert!(sums.iter().all(|sum| bits(sum) == bits(&sums[0])), "{size} ranks hold different sums of {length}");
+    assert!(
+        sums.iter().all(|sum| bits(sum) == bits(&sums[0])),
+        "{size} ranks hold different sums of {length}"
+    );
     let all: Vec<Vec<f32>> = (0..size).map(|rank| numbers(rank, length)).collect();
     for (i, &sum) in sums[0].iter().enumerate() {
         let exact: f64 = all.iter().map(|values| f64::from(values[i])).sum();
@@ -139,7 +150,9 @@ fn bytes_of_different_lengths_are_gathered_and_broadcast() {
     for (gathered, bytes) in all {
         assert_eq!(bytes, [2; 600_000]);
         for (rank, row) in gathered.iter().enumerate() {
-            assert!(row.len() == rank * 300_000 && row.iter().all(|&byte| usize::from(byte) == rank));
+            assert!(
+                row.len() == rank * 300_000 && row.iter().all(|&byte| usize::from(byte) == rank)
+            );
         }
     }
 }
@@ -238,7 +251,10 @@ fn ranks_that_bring_different_lengths_are_named() {
                 }
                 // The other rank noticed first and reported it.
                 CollectiveError::Disagree { rank, difference } => {
-                    assert!(*rank == 1 - own && difference.contains("numbers to a sum of"), "{error}");
+                    assert!(
+                        *rank == 1 - own && difference.contains("numbers to a sum of"),
+                        "{error}"
+                    );
                 }
                 _ => panic!("{error}"),
             }

@@ -16,7 +16,8 @@ use crate::process::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
-/// After the loss of a rank that has done its part in a call, how long the call waits while nothing else arrives.
+/// After the loss of a rank that has done its part in a call, how long the call waits while nothing
+/// else arrives.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The connections to all peers.
@@ -31,11 +32,13 @@ pub(super) struct Links {
     current: Transfer,
     /// The peer that this rank waits for, and since when.
     awaited: Option<(usize, Instant)>,
-    /// A peer that was lost or gave up after its part in the current call, and when. The next call fails.
+    /// A peer that was lost or gave up after its part in the current call, and when. The next call
+    /// fails.
     noted: Option<(Culprit, Instant)>,
     /// The first failure. Every later call fails in the same way.
     failed: Option<(u32, Reason)>,
-    /// The process that connected: in a forked child, the connections are still those of its parent.
+    /// The process that connected: in a forked child, the connections are still those of its
+    /// parent.
     owner: Owner,
 }
 
@@ -127,8 +130,9 @@ impl Links {
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
     }
 
-    /// Checks for peers that are lost or have given up, while this rank has been waiting since `since` for `awaited` by
-    /// means other than its connection. If `awaited` `has_come`, this call goes on and the next one fails.
+    /// Checks for peers that are lost or have given up, while this rank has been waiting since
+    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
+    /// goes on and the next one fails.
     #[cfg(target_os = "linux")]
     pub(super) fn look(
         &mut self,
@@ -151,9 +155,12 @@ impl Links {
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
     }
 
-    /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from `moved_at`.
+    /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from
+    /// `moved_at`.
     fn noted_since(&mut self, moved_at: Instant) -> Option<Culprit> {
-        self.noted.take_if(|(_, noted)| moved_at.max(*noted).elapsed() >= GRACE).map(|(culprit, _)| culprit)
+        self.noted
+            .take_if(|(_, noted)| moved_at.max(*noted).elapsed() >= GRACE)
+            .map(|(culprit, _)| culprit)
     }
 
     /// Gives up on `awaited`, after waiting too long for it by means other than its connection.
@@ -191,7 +198,8 @@ impl Links {
         self.peers.clear();
     }
 
-    /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte moved.
+    /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte
+    /// moved.
     fn advance<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -206,9 +214,12 @@ impl Links {
                     Ok(progress) => progress,
                     // What the peer sent before it closed says more than the close.
                     Err(close) => {
-                        let due = inbox.from(index).and_then(|bytes| peer.pull(self.current, bytes).err());
+                        let due = inbox
+                            .from(index)
+                            .and_then(|bytes| peer.pull(self.current, bytes).err());
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
-                        let fault = due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
+                        let fault =
+                            due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
                         return Err(Culprit(index, fault.unwrap_or(close)));
                     }
                 };
@@ -216,7 +227,8 @@ impl Links {
                 moved |= progress.moved;
             }
             if let Some(bytes) = inbox.from(index) {
-                let progress = peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
+                let progress =
+                    peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
                 through &= progress.done;
                 moved |= progress.moved;
             }
@@ -228,10 +240,16 @@ impl Links {
         Ok((waits_for, moved))
     }
 
-    /// Sleeps until a socket is ready. Returns a peer's fault if it affects this call: the peer suspects another rank,
-    /// or has not done its part and this rank still waits. Notes any other fault for the next call. Peers that gave up
-    /// without closing are noticed only if `is_idle`, when no data is due over the connections.
-    fn sleep(&mut self, longest: Duration, is_idle: bool, still_waits: impl Fn() -> bool) -> Option<Culprit> {
+    /// Sleeps until a socket is ready. Returns a peer's fault if it affects this call: the peer
+    /// suspects another rank, or has not done its part and this rank still waits. Notes any other
+    /// fault for the next call. Peers that gave up without closing are noticed only if `is_idle`,
+    /// when no data is due over the connections.
+    fn sleep(
+        &mut self,
+        longest: Duration,
+        is_idle: bool,
+        still_waits: impl Fn() -> bool,
+    ) -> Option<Culprit> {
         // The system reports a close only once, perhaps while there is still data to read.
         let is_news = self.noted.is_none() && self.peers.iter().flatten().any(Peer::has_last_words);
         let longest = if is_news { Duration::ZERO } else { longest };
@@ -241,7 +259,8 @@ impl Links {
             // Not a peer's fault, but this rank can no longer wait for any peer.
             return Some(Culprit(usize::MAX, Fault::Lost(error.to_string())));
         }
-        // In the order in which peers closed: a rank that gives up because of another closes after it.
+        // In the order in which peers closed: a rank that gives up because of another closes after
+        // it.
         let mut news: Vec<usize> = Vec::new();
         for event in &self.events {
             let Token(index) = event.token();
@@ -251,19 +270,24 @@ impl Links {
                 news.push(index);
             }
         }
-        let is_closed = |index: &usize| self.peers[*index].as_ref().is_some_and(|peer| peer.is_closed);
+        let is_closed =
+            |index: &usize| self.peers[*index].as_ref().is_some_and(|peer| peer.is_closed);
         news.extend((0..self.peers.len()).filter(is_closed));
         for index in news {
             let Some(Some(peer)) = self.peers.get_mut(index) else { continue };
             let Some(fault) = peer.last_words() else { continue };
-            // Check this after reading the last words: a peer does its part in a call before it sends them.
-            let ends_call = matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
+            // Check this after reading the last words: a peer does its part in a call before it
+            // sends them.
+            let ends_call =
+                matches!(fault, Fault::Suspect { .. }) || !peer.is_through && still_waits();
             if ends_call {
                 return Some(Culprit(index, fault));
             }
             // A reason says more than a close.
-            if matches!((&self.noted, &fault), (None, _) | (Some((Culprit(_, Fault::Lost(_)), _)), Fault::Abort { .. }))
-            {
+            if matches!(
+                (&self.noted, &fault),
+                (None, _) | (Some((Culprit(_, Fault::Lost(_)), _)), Fault::Abort { .. })
+            ) {
                 self.noted = Some((Culprit(index, fault), Instant::now()));
             }
         }
@@ -284,7 +308,8 @@ impl Links {
 
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
-        peer.and_then(Option::as_ref).map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+        peer.and_then(Option::as_ref)
+            .map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
     }
 }
 

@@ -1,19 +1,23 @@
-//! No rank returns from a call whose parameters differ between ranks: every call with every parameter, against every
-//! other one, over every transport that does not need a launcher.
+//! No rank returns from a call whose parameters differ between ranks: every call with every
+//! parameter, against every other one, over every transport that does not need a launcher.
 
 use super::calls::{CALLS, Made, is_named};
 use super::*;
 use crate::collective::two_level;
 
-/// What each rank returns, by transport. The first two ranks are on one simulated host, and the last two on another.
+/// What each rank returns, by transport. The first two ranks are on one simulated host, and the
+/// last two on another.
 fn over_all<T: Send>(run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {
     let mut over = over_each(4, &run);
-    over.push(("two levels", two_level::tests::ranks(PLENTY, &[0, 0, 1, 1], |mut group| run(&mut group))));
+    over.push((
+        "two levels",
+        two_level::tests::ranks(PLENTY, &[0, 0, 1, 1], |mut group| run(&mut group)),
+    ));
     over
 }
 
-/// Checks that no rank returns without an error when rank `odd` makes the call `other` and all others make `one`, and
-/// that every error names what differs.
+/// Checks that no rank returns without an error when rank `odd` makes the call `other` and all
+/// others make `one`, and that every error names what differs.
 fn check(one: (&str, Made), other: (&str, Made), odd: u32) {
     for (over, results) in over_all(|group| {
         let begun = Instant::now();
@@ -43,10 +47,14 @@ fn no_rank_returns_from_a_broadcast_with_a_different_root_on_each_rank_however_o
     for turn in 0..40 {
         for (over, results) in over_all(|group| {
             let own = group.rank().index();
-            group.broadcast(&mut vec![own as u8; 16], (own + turn) % 4).map_err(|error| error.to_string())
+            group
+                .broadcast(&mut vec![own as u8; 16], (own + turn) % 4)
+                .map_err(|error| error.to_string())
         }) {
             assert!(
-                results.iter().all(|result| matches!(result, Err(error) if error.contains(" called "))),
+                results
+                    .iter()
+                    .all(|result| matches!(result, Err(error) if error.contains(" called "))),
                 "{over}: {results:?}"
             );
         }

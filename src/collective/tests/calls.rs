@@ -9,8 +9,12 @@ pub(crate) const CALLS: [(&str, Made); 22] = [
     ("barrier", Group::barrier),
     ("split", |group| group.split(0, 0).map(drop)),
     ("all_gather", |group| group.all_gather(&[1; 32]).map(drop)),
-    ("all_to_all of 32", |group| group.all_to_all(&vec![vec![1; 32]; group.size() as usize]).map(drop)),
-    ("all_to_all of 33", |group| group.all_to_all(&vec![vec![1; 33]; group.size() as usize]).map(drop)),
+    ("all_to_all of 32", |group| {
+        group.all_to_all(&vec![vec![1; 32]; group.size() as usize]).map(drop)
+    }),
+    ("all_to_all of 33", |group| {
+        group.all_to_all(&vec![vec![1; 33]; group.size() as usize]).map(drop)
+    }),
     ("broadcast from 0", |group| group.broadcast(&mut vec![1; 8], 0)),
     ("broadcast from 1", |group| group.broadcast(&mut vec![2; 8], 1)),
     ("broadcast from the last", |group| group.broadcast(&mut vec![3; 8], group.size() - 1)),
@@ -30,7 +34,8 @@ pub(crate) const CALLS: [(&str, Made); 22] = [
     ("all_to_all of too few", |group| group.all_to_all(&[]).map(drop)),
 ];
 
-/// Returns whether an error names what differs between ranks, or what is wrong with the rank's own arguments.
+/// Returns whether an error names what differs between ranks, or what is wrong with the rank's own
+/// arguments.
 pub(crate) fn is_named(error: &CollectiveError) -> bool {
     let text = error.to_string();
     let is_of_two = text.contains(" called ") || text.contains(" numbers to a sum of ");

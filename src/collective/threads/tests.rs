@@ -38,7 +38,8 @@ fn a_split_makes_groups_ordered_by_key() {
     let sums = run(6, LONG, |rank| {
         let own = rank.rank().index();
         // The same colors twice, in reverse rank order: 4 2 0 and 5 3 1.
-        let mut groups = [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
+        let mut groups =
+            [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
         let mut sum = [0.0_f32];
         for group in &mut groups {
             sum = [own as f32];
@@ -46,12 +47,21 @@ fn a_split_makes_groups_ordered_by_key() {
         }
         rank.barrier().unwrap();
         let inner = groups[0].split(0, 0).unwrap();
-        (groups[1].rank().index(), sum[0], groups[0].all_gather(&[own as u8]).unwrap().concat(), inner.rank())
+        (
+            groups[1].rank().index(),
+            sum[0],
+            groups[0].all_gather(&[own as u8]).unwrap().concat(),
+            inner.rank(),
+        )
     })
     .unwrap();
     for (own, (position, sum, all, inner)) in (0..6).zip(sums) {
         let expected = if own % 2 == 0 { (6.0, [4, 2, 0]) } else { (9.0, [5, 3, 1]) };
-        assert_eq!((position, sum, all.as_slice()), (2 - own / 2, expected.0, &expected.1[..]), "{own}");
+        assert_eq!(
+            (position, sum, all.as_slice()),
+            (2 - own / 2, expected.0, &expected.1[..]),
+            "{own}"
+        );
         assert_eq!(inner, Rank::new(position, 3).unwrap());
     }
 }
@@ -65,7 +75,10 @@ fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
     })
     .unwrap();
     assert!(results[0].is_ok() && results[2].is_ok());
-    assert_eq!(results[1].as_ref().unwrap_err().to_string(), "rank 3 on this process is lost: it exited");
+    assert_eq!(
+        results[1].as_ref().unwrap_err().to_string(),
+        "rank 3 on this process is lost: it exited"
+    );
 }
 
 #[test]
@@ -92,9 +105,14 @@ fn an_all_to_all_brings_every_rank_its_parts() {
 
 #[test]
 fn a_rank_that_ends_is_named() {
-    let results = run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() }).unwrap();
+    let results =
+        run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() })
+            .unwrap();
     for result in [&results[0], &results[2]] {
-        assert_eq!(result.as_ref().unwrap_err().to_string(), "rank 1 on this process is lost: it exited");
+        assert_eq!(
+            result.as_ref().unwrap_err().to_string(),
+            "rank 1 on this process is lost: it exited"
+        );
     }
 }
 
@@ -102,13 +120,18 @@ fn a_rank_that_ends_is_named() {
 fn a_rank_that_does_not_come_is_named() {
     let mut ranks = group(2, Duration::from_millis(50)).unwrap();
     let error = Transport::barrier(&mut ranks[0]).unwrap_err().to_string();
-    assert_eq!(error, "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started");
+    assert_eq!(
+        error,
+        "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started"
+    );
 }
 
 #[test]
 fn a_rank_that_brings_another_length_is_named() {
-    let results =
-        run(2, LONG, |rank| rank.all_reduce_sum(&mut vec![1.0_f32; 3 + rank.rank().index() as usize])).unwrap();
+    let results = run(2, LONG, |rank| {
+        rank.all_reduce_sum(&mut vec![1.0_f32; 3 + rank.rank().index() as usize])
+    })
+    .unwrap();
     let error = results[0].as_ref().unwrap_err().to_string();
     assert_eq!(
         error,

@@ -10,7 +10,8 @@ use crate::collective::tests::check_that_a_hung_rank_is_named;
 
 const PLENTY: Duration = Duration::from_secs(1200);
 
-/// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its simulated host.
+/// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
+/// simulated host.
 pub(in crate::collective) fn ranks<T: Send>(
     timeout: Duration,
     hosts: &[u8],
@@ -18,13 +19,17 @@ pub(in crate::collective) fn ranks<T: Send>(
 ) -> Vec<T> {
     ranks_within(timeout, hosts.len() as u32, |tcp| {
         let network = hosts[tcp.rank().index() as usize].to_string();
-        run(Group::new(hosts::join_from(tcp, &HostInfo { network, ..HostInfo::own(None) }).unwrap()))
+        run(Group::new(
+            hosts::join_from(tcp, &HostInfo { network, ..HostInfo::own(None) }).unwrap(),
+        ))
     })
 }
 
 /// The sum of several ranks' numbers, in the order of the slices.
 fn sum(rows: &[Vec<f32>]) -> Vec<f32> {
-    rows.iter().skip(1).fold(rows[0].clone(), |sum, row| sum.iter().zip(row).map(|(a, b)| a + b).collect())
+    rows.iter()
+        .skip(1)
+        .fold(rows[0].clone(), |sum, row| sum.iter().zip(row).map(|(a, b)| a + b).collect())
 }
 
 #[test]
@@ -39,7 +44,8 @@ fn a_sum_is_made_in_rank_order_wherever_the_ranks_are() {
                 assert!(sum == again);
                 sum
             });
-            let expected = sum(&(0..hosts.len() as u32).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
+            let expected =
+                sum(&(0..hosts.len() as u32).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
             assert!(sums.iter().all(|sum| *sum == expected), "{hosts:?}, {length} numbers");
         }
     }
@@ -53,7 +59,8 @@ fn every_other_call_works_across_hosts() {
         let gathered = group.all_gather(&vec![own as u8; own as usize]).unwrap();
         let mut word = vec![own as u8; 3];
         group.broadcast(&mut word, 2).unwrap();
-        let exchanged = group.all_to_all(&(0..4).map(|to| vec![own as u8, to]).collect::<Vec<_>>()).unwrap();
+        let exchanged =
+            group.all_to_all(&(0..4).map(|to| vec![own as u8, to]).collect::<Vec<_>>()).unwrap();
         let part = group.reduce_scatter_sum(&[1_u64, 2, 3, 4]).unwrap();
         group.barrier().unwrap();
         // One host's ranks, and one rank of each host.
@@ -81,8 +88,8 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
         group.all_reduce_sum(&mut [0.5_f32; LENGTH as usize / 4]).unwrap();
         group.bytes_sent().unwrap() - before
     });
-    // Every rank writes its numbers to the memory, and the first rank also the result. Each host sends one message to
-    // the other, with the tags of its head and of its numbers.
+    // Every rank writes its numbers to the memory, and the first rank also the result. Each host
+    // sends one message to the other, with the tags of its head and of its numbers.
     let first = 2 * LENGTH + (LENGTH + 24 + 2 * 16);
     assert_eq!(sent, [first, LENGTH, first, LENGTH]);
 }
@@ -90,7 +97,11 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
 #[test]
 fn ranks_that_do_not_follow_each_other_on_a_host_use_tcp() {
     let described = ranks(PLENTY, &[0, 1, 0, 1], |group| group.describe());
-    assert!(described.iter().all(|described| described == "TCP (the ranks of a host do not follow each other)"));
+    assert!(
+        described
+            .iter()
+            .all(|described| described == "TCP (the ranks of a host do not follow each other)")
+    );
 }
 
 #[test]
@@ -109,7 +120,13 @@ fn a_rank_that_makes_another_call_on_another_host_is_named() {
                 _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err().to_string(),
             }
         });
-        assert!(errors[3].starts_with("rank 2 called barrier, rank 3 all_reduce_sum of 10 f32"), "{errors:?}");
-        assert!(errors[..2].iter().all(|error| error.contains("rank 2") || error.contains("rank 3")), "{errors:?}");
+        assert!(
+            errors[3].starts_with("rank 2 called barrier, rank 3 all_reduce_sum of 10 f32"),
+            "{errors:?}"
+        );
+        assert!(
+            errors[..2].iter().all(|error| error.contains("rank 2") || error.contains("rank 3")),
+            "{errors:?}"
+        );
     }
 }

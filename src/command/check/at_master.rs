@@ -11,7 +11,8 @@ use crate::finding::Finding;
 
 /// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long rank 0 looks after the meeting has failed. Launchers kill it soon after the other ranks exit.
+/// How long rank 0 looks after the meeting has failed. Launchers kill it soon after the other ranks
+/// exit.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Rank 0's inspection of the master's address, which continues while rank 0 waits.
@@ -39,8 +40,10 @@ impl Look {
 
     /// Returns why the ranks did not meet, if the master's address shows the cause.
     pub(super) fn end(self, info: &ClusterInfo) -> Option<String> {
-        let (Finding { what, why, remedy, .. }, addresses) = self.found.recv_timeout(LOOK).ok().flatten()?;
-        let answers = addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
+        let (Finding { what, why, remedy, .. }, addresses) =
+            self.found.recv_timeout(LOOK).ok().flatten()?;
+        let answers =
+            addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
         let answers = match answers {
             true => format!("; another program answers there, on port {}", info.master_port()),
             false => String::new(),

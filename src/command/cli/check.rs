@@ -13,8 +13,8 @@ use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
 use super::{Failure, Overrides, Quiet, lines_of, stream};
 
-/// How long the other ranks wait before they report a failure. Launchers kill all ranks once one has failed, and users
-/// look for the text of rank 0, which must print first.
+/// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
+/// has failed, and users look for the text of rank 0, which must print first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(
@@ -27,8 +27,11 @@ pub(crate) fn run(
     let environment = Environment::current();
     let info = overrides.read_from(&environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
-    let is_not_a_task = |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
-    if let Some(Finding { what, why, remedy, .. }) = info.findings().iter().find(is_not_a_task).cloned() {
+    let is_not_a_task =
+        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    if let Some(Finding { what, why, remedy, .. }) =
+        info.findings().iter().find(is_not_a_task).cloned()
+    {
         return Err(Failure::NotATask { what, why, remedy });
     }
     // One rank meets no other rank, so its meeting does not try the port.
@@ -48,11 +51,16 @@ pub(crate) fn run(
 }
 
 /// Lets all ranks meet. Rank 0 gets the map.
-pub(super) fn meet(info: &ClusterInfo, timeout: Duration, bind: Option<IpAddr>) -> Result<Option<JobMap>, CheckError> {
+pub(super) fn meet(
+    info: &ClusterInfo,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+) -> Result<Option<JobMap>, CheckError> {
     let met = check::check_at(info, host_name().unwrap_or_default(), timeout, bind);
     let has_report = matches!(
         met,
-        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. }) | CheckError::Inconsistent { .. })
+        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
+            | CheckError::Inconsistent { .. })
     );
     if has_report && info.rank() != 0 {
         thread::sleep(AFTER_RANK_0);
@@ -62,25 +70,35 @@ pub(super) fn meet(info: &ClusterInfo, timeout: Duration, bind: Option<IpAddr>) 
 
 fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     let hosts = map.hosts();
-    let many = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let many =
+        |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
     let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
     let launcher = match info.launcher() {
         Launcher::Alone => Launcher::Alone.title(),
         launcher => launcher.name(),
     };
-    let mut text = format!("{ranks} on {on}, started by {launcher}, met at {} in {:.2} s\n", map.master, map.seconds);
+    let mut text = format!(
+        "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s\n",
+        map.master, map.seconds
+    );
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
-        let places: Vec<_> = ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
+        let places: Vec<_> =
+            ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
         let address = places.first().map(|place| place.address.to_string()).unwrap_or_default();
         let local: Option<Vec<u32>> = places.iter().map(|place| place.local_rank).collect();
         let local = local.map_or("-".to_owned(), |local| runs(&local));
         rows.push([(*host).to_owned(), address, runs(ranks), local]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
     let widths = [width(0), width(1), width(2)];
     for [host, address, ranks, local] in &rows {
-        text += &format!("{host:0$}  {address:1$}  {ranks:2$}  {local}\n", widths[0], widths[1], widths[2]);
+        text += &format!(
+            "{host:0$}  {address:1$}  {ranks:2$}  {local}\n",
+            widths[0], widths[1], widths[2]
+        );
     }
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
@@ -98,9 +116,13 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
     let master = info.master_addr().ok()?;
     let [address, ..] = map.listened[..] else { return None };
     if address.is_unspecified() {
-        return Some("rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one".to_owned());
+        return Some(
+            "rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one"
+                .to_owned(),
+        );
     }
-    let is_plain = master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
+    let is_plain =
+        master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
     let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
     (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
 }

@@ -13,26 +13,39 @@ pub(crate) fn run(mut command: clap::Command, shell: Shell) -> Result<(), Failur
     Ok(stream::print(script.as_bytes())?)
 }
 
-/// Adds the placeholders of `--template`, which clap_complete cannot know, to the words of the command.
+/// Adds the placeholders of `--template`, which clap_complete cannot know, to the words of the
+/// command.
 fn with_placeholders(shell: Shell, script: &str) -> String {
-    let prefixes = [("first_node", "keeps the word on node 0 only"), ("other_nodes", "keeps it on the others only")];
+    let prefixes = [
+        ("first_node", "keeps the word on node 0 only"),
+        ("other_nodes", "keeps it on the others only"),
+    ];
     let placeholders: Vec<_> = Placeholders::names().chain(prefixes).collect();
     let each = |form: fn(&str, &str) -> String| {
-        placeholders.iter().map(|(name, meaning)| form(name, &meaning.replace('`', ""))).collect::<String>()
+        placeholders
+            .iter()
+            .map(|(name, meaning)| form(name, &meaning.replace('`', "")))
+            .collect::<String>()
     };
     match shell {
         Shell::Bash => {
             let start = "    prev=\"$3\"\n";
             script.replacen(
                 start,
-                &(start.to_owned() + &BASH.replace("NAMES", &each(|name, _| format!(" {{{name}}}")))),
+                &(start.to_owned()
+                    + &BASH.replace("NAMES", &each(|name, _| format!(" {{{name}}}")))),
                 1,
             )
         }
         Shell::Zsh => {
             let end = "if [ \"$funcstack[1]\" = \"_mpienv\" ]";
-            let script = script.replace("and its arguments:_default' \\", "and its arguments:_mpienv_words' \\");
-            script.replacen(end, &(ZSH.replace("NAMES", &each(|name, _| format!(" {name}"))) + end), 1)
+            let script = script
+                .replace("and its arguments:_default' \\", "and its arguments:_mpienv_words' \\");
+            script.replacen(
+                end,
+                &(ZSH.replace("NAMES", &each(|name, _| format!(" {name}"))) + end),
+                1,
+            )
         }
         Shell::Fish => {
             let line = |name: &str, meaning: &str| {

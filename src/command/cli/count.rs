@@ -3,9 +3,11 @@
 use std::ffi::{OsStr, OsString};
 
 /// The options.
-const NAMES: [&str; 7] = ["-n", "-np", "--np", "--nprocs", "--ntasks", "--num-processes", "--num_processes"];
+const NAMES: [&str; 7] =
+    ["-n", "-np", "--np", "--nprocs", "--ntasks", "--num-processes", "--num_processes"];
 
-/// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or `-n=2`.
+/// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or
+/// `-n=2`.
 pub(super) fn first(words: &[OsString]) -> Option<(&OsStr, usize)> {
     let (word, rest) = words.split_first()?;
     if NAMES.iter().any(|name| word == name) {
@@ -41,7 +43,11 @@ mod tests {
             ("--hosts 2", None),
         ] {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            assert_eq!(first(&words), expected.map(|(value, used)| (OsStr::new(value), used)), "{line}");
+            assert_eq!(
+                first(&words),
+                expected.map(|(value, used)| (OsStr::new(value), used)),
+                "{line}"
+            );
         }
     }
 }

@@ -18,7 +18,8 @@ use super::{Failure, Overrides, Quiet, lines_of, show, stream};
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The object that `--json` prints: the one of `show --json`, the interfaces of this host, and all findings.
+/// The object that `--json` prints: the one of `show --json`, the interfaces of this host, and all
+/// findings.
 #[derive(Serialize)]
 struct Examined<'a> {
     info: &'a ClusterInfo,
@@ -34,7 +35,11 @@ pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result
     let findings = doctor::examine(&info, &environment, &machine);
     if json {
         let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
-        let text = serde_json::to_string_pretty(&Examined { info: &info, nccl_interfaces, findings: &findings });
+        let text = serde_json::to_string_pretty(&Examined {
+            info: &info,
+            nccl_interfaces,
+            findings: &findings,
+        });
         stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
@@ -46,7 +51,9 @@ pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result
     }
     match meet(&info, &own, timeout) {
         None if info.rank() == 0 => verdict(own.is_suspicious()),
-        None => stream::print_styled(text.as_bytes()).map_err(Failure::from).and(verdict(own.is_suspicious())),
+        None => stream::print_styled(text.as_bytes())
+            .map_err(Failure::from)
+            .and(verdict(own.is_suspicious())),
         // Rank 0's report includes this rank.
         Some(Ok(None)) => Ok(()),
         Some(Ok(Some(reports))) => {
@@ -72,8 +79,8 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding])
     format!("{}\n{verdict}{}", show::table(info, more), lines_of(findings))
 }
 
-/// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no other ranks, if the
-/// master is unknown, or if the timeout is 0.
+/// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no
+/// other ranks, if the master is unknown, or if the timeout is 0.
 fn meet(
     info: &ClusterInfo,
     own: &Summary,
@@ -82,7 +89,9 @@ fn meet(
     let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
     let blob = serde_json::to_vec(own).ok()?;
     let meeting = check::rendezvous(info, master.clone(), timeout).gather(blob);
-    let report = |member: &Member| serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable());
+    let report = |member: &Member| {
+        serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())
+    };
     Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
 }
 
@@ -101,7 +110,9 @@ fn comparison(reports: &[Summary]) -> String {
 
 fn nccl_row(info: &ClusterInfo, machine: &Machine) -> [String; 3] {
     let (selected, of) = match doctor::nccl_interfaces(info, machine) {
-        Some(selected) => (selected.join(","), format!("of this host's {}", machine.names().join(", "))),
+        Some(selected) => {
+            (selected.join(","), format!("of this host's {}", machine.names().join(", ")))
+        }
         None => (String::new(), "NCCL chooses by itself".to_owned()),
     };
     ["NCCL selects".to_owned(), if selected.is_empty() { "-".to_owned() } else { selected }, of]

@@ -18,15 +18,17 @@ use super::{Failure, Overrides, Quiet, launch, stream};
 pub(crate) struct ExecOptions {
     /// Set the node's variables instead, for a torchrun on each node
     ///
-    /// Sets what `mpienv export --per-node` prints. `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py`
-    /// finds the other nodes without further options.
+    /// Sets what `mpienv export --per-node` prints.
+    /// `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` finds the other nodes
+    /// without further options.
     #[arg(long, conflicts_with = "set")]
     per_node: bool,
     /// Keep Open MPI's default binding to cores; without this option the command may use all cores
     ///
-    /// By default mpirun binds each of one or two ranks to one core. mpienv keeps a binding that you asked mpirun for, and
-    /// that of any other launcher. Pass this option if Open MPI 5 is to keep a binding, or if taskset or numactl set one
-    /// between mpirun and mpienv: neither shows that you asked.
+    /// By default mpirun binds each of one or two ranks to one core. mpienv keeps a binding that
+    /// you asked mpirun for, and that of any other launcher. Pass this option if Open MPI 5 is to
+    /// keep a binding, or if taskset or numactl set one between mpirun and mpienv: neither shows
+    /// that you asked.
     #[arg(long)]
     keep_binding: bool,
     #[command(flatten)]
@@ -53,11 +55,13 @@ pub(crate) fn run(
     let info = overrides.read_from(&environment, quiet)?;
     options.template.check(&words)?;
     if !options.dry_run {
-        // This host's own address depends on the route to the master, so the master's name must resolve first.
+        // This host's own address depends on the route to the master, so the master's name must
+        // resolve first.
         options.master.wait(&info)?;
     }
     let finding = options.template.finding(&info, &words);
-    let values = || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
+    let values =
+        || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
     options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
@@ -76,7 +80,8 @@ pub(crate) fn run(
         widen_default_binding(&info, &environment);
     }
     if set == Target::MindSpore && info.world().is_first() {
-        // The worker and the scheduler are two processes, so this process starts both and waits for them.
+        // The worker and the scheduler are two processes, so this process starts both and waits for
+        // them.
         let launch = Launch::with_scheduler(&info).variables(set).subreaper().whole_process();
         return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
     }
@@ -89,7 +94,8 @@ pub(crate) fn run(
 /// Returns the command with these words, of which the first is its name.
 pub(super) fn command(words: &[OsString]) -> Command {
     // clap requires at least one word.
-    let (name, arguments) = words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
+    let (name, arguments) =
+        words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
     let mut command = Command::new(name);
     command.args(arguments);
     command

@@ -28,10 +28,19 @@ impl ExitCode {
     /// The man page's table.
     pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[
         (ExitCode::OK, "Success."),
-        (ExitCode::WRONG_ENVIRONMENT, "The environment is contradictory or incomplete, or output cannot be written."),
+        (
+            ExitCode::WRONG_ENVIRONMENT,
+            "The environment is contradictory or incomplete, or output cannot be written.",
+        ),
         (ExitCode::USAGE, "Invalid command line."),
-        (ExitCode::CHECK_FAILED, "The ranks do not fit together, a rank was lost, or check or doctor found a problem."),
-        (ExitCode::TIMED_OUT, "Not all ranks arrived in time, or the name of the master did not resolve."),
+        (
+            ExitCode::CHECK_FAILED,
+            "The ranks do not fit together, a rank was lost, or check or doctor found a problem.",
+        ),
+        (
+            ExitCode::TIMED_OUT,
+            "Not all ranks arrived in time, or the name of the master did not resolve.",
+        ),
         (ExitCode::NOT_EXECUTABLE, "As in shells: the command exists but cannot be executed."),
         (ExitCode::NOT_FOUND, "As in shells: command not found."),
         (ExitCode::READER_GONE, "As in shells: the program that read stdout has exited."),
@@ -45,7 +54,8 @@ impl fmt::Display for ExitCode {
 }
 
 impl ExitCode {
-    /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as in shells.
+    /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as
+    /// in shells.
     pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
         #[cfg(unix)]
         let signal = std::os::unix::process::ExitStatusExt::signal(&status);

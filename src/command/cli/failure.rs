@@ -55,7 +55,9 @@ pub(crate) enum Failure {
     NoSuchRank { rank: u32, size: u32 },
     #[error("the command of rank {rank} failed ({status}); see its output for the cause")]
     Rank { rank: u32, status: ExitStatus },
-    #[error("cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output")]
+    #[error(
+        "cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output"
+    )]
     Output(#[from] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),
@@ -77,16 +79,19 @@ impl Failure {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
             Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
-            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => {
+                ExitCode::WRONG_ENVIRONMENT
+            }
             Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
                 if error.kind() == ErrorKind::TimedOut =>
             {
                 ExitCode::TIMED_OUT
             }
-            Failure::Check(_) | Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
-                ExitCode::CHECK_FAILED
-            }
+            Failure::Check(_)
+            | Failure::Disagreement
+            | Failure::NotATask { .. }
+            | Failure::Findings => ExitCode::CHECK_FAILED,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
@@ -98,10 +103,14 @@ impl Failure {
                 ExitCode::of_child(*status)
             }
             Failure::Launch(LaunchError::Stopped { signal, .. }) => ExitCode::of_signal(*signal),
-            Failure::Launch(LaunchError::NotMet { error, .. }) if error.kind() == ErrorKind::TimedOut => {
+            Failure::Launch(LaunchError::NotMet { error, .. })
+                if error.kind() == ErrorKind::TimedOut =>
+            {
                 ExitCode::TIMED_OUT
             }
-            Failure::Launch(LaunchError::NotMet { .. } | LaunchError::NodeLost { .. }) => ExitCode::CHECK_FAILED,
+            Failure::Launch(LaunchError::NotMet { .. } | LaunchError::NodeLost { .. }) => {
+                ExitCode::CHECK_FAILED
+            }
             Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
             Failure::Start(_) => ExitCode::NOT_EXECUTABLE,

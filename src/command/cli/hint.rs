@@ -10,7 +10,8 @@ use super::Failure;
 const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
 /// How to provide what a platform does not.
-const NODE: &str = "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
+const NODE: &str =
+    "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
 
 /// Variables of processes that a launcher started without a size.
 const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
@@ -21,7 +22,9 @@ pub(super) fn for_failure(failure: &Failure) -> Option<&'static str> {
         Failure::Environment(error)
         | Failure::Check(CheckError::Environment(error))
         | Failure::Launch(LaunchError::Environment(error)) => for_error(error),
-        Failure::Launch(LaunchError::TooManyRanks { .. }) => Some("or simulate one rank with --rank R"),
+        Failure::Launch(LaunchError::TooManyRanks { .. }) => {
+            Some("or simulate one rank with --rank R")
+        }
         Failure::Unrepresentable(_) => Some("--shell NAME"),
         _ => None,
     }
@@ -37,18 +40,21 @@ fn for_error(error: &Error) -> Option<&'static str> {
         Reason::HostsUnknown { .. } => {
             Some("or use `mpienv exec --meet SECONDS`: the ranks then exchange their addresses")
         }
-        Reason::NotPerNode(_) => {
-            Some("or pass --launcher alone, or --one-per-node if no other process of the job is on its node")
-        }
+        Reason::NotPerNode(_) => Some(
+            "or pass --launcher alone, or --one-per-node if no other process of the job is on its node",
+        ),
         Reason::Missing { .. } | Reason::Malformed(_) if may_be_node(error) => Some(NODE),
         Reason::NoLocalRank { .. } => Some("or pass --launcher user, or omit --for"),
         _ => None,
     }
 }
 
-/// Returns whether the process may be the only one on its node, on a platform that does not provide its place.
+/// Returns whether the process may be the only one on its node, on a platform that does not provide
+/// its place.
 fn may_be_node(error: &Error) -> bool {
-    let is_platform = |launcher: Launcher| launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode;
+    let is_platform = |launcher: Launcher| {
+        launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode
+    };
     let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
     error.launcher().map_or_else(is_task, is_platform)
 }

@@ -13,9 +13,9 @@ use super::{Failure, count, words};
 pub(crate) struct LauncherOption {
     /// Start the command even if it is itself a launcher, such as mpirun, srun or torchrun
     ///
-    /// Each rank that mpienv starts then starts a job of its own. The ranks of that job inherit one rank's RANK and
-    /// WORLD_SIZE, and need `mpienv exec` to get their own: `mpienv launch --nproc-per-node 2 --allow-launcher --
-    /// mpirun -n 2 mpienv exec -- ./solver`.
+    /// Each rank that mpienv starts then starts a job of its own. The ranks of that job inherit one
+    /// rank's RANK and WORLD_SIZE, and need `mpienv exec` to get their own:
+    /// `mpienv launch --nproc-per-node 2 --allow-launcher -- mpirun -n 2 mpienv exec -- ./solver`.
     #[arg(long)]
     allow_launcher: bool,
 }
@@ -65,7 +65,11 @@ const INNER: &[Inner] = &[
         starts: Starts::Job("-n 2"),
     },
     Inner { names: &["mpirun_rsh", "horovodrun"], verbs: &[], starts: Starts::Job("-np 2") },
-    Inner { names: &["flux"], verbs: &["run", "submit", "bulksubmit"], starts: Starts::Job("-n 2") },
+    Inner {
+        names: &["flux"],
+        verbs: &["run", "submit", "bulksubmit"],
+        starts: Starts::Job("-n 2"),
+    },
     Inner {
         names: &["torchrun", "torch.distributed.run", "torch.distributed.launch"],
         verbs: &[],
@@ -96,7 +100,8 @@ const INNER: &[Inner] = &[
 ];
 
 impl LauncherOption {
-    /// Rejects `exec` of a launcher. With `--per-node`, a launcher of one node's ranks is what it is for.
+    /// Rejects `exec` of a launcher. With `--per-node`, a launcher of one node's ranks is what it
+    /// is for.
     pub(super) fn check_exec(
         self,
         info: &ClusterInfo,
@@ -143,7 +148,13 @@ impl LauncherOption {
                 remedy(found.in_order(options))
             ),
         };
-        inner.check(name.clone(), u64::from(info.world_size()) * u64::from(workers), environment, words, remedy)
+        inner.check(
+            name.clone(),
+            u64::from(info.world_size()) * u64::from(workers),
+            environment,
+            words,
+            remedy,
+        )
     }
 }
 
@@ -164,9 +175,14 @@ impl Inner {
                     let word = word.to_string_lossy().replace('_', "-");
                     options.iter().any(|option| word.starts_with(option))
                 };
-                let is_told = words.iter().any(tells) || variables.iter().any(|variable| environment.is_set(variable));
+                let is_told = words.iter().any(tells)
+                    || variables.iter().any(|variable| environment.is_set(variable));
                 // Alone, it starts its ranks as it does without mpienv.
-                if ranks == 1 || is_told { Ok(()) } else { Err(Failure::NodeByRank { ranks, launcher: name, remedy }) }
+                if ranks == 1 || is_told {
+                    Ok(())
+                } else {
+                    Err(Failure::NodeByRank { ranks, launcher: name, remedy })
+                }
             }
         }
     }
@@ -195,7 +211,8 @@ struct Found<'a> {
 }
 
 impl Found<'_> {
-    /// Returns the line with the launcher before mpienv, or advice if it is unknown where the launcher's options end.
+    /// Returns the line with the launcher before mpienv, or advice if it is unknown where the
+    /// launcher's options end.
     fn in_order(&self, options: &str) -> Result<String, String> {
         // mpienv is in its place already.
         if self.words.iter().any(is_mpienv) {
@@ -210,7 +227,9 @@ impl Found<'_> {
             }
             None => {
                 let name = &self.name;
-                Err(format!("put `mpienv exec --` before the program, as in `{name} {options} mpienv exec -- ...`"))
+                Err(format!(
+                    "put `mpienv exec --` before the program, as in `{name} {options} mpienv exec -- ...`"
+                ))
             }
         }
     }
@@ -290,7 +309,9 @@ mod tests {
     fn every_launcher_of_processes_is_known() {
         use crate::Launcher;
         use crate::launcher::Starts;
-        for launcher in Launcher::ALL.iter().filter(|launcher| launcher.spec().starts == Starts::Processes) {
+        for launcher in
+            Launcher::ALL.iter().filter(|launcher| launcher.spec().starts == Starts::Processes)
+        {
             let start = launcher.spec().advice.start;
             let command = start.split('`').nth(1).or(start.split("with ").nth(1));
             let is_known = command.is_some_and(|command| found(command).is_some());

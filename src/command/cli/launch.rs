@@ -18,33 +18,46 @@ use super::{Failure, Overrides, Quiet, stream};
 /// How workers are started and stopped.
 #[derive(Args, Debug)]
 pub(crate) struct LaunchOptions {
-    /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes
+    /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all
+    /// nodes
     ///
-    /// auto: the platform's number (SKYPILOT_NUM_GPUS_PER_NODE, DSTACK_GPUS_PER_NODE, PET_NPROC_PER_NODE, NUM_TRAINERS,
-    /// LEPTON_RESOURCE_ACCELERATOR_NUM, MLP_WORKER_GPU, SM_NUM_GPUS, MA_NUM_GPUS, NPROC_PER_NODE), else one for each visible device
-    /// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES, /dev), else one for
-    /// each core that the workers may use. mpienv says on stderr which. gpu: the devices; cpu: the cores. On several nodes
-    /// each node counts for itself, and all must come to the same number, or the ranks do not fit together.
+    /// auto: the platform's number (SKYPILOT_NUM_GPUS_PER_NODE, DSTACK_GPUS_PER_NODE,
+    /// PET_NPROC_PER_NODE, NUM_TRAINERS, LEPTON_RESOURCE_ACCELERATOR_NUM, MLP_WORKER_GPU,
+    /// SM_NUM_GPUS, MA_NUM_GPUS, NPROC_PER_NODE), else one for each visible device
+    /// (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, HIP_VISIBLE_DEVICES, ASCEND_RT_VISIBLE_DEVICES,
+    /// /dev), else one for each core that the workers may use. mpienv says on stderr which. gpu:
+    /// the devices; cpu: the cores. On several nodes each node counts for itself, and all must come
+    /// to the same number, or the ranks do not fit together.
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = WorkerCount::parse, allow_negative_numbers = true)]
     nproc_per_node: WorkerCount,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM
+    /// How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or
+    /// SIGTERM
     ///
-    /// Workers that remain are killed. A second SIGINT or SIGTERM kills them at once. With one value, both times are the same;
-    /// `inf` waits forever. If workers save a checkpoint on SIGTERM, give them as long as the platform does (Slurm's
-    /// KillWait, terminationGracePeriodSeconds in Kubernetes).
+    /// Workers that remain are killed. A second SIGINT or SIGTERM kills them at once. With one
+    /// value, both times are the same; `inf` waits forever. If workers save a checkpoint on
+    /// SIGTERM, give them as long as the platform does (Slurm's KillWait,
+    /// terminationGracePeriodSeconds in Kubernetes).
     #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
     grace: Option<Duration>,
     /// Start all workers again after one has failed, at most N times
     ///
-    /// A worker that fails stops the workers of all nodes; then all start again, after a pause of 0.5 s that doubles up to
-    /// 30 s. Pass the same number on every node. The nodes stay the same: if one is lost, mpienv names it on all others and
-    /// exits with code 3. Workers read the attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT;
-    /// templates have {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit codes 2, 126
-    /// and 127, or after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The exit code is that of the last attempt.
-    #[arg(long, value_name = "N", alias = "max_restarts", default_value_t = 0, allow_negative_numbers = true)]
+    /// A worker that fails stops the workers of all nodes; then all start again, after a pause of
+    /// 0.5 s that doubles up to 30 s. Pass the same number on every node. The nodes stay the same:
+    /// if one is lost, mpienv names it on all others and exits with code 3. Workers read the
+    /// attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT; templates have
+    /// {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit
+    /// codes 2, 126 and 127, or after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The
+    /// exit code is that of the last attempt.
+    #[arg(
+        long,
+        value_name = "N",
+        alias = "max_restarts",
+        default_value_t = 0,
+        allow_negative_numbers = true
+    )]
     max_restarts: u32,
     /// With --max-restarts on several nodes: how long a node may be silent before the job ends
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
@@ -87,7 +100,8 @@ pub(crate) fn run(
     options.template.check(&words)?;
     let places = launch.workers();
     let finding = places.first().and_then(|place| options.template.finding(place, &words));
-    let words_of = |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
+    let words_of =
+        |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
     let named = first.first().map_or(&words[..], |words| words);
@@ -110,7 +124,8 @@ pub(crate) fn run(
     })
 }
 
-/// Returns how many workers this node gets. If they had to be counted, prints the source of the number.
+/// Returns how many workers this node gets. If they had to be counted, prints the source of the
+/// number.
 fn count(
     info: &ClusterInfo,
     environment: &Environment,
@@ -122,7 +137,8 @@ fn count(
     }
     info.check_per_node()?;
     let node = Node::here(options.keep_binding);
-    let (workers, source) = options.nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
+    let (workers, source) =
+        options.nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
         stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());
@@ -133,7 +149,9 @@ fn count(
 /// Converts a launch error. A command that cannot be started gets the same message as under `exec`.
 pub(super) fn failure(words: &[OsString], error: LaunchError) -> Failure {
     match error {
-        LaunchError::Start { error, .. } => StartError::new(&command(words), error.into_io()).into(),
+        LaunchError::Start { error, .. } => {
+            StartError::new(&command(words), error.into_io()).into()
+        }
         error => Failure::Launch(error),
     }
 }

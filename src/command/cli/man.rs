@@ -12,7 +12,10 @@ pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
     // Without escapes, troff prints other characters that no shell accepts.
-    let page = String::from_utf8_lossy(&page).replace('`', r"\(ga").replace('~', r"\(ti").replace('^', r"\(ha");
+    let page = String::from_utf8_lossy(&page)
+        .replace('`', r"\(ga")
+        .replace('~', r"\(ti")
+        .replace('^', r"\(ha");
     Ok(stream::print(page.as_bytes())?)
 }
 

@@ -18,21 +18,33 @@ const PROGRAM: &str = "CMD";
 pub(super) fn explain(error: &mut clap::Error) {
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
     // clap suggests the word as a value after `--`, where it would be the program's name.
-    if error.get(ContextKind::Suggested).is_some_and(|tip| tip.to_string().contains(" as a value")) {
+    if error.get(ContextKind::Suggested).is_some_and(|tip| tip.to_string().contains(" as a value"))
+    {
         error.remove(ContextKind::Suggested);
     }
     // A word like one of the subcommands is a misspelled one.
-    if error.get(ContextKind::SuggestedSubcommand).is_some() && !typed.iter().any(|word| word == "--") {
+    if error.get(ContextKind::SuggestedSubcommand).is_some()
+        && !typed.iter().any(|word| word == "--")
+    {
         return;
     }
-    let kinds = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand, ErrorKind::MissingRequiredArgument];
-    let Some(tip) = Some(&typed).filter(|_| kinds.contains(&error.kind())).and_then(|typed| tip(typed)) else {
+    let kinds = [
+        ErrorKind::UnknownArgument,
+        ErrorKind::InvalidSubcommand,
+        ErrorKind::MissingRequiredArgument,
+    ];
+    let Some(tip) =
+        Some(&typed).filter(|_| kinds.contains(&error.kind())).and_then(|typed| tip(typed))
+    else {
         return;
     };
     // The usage is that of the subcommand that was typed, perhaps instead of the right one.
-    for kind in
-        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::Suggested, ContextKind::Usage]
-    {
+    for kind in [
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedSubcommand,
+        ContextKind::Suggested,
+        ContextKind::Usage,
+    ] {
         error.remove(kind);
     }
     let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
@@ -43,7 +55,8 @@ pub(super) fn explain(error: &mut clap::Error) {
 pub(super) fn for_program(error: &StartError) -> Option<String> {
     let meant = words::line(error.meant()?);
     // A worker does not know the line that was typed.
-    let typed: Vec<OsString> = std::env::args_os().skip(1).take_while(|word| word != "--").collect();
+    let typed: Vec<OsString> =
+        std::env::args_os().skip(1).take_while(|word| word != "--").collect();
     let typed = if worker::request().is_some() { "...".to_owned() } else { words::line(&typed) };
     Some(format!("type `mpienv {typed} -- {meant}`"))
 }
@@ -51,7 +64,10 @@ pub(super) fn for_program(error: &StartError) -> Option<String> {
 /// Returns what to type instead: the first change of the words that makes them valid.
 fn tip(typed: &[OsString]) -> Option<String> {
     let ordered = |words: &[OsString]| {
-        Some(inner_launcher::meant(words)?.map_or_else(|advice| advice, |line| format!("type {line}")))
+        Some(
+            inner_launcher::meant(words)?
+                .map_or_else(|advice| advice, |line| format!("type {line}")),
+        )
     };
     if let Some(tip) = ordered(typed) {
         return Some(tip);
@@ -63,7 +79,9 @@ fn tip(typed: &[OsString]) -> Option<String> {
             Some(at) if at + 1 == typed.len() => &[PROGRAM],
             Some(_) => return None,
         };
-        first_valid(&typed.iter().cloned().chain(missing.iter().map(OsString::from)).collect::<Vec<_>>())
+        first_valid(
+            &typed.iter().cloned().chain(missing.iter().map(OsString::from)).collect::<Vec<_>>(),
+        )
     })?;
     if let Some(at) = valid.iter().position(|word| word == "--") {
         let program = valid.split_off(at + 1);
@@ -79,7 +97,9 @@ fn tip(typed: &[OsString]) -> Option<String> {
 fn first_valid(typed: &[OsString]) -> Option<Vec<OsString>> {
     candidates(typed).into_iter().find(|words| {
         let words = words.iter().cloned();
-        Command::command().try_get_matches_from(std::iter::once("mpienv".into()).chain(words)).is_ok()
+        Command::command()
+            .try_get_matches_from(std::iter::once("mpienv".into()).chain(words))
+            .is_ok()
     })
 }
 
@@ -89,17 +109,24 @@ pub(super) fn verb_at(words: &[OsString]) -> Option<usize> {
     words.iter().position(|word| command.get_subcommands().any(|verb| word == verb.get_name()))
 }
 
-/// Returns the words with a subcommand, with `--`, and with the number of workers, as far as these are missing.
+/// Returns the words with a subcommand, with `--`, and with the number of workers, as far as these
+/// are missing.
 fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
     let with = |verb: &str, rest: &[OsString]| [&[verb.into()][..], rest].concat();
-    let Some((first, rest)) = typed.split_first().filter(|(first, _)| *first != "help") else { return Vec::new() };
+    let Some((first, rest)) = typed.split_first().filter(|(first, _)| *first != "help") else {
+        return Vec::new();
+    };
     let has_dashes = typed.iter().any(|word| word == "--");
     let bases = match verb_at(typed) {
         Some(0) if first == "exec" => vec![typed.to_vec(), with("launch", rest)],
         Some(0) => vec![typed.to_vec()],
         // Options before the subcommand.
-        Some(at) if starts_with_dash(first) => vec![[&typed[at..=at], &typed[..at], &typed[at + 1..]].concat()],
-        _ if has_dashes && !starts_with_dash(first) => vec![with("exec", rest), with("launch", rest)],
+        Some(at) if starts_with_dash(first) => {
+            vec![[&typed[at..=at], &typed[..at], &typed[at + 1..]].concat()]
+        }
+        _ if has_dashes && !starts_with_dash(first) => {
+            vec![with("exec", rest), with("launch", rest)]
+        }
         _ => vec![with("exec", typed), with("launch", typed)],
     };
     bases.into_iter().flat_map(|base| variants(&base)).collect()
@@ -108,7 +135,8 @@ fn candidates(typed: &[OsString]) -> Vec<Vec<OsString>> {
 fn variants(base: &[OsString]) -> Vec<Vec<OsString>> {
     let end = base.iter().position(|word| word == "--");
     let is_launch = base.first().is_some_and(|verb| verb == "launch");
-    let counts: &[&[OsString]] = if is_launch { &[&[], &["--nproc-per-node".into(), "auto".into()]] } else { &[&[]] };
+    let counts: &[&[OsString]] =
+        if is_launch { &[&[], &["--nproc-per-node".into(), "auto".into()]] } else { &[&[]] };
     let mut all = Vec::new();
     for count in counts {
         let words = [&base[..1], count, &base[1..]].concat();
@@ -118,21 +146,26 @@ fn variants(base: &[OsString]) -> Vec<Vec<OsString>> {
             continue;
         }
         // `--` before the first word that can be a program.
-        let is_program =
-            |word: &OsString| !starts_with_dash(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err());
+        let is_program = |word: &OsString| {
+            !starts_with_dash(word) && word.to_str().is_none_or(|text| text.parse::<f64>().is_err())
+        };
         let places = (1 + count.len()..words.len().min(MOST)).filter(|&at| is_program(&words[at]));
-        all.extend(places.map(|at| [&renamed(&words[..at], is_launch)[..], &["--".into()], &words[at..]].concat()));
+        all.extend(places.map(|at| {
+            [&renamed(&words[..at], is_launch)[..], &["--".into()], &words[at..]].concat()
+        }));
         all.push(words);
     }
     all
 }
 
-/// Returns the options with the number of workers under its own name. Words after the program's name are its own.
+/// Returns the options with the number of workers under its own name. Words after the program's
+/// name are its own.
 fn renamed(options: &[OsString], is_launch: bool) -> Vec<OsString> {
     let place = (1..options.len()).filter(|_| is_launch);
     let found = place.filter_map(|at| Some((at, count::first(&options[at..])?))).next();
     found.map_or(options.to_vec(), |(at, (value, used))| {
-        [&options[..at], &["--nproc-per-node".into(), value.to_owned()], &options[at + used..]].concat()
+        [&options[..at], &["--nproc-per-node".into(), value.to_owned()], &options[at + used..]]
+            .concat()
     })
 }
 

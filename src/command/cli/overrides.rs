@@ -2,7 +2,8 @@
 
 use crate::cluster::overrides;
 use crate::{
-    ClusterInfo, ClusterInfoBuilder, Environment, Error, Host, Launcher, MasterPort, NcclIfname, PortRange, Rank,
+    ClusterInfo, ClusterInfoBuilder, Environment, Error, Host, Launcher, MasterPort, NcclIfname,
+    PortRange, Rank,
 };
 use clap::Args;
 
@@ -16,10 +17,12 @@ pub(crate) struct Overrides {
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
     #[arg(long, value_name = "HOST")]
     master_addr: Option<Host>,
-    /// The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]
+    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
+    /// MPIENV_MASTER_PORT]
     #[arg(long, value_name = "PORT")]
     master_port: Option<MasterPort>,
-    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]
+    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
+    /// MPIENV_PORT_RANGE]
     #[arg(long, value_name = "LOW-HIGH")]
     port_range: Option<PortRange>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
@@ -29,9 +32,16 @@ pub(crate) struct Overrides {
     #[arg(long, conflicts_with_all = ["node_rank", "nnodes"])]
     one_per_node: bool,
     /// The number of this node, from 0, if the platform does not set it; needs --nnodes
-    #[arg(long, value_name = "R", alias = "node_rank", requires = "nnodes", conflicts_with = "launcher")]
+    #[arg(
+        long,
+        value_name = "R",
+        alias = "node_rank",
+        requires = "nnodes",
+        conflicts_with = "launcher"
+    )]
     node_rank: Option<u32>,
-    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr
+    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
+    /// as --master-addr
     #[arg(long, value_name = "N", requires = "node_rank")]
     nnodes: Option<u32>,
     /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
@@ -40,10 +50,17 @@ pub(crate) struct Overrides {
 }
 
 impl Overrides {
-    pub(crate) fn read_from(self, environment: &Environment, quiet: Quiet) -> Result<ClusterInfo, Error> {
+    pub(crate) fn read_from(
+        self,
+        environment: &Environment,
+        quiet: Quiet,
+    ) -> Result<ClusterInfo, Error> {
         let node = self.node_rank.zip(self.nnodes).map(|(rank, nodes)| {
-            let outside =
-                |error| Error::new(error, "give a number below --nnodes").of("--node-rank").found(rank.to_string());
+            let outside = |error| {
+                Error::new(error, "give a number below --nnodes")
+                    .of("--node-rank")
+                    .found(rank.to_string())
+            };
             Rank::new(rank, nodes).map_err(outside)
         });
         let overrides = overrides::Overrides {

@@ -4,7 +4,8 @@ use crate::Environment;
 
 use super::stream;
 
-/// Warns once on each node, because a program that is started later would fail without naming the cause.
+/// Warns once on each node, because a program that is started later would fail without naming the
+/// cause.
 pub(super) fn warn_of_asking(environment: &Environment) {
     let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
     if is_first && crate::pmix::precludes_mpi(environment) {

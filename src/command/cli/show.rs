@@ -11,7 +11,12 @@ use super::{Failure, Overrides, Quiet, lines_of, stream};
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
 
-pub(crate) fn run(overrides: Overrides, own_addr: bool, warn: bool, json: bool) -> Result<(), Failure> {
+pub(crate) fn run(
+    overrides: Overrides,
+    own_addr: bool,
+    warn: bool,
+    json: bool,
+) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides.read_from(&environment, Quiet::NEVER)?;
     if warn {
@@ -21,7 +26,8 @@ pub(crate) fn run(overrides: Overrides, own_addr: bool, warn: bool, json: bool) 
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
-        let text = object(&info, own.as_ref(), &findings).and_then(|object| serde_json::to_string_pretty(&object));
+        let text = object(&info, own.as_ref(), &findings)
+            .and_then(|object| serde_json::to_string_pretty(&object));
         return Ok(stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
@@ -30,7 +36,11 @@ pub(crate) fn run(overrides: Overrides, own_addr: bool, warn: bool, json: bool) 
 }
 
 /// Returns the JSON object of `info`, with these findings instead of its own.
-fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> serde_json::Result<Value> {
+fn object(
+    info: &ClusterInfo,
+    own: Option<&OwnAddr>,
+    findings: &[&Finding],
+) -> serde_json::Result<Value> {
     let mut object = serde_json::to_value(info)?;
     if let Some(own) = own {
         object["own_addr"] = own.address.to_string().into();
@@ -67,9 +77,17 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
         ("node rank", number(info.node_rank()), &from.node_rank),
         ("node count", number(info.node_count()), &from.node_count),
         ("launch style", info.launch_style().to_string(), &from.launch_style),
-        ("master address", info.master_addr().map_or("-".to_owned(), ToString::to_string), &from.master_addr),
+        (
+            "master address",
+            info.master_addr().map_or("-".to_owned(), ToString::to_string),
+            &from.master_addr,
+        ),
         ("master port", info.master_port().to_string(), &from.master_port),
-        ("NCCL interfaces", info.nccl_socket_ifname().unwrap_or("-").to_owned(), &from.nccl_socket_ifname),
+        (
+            "NCCL interfaces",
+            info.nccl_socket_ifname().unwrap_or("-").to_owned(),
+            &from.nccl_socket_ifname,
+        ),
     ]
     .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
     .to_vec()
@@ -81,10 +99,20 @@ fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     let number = |value: Option<u32>| value.map(|value| value.to_string());
     let mut rows = vec![
         ("hosts", info.hosts().map_or("-".to_owned(), hosts), from.hosts.to_string()),
-        ("device index", number(info.device_index()).unwrap_or("-".to_owned()), from.device_index.to_string()),
+        (
+            "device index",
+            number(info.device_index()).unwrap_or("-".to_owned()),
+            from.device_index.to_string(),
+        ),
     ];
-    rows.extend(number(info.restart_count()).map(|count| ("restart count", count, from.restart_count.to_string())));
-    rows.extend(info.platform().map(|platform| ("platform", platform.to_string(), from.platform.to_string())));
+    rows.extend(
+        number(info.restart_count())
+            .map(|count| ("restart count", count, from.restart_count.to_string())),
+    );
+    rows.extend(
+        info.platform()
+            .map(|platform| ("platform", platform.to_string(), from.platform.to_string())),
+    );
     if let Some(OwnAddr { address, interface, .. }) = own {
         let route = "the route to the master address";
         rows.push(("own address", address.to_string(), route.to_owned()));

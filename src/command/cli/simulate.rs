@@ -11,7 +11,12 @@ use super::exec::command;
 use super::worker::worker;
 use super::{Failure, Shape, launch, stream};
 
-pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: Vec<OsString>) -> Result<(), Failure> {
+pub(crate) fn run(
+    shape: Shape,
+    rank: Option<u32>,
+    keep_master: bool,
+    command: Vec<OsString>,
+) -> Result<(), Failure> {
     let job = shape.job()?;
     if let Some(rank) = rank.filter(|&rank| rank >= job.world_size()) {
         return Err(Failure::NoSuchRank { rank, size: job.world_size() });
@@ -22,7 +27,8 @@ pub(crate) fn run(shape: Shape, rank: Option<u32>, keep_master: bool, command: V
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
             drop(stream::stdout()?);
-            let launch = Launch::simulated(&job, keep_master).map_err(|error| launch::failure(&command, error))?;
+            let launch = Launch::simulated(&job, keep_master)
+                .map_err(|error| launch::failure(&command, error))?;
             let launch = launch.output(Output::Prefixed).subreaper().whole_process();
             let marked = |_: &ClusterInfo| {
                 let mut worker = worker(&command);
@@ -39,7 +45,11 @@ fn print(job: &Job, ranks: impl Iterator<Item = u32>, headings: bool) -> io::Res
     let mut stdout = BufWriter::new(stream::stdout()?);
     for rank in ranks {
         if let Some(place) = job.place(rank).filter(|_| headings) {
-            writeln!(stdout, "# rank {rank}: node {}, local rank {}", place.node, place.local_rank)?;
+            writeln!(
+                stdout,
+                "# rank {rank}: node {}, local rank {}",
+                place.node, place.local_rank
+            )?;
         }
         for (name, value) in job.environment(rank).unwrap_or_default() {
             writeln!(stdout, "{name}={value}")?;

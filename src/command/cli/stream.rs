@@ -1,4 +1,5 @@
-//! Stdout and stderr, as every command writes them: in color only for people, and never to a closed stdout.
+//! Stdout and stderr, as every command writes them: in color only for people, and never to a closed
+//! stdout.
 
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +14,17 @@ use rustix::fs::OFlags;
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Notes whether stdout is closed. It must run before Rust's runtime starts, which opens /dev/null in its place.
+/// Notes whether stdout is closed. It must run before Rust's runtime starts, which opens /dev/null
+/// in its place.
 #[cfg(target_os = "linux")]
 pub extern "C" fn before_main() {
-    let is_closed = rustix::io::fcntl_getfd(rustix::stdio::stdout()) == Err(rustix::io::Errno::BADF);
+    let is_closed =
+        rustix::io::fcntl_getfd(rustix::stdio::stdout()) == Err(rustix::io::Errno::BADF);
     IS_CLOSED.store(is_closed, Ordering::Relaxed);
 }
 
-/// Returns stdout, or an error if it is closed or only open for reading: the standard library ignores both.
+/// Returns stdout, or an error if it is closed or only open for reading: the standard library
+/// ignores both.
 pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
     if IS_CLOSED.load(Ordering::Relaxed) {
         return Err(io::Error::other("it is closed"));
@@ -34,7 +38,8 @@ pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
     Ok(io::stdout().lock())
 }
 
-/// Closes a stdout again that was closed, so that the program that this process becomes or starts finds it so.
+/// Closes a stdout again that was closed, so that the program that this process becomes or starts
+/// finds it so.
 pub(super) fn close_again() {
     #[cfg(target_os = "linux")]
     if IS_CLOSED.load(Ordering::Relaxed) {
@@ -80,10 +85,12 @@ fn choice(stream: &impl RawStream) -> ColorChoice {
     if is_rank() && !is_asked { ColorChoice::Never } else { AutoStream::choice(stream) }
 }
 
-/// Returns whether a launcher started this process. Open MPI gives each rank a terminal and copies what it writes,
-/// often into a file.
+/// Returns whether a launcher started this process. Open MPI gives each rank a terminal and copies
+/// what it writes, often into a file.
 fn is_rank() -> bool {
     let environment = Environment::current();
-    let starts_ranks = |launcher: Launcher| launcher.spec().starts == Starts::Processes && launcher != Launcher::User;
+    let starts_ranks = |launcher: Launcher| {
+        launcher.spec().starts == Starts::Processes && launcher != Launcher::User
+    };
     DETECTORS.iter().any(|one| starts_ranks(one.launcher) && one.detect(&environment).is_some())
 }

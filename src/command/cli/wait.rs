@@ -14,8 +14,9 @@ use super::{Failure, check, lines_of, seconds, stream};
 pub(crate) struct MeetOption {
     /// Start once all ranks have arrived, or fail after so many seconds and name the missing ones
     ///
-    /// The ranks meet at the master as in `mpienv check`, and then start together, so that the program's own time limit
-    /// does not run while a rank is late. If a rank does not arrive, the ranks that did arrive name it and exit with code
+    /// The ranks meet at the master as in `mpienv check`, and then start together, so that the
+    /// program's own time limit does not run while a rank is late. If a rank does not arrive, the
+    /// ranks that did arrive name it and exit with code
     /// 124. With `launch`, the processes that start the workers of each node meet.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     meet: Option<Duration>,
@@ -26,7 +27,8 @@ pub(crate) struct MeetOption {
 pub(crate) struct MasterOption {
     /// Start once the master's name resolves, or fail after so many seconds
     ///
-    /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time, the exit code is 124.
+    /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time,
+    /// the exit code is 124.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait_for_master: Option<Duration>,
 }
@@ -43,8 +45,8 @@ impl MeetOption {
         self.meet.is_some()
     }
 
-    /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide them, the ranks
-    /// exchange their endpoints.
+    /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide
+    /// them, the ranks exchange their endpoints.
     pub(super) fn exports(
         self,
         info: &ClusterInfo,
@@ -67,7 +69,8 @@ impl MeetOption {
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
         let Some(map) = check::meet(info, patience, None)? else { return Ok(()) };
-        let errors = map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        let errors =
+            map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
         let errors: Vec<_> = errors.collect();
         stream::report(lines_of(&errors).as_bytes());
         if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }

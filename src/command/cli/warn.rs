@@ -9,7 +9,8 @@ use clap::Args;
 
 use super::{lines_of, stream};
 
-/// How long the master's name may take to resolve, if it is not obvious that the master is this host.
+/// How long the master's name may take to resolve, if it is not obvious that the master is this
+/// host.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether warnings are printed.
@@ -29,13 +30,15 @@ impl Quiet {
         self.quiet || is_silenced(environment)
     }
 
-    /// Prints what is probably wrong with this process's place. Only the first rank on each node does so.
+    /// Prints what is probably wrong with this process's place. Only the first rank on each node
+    /// does so.
     pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
         self.warn_also(info, environment, []);
     }
 
-    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command. Returns what it printed
-    /// about the place, which is the same for the programs that the command starts.
+    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command.
+    /// Returns what it printed about the place, which is the same for the programs that the command
+    /// starts.
     pub(crate) fn warn_also(
         self,
         info: &ClusterInfo,
@@ -47,7 +50,8 @@ impl Quiet {
         }
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
-        let mut warnings = info.warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
+        let mut warnings = info
+            .warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
         stream::report(lines_of(&warnings).as_bytes());
         warnings.retain(|finding| !of_command.contains(&finding.code));
         warnings

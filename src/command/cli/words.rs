@@ -17,7 +17,8 @@ pub(crate) struct TemplateOption {
 }
 
 fn long_help() -> String {
-    let mut text = "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
+    let mut text =
+        "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
     for (name, meaning) in Placeholders::names() {
         text += &format!("{{{name}}}: {}.\n", meaning.replace('`', ""));
     }

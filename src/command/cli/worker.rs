@@ -1,7 +1,8 @@
-//! The process that `mpienv launch` starts for a worker. It asks to be killed with its parent, then becomes the worker.
+//! The process that `mpienv launch` starts for a worker. It asks to be killed with its parent, then
+//! becomes the worker.
 //!
-//! The watchdog of `mpienv launch` does not know a worker in the instant between its start and its registration. Only
-//! the new process itself can ask Linux to kill it with its parent.
+//! The watchdog of `mpienv launch` does not know a worker in the instant between its start and its
+//! registration. Only the new process itself can ask Linux to kill it with its parent.
 
 use std::ffi::{OsStr, OsString};
 use std::process::{self, Command};
@@ -14,7 +15,8 @@ const WORD: &str = "__worker";
 
 /// Returns the command of a process that becomes the command of these words.
 pub(super) fn worker(words: &[OsString]) -> Command {
-    // Without a path to this program, or outside Linux, the worker starts directly. The watchdog still covers it.
+    // Without a path to this program, or outside Linux, the worker starts directly. The watchdog
+    // still covers it.
     let Some(program) = std::env::current_exe().ok().filter(|_| cfg!(target_os = "linux")) else {
         return command(words);
     };

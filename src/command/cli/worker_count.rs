@@ -27,8 +27,13 @@ impl WorkerCount {
             ("auto", _) => Ok(WorkerCount::Auto),
             ("gpu", _) => Ok(WorkerCount::Gpu),
             ("cpu", _) => Ok(WorkerCount::Cpu),
-            (_, Ok(number)) if (1..=ClusterInfo::MOST_WORKERS).contains(&number) => Ok(WorkerCount::Fixed(number)),
-            _ => Err(format!("expected a whole number from 1 to {}, or auto, gpu or cpu", ClusterInfo::MOST_WORKERS)),
+            (_, Ok(number)) if (1..=ClusterInfo::MOST_WORKERS).contains(&number) => {
+                Ok(WorkerCount::Fixed(number))
+            }
+            _ => Err(format!(
+                "expected a whole number from 1 to {}, or auto, gpu or cpu",
+                ClusterInfo::MOST_WORKERS
+            )),
         }
     }
 
@@ -43,7 +48,9 @@ impl WorkerCount {
             WorkerCount::Fixed(number) => Ok((number, "--nproc-per-node".to_owned())),
             WorkerCount::Auto => match platform {
                 Some(Sourced { value, source }) => of_platform(value, source, environment, node),
-                None => Ok(node.devices(environment).unwrap_or_else(|| node.cores(", because no device is visible"))),
+                None => Ok(node
+                    .devices(environment)
+                    .unwrap_or_else(|| node.cores(", because no device is visible"))),
             },
             WorkerCount::Gpu => node.devices(environment).ok_or_else(no_device),
             WorkerCount::Cpu => Ok(node.cores("")),
@@ -51,14 +58,21 @@ impl WorkerCount {
     }
 }
 
-/// Resolves a platform's variable, which holds a number (0 without a GPU) or one of torchrun's words.
-fn of_platform(value: &str, variable: &str, environment: &Environment, node: &Node) -> Result<(u32, String), Error> {
+/// Resolves a platform's variable, which holds a number (0 without a GPU) or one of torchrun's
+/// words.
+fn of_platform(
+    value: &str,
+    variable: &str,
+    environment: &Environment,
+    node: &Node,
+) -> Result<(u32, String), Error> {
     match WorkerCount::parse(value) {
         Ok(WorkerCount::Fixed(number)) => Ok((number, format!("{variable}={value}"))),
         Ok(word) => word.resolve(None, environment, node),
         Err(_) if value == "0" => WorkerCount::Auto.resolve(None, environment, node),
         Err(_) => {
-            let remedy = format!("correct {variable}, or give the number, as in --nproc-per-node 8");
+            let remedy =
+                format!("correct {variable}, or give the number, as in --nproc-per-node 8");
             Err(Error::new(Reason::NotANumber, remedy).of(variable.to_owned()).found(value))
         }
     }
@@ -66,12 +80,18 @@ fn of_platform(value: &str, variable: &str, environment: &Environment, node: &No
 
 fn no_device() -> Error {
     let reason = Reason::Malformed("this node shows no device".to_owned());
-    Error::new(reason, "give the number, as in --nproc-per-node 8, or use auto").of("--nproc-per-node").found("gpu")
+    Error::new(reason, "give the number, as in --nproc-per-node 8, or use auto")
+        .of("--nproc-per-node")
+        .found("gpu")
 }
 
 /// Lists of the devices that a process may use. The first list that is set counts.
-const LISTS: [&str; 4] =
-    ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"];
+const LISTS: [&str; 4] = [
+    "CUDA_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ASCEND_RT_VISIBLE_DEVICES",
+];
 
 /// This node's resources for workers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,7 +117,8 @@ impl Node {
 
     /// Returns the number of devices and its source, or `None` if there are none or all are hidden.
     fn devices(&self, environment: &Environment) -> Option<(u32, String)> {
-        let list = LISTS.iter().find_map(|name| Some((name, environment.get(name)?.to_string_lossy())));
+        let list =
+            LISTS.iter().find_map(|name| Some((name, environment.get(name)?.to_string_lossy())));
         let (count, source) = match list {
             Some((name, list)) => (u32::try_from(visible(&list)).ok()?, format!("{name}={list}")),
             None => (self.devices.0, format!("one for each device, {}", self.devices.1)),
@@ -114,7 +135,9 @@ impl Node {
 fn numbered(name: &str) -> u32 {
     let is_device = |file: &str| {
         let number = file.strip_prefix(name);
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        number.is_some_and(|number| {
+            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
     };
     let files = fs::read_dir("/dev").into_iter().flatten().flatten();
     count(files.filter(|file| file.file_name().to_str().is_some_and(is_device)))
@@ -123,11 +146,17 @@ fn numbered(name: &str) -> u32 {
 /// Counts AMD's GPUs in this container, because `/sys` lists those of the whole host.
 fn amd() -> u32 {
     let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
-    let properties = nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
-    count(properties.filter_map(|text| render_device(&text)).filter(|device| Path::new(device).exists()))
+    let properties =
+        nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
+    count(
+        properties
+            .filter_map(|text| render_device(&text))
+            .filter(|device| Path::new(device).exists()),
+    )
 }
 
-/// Returns the device file of a GPU with these properties. CPUs have such properties too, but no file.
+/// Returns the device file of a GPU with these properties. CPUs have such properties too, but no
+/// file.
 fn render_device(properties: &str) -> Option<String> {
     let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
     (minor != "0").then(|| format!("/dev/dri/renderD{minor}"))
@@ -144,7 +173,11 @@ mod tests {
     const GPUS: Node = Node { devices: (4, "/dev/nvidia*"), cores: 64 };
     const NONE: Node = Node { devices: (0, ""), cores: 64 };
 
-    fn auto(platform: Option<&str>, vars: &[(&str, &str)], node: Node) -> Result<(u32, String), Error> {
+    fn auto(
+        platform: Option<&str>,
+        vars: &[(&str, &str)],
+        node: Node,
+    ) -> Result<(u32, String), Error> {
         let platform = platform.map(|value| Sourced::new(value.to_owned(), "NUM_GPUS"));
         let environment = Environment::from_vars(vars.iter().copied());
         WorkerCount::Auto.resolve(platform.as_ref(), &environment, &node)
@@ -178,7 +211,9 @@ mod tests {
 
     #[test]
     fn amds_gpus_have_a_file_and_processors_have_none() {
-        let of = |minor: &str| render_device(&format!("cpu_cores_count 0\ndrm_render_minor {minor}\nsimd_count 416\n"));
+        let of = |minor: &str| {
+            render_device(&format!("cpu_cores_count 0\ndrm_render_minor {minor}\nsimd_count 416\n"))
+        };
         assert_eq!(of("128").as_deref(), Some("/dev/dri/renderD128"));
         assert_eq!(of("0"), None);
         assert_eq!(render_device(""), None);
@@ -190,7 +225,8 @@ mod tests {
             let error = auto(Some(bad), &[], NONE).unwrap_err();
             assert_eq!((error.variable(), error.value()), (Some("NUM_GPUS"), Some(bad)));
         }
-        let error = WorkerCount::Gpu.resolve(None, &Environment::default(), &NONE).unwrap_err().to_string();
+        let error =
+            WorkerCount::Gpu.resolve(None, &Environment::default(), &NONE).unwrap_err().to_string();
         assert!(error.contains("shows no device"), "{error}");
     }
 }

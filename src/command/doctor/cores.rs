@@ -7,7 +7,8 @@ use crate::finding::{Finding, Severity};
 
 /// Returns how many cores this process may use, and how many it could use without its binding.
 ///
-/// Cores that the cgroup forbids are not counted, because no option of a launcher can bring them back.
+/// Cores that the cgroup forbids are not counted, because no option of a launcher can bring them
+/// back.
 #[cfg(target_os = "linux")]
 pub(crate) fn count() -> Option<(usize, usize)> {
     let count = || usize::try_from(rustix::thread::sched_getaffinity(None).ok()?.count()).ok();
@@ -28,14 +29,20 @@ pub(crate) fn widen() -> bool {
     sched_setaffinity(None, &all).is_ok()
 }
 
-/// Returns how many cores a child process may use, within its container's share and, if it keeps one, its binding.
+/// Returns how many cores a child process may use, within its container's share and, if it keeps
+/// one, its binding.
 pub(crate) fn usable(keep_binding: bool) -> u32 {
     let count = move || {
         let _ = !keep_binding && widen();
-        std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+        std::thread::available_parallelism()
+            .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
     };
     // Affinity belongs to a thread, so the binding of the calling thread stays.
-    std::thread::Builder::new().spawn(count).ok().and_then(|counted| counted.join().ok()).unwrap_or(1)
+    std::thread::Builder::new()
+        .spawn(count)
+        .ok()
+        .and_then(|counted| counted.join().ok())
+        .unwrap_or(1)
 }
 
 /// Without core binding, there is nothing to report.
@@ -50,15 +57,22 @@ pub(crate) fn widen() -> bool {
 }
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
-pub(super) fn binding(info: &ClusterInfo, environment: &Environment, cores: Option<(usize, usize)>) -> Option<Finding> {
+pub(super) fn binding(
+    info: &ClusterInfo,
+    environment: &Environment,
+    cores: Option<(usize, usize)>,
+) -> Option<Finding> {
     let (allowed, all) = cores.filter(|(allowed, all)| allowed < all)?;
     let threads = threads(environment);
     let too_many = threads.is_some_and(|threads| threads > allowed);
     let severity = if too_many { Severity::Warning } else { Severity::Note };
-    let threads = threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
+    let threads =
+        threads.map_or(String::new(), |threads| format!(", with OMP_NUM_THREADS={threads}"));
     let ranks = info.local_world_size().filter(|&ranks| ranks > 1);
     let ranks = ranks.map_or(String::new(), |ranks| match all / ranks as usize {
-        share if share > allowed => format!("; each of this node's {ranks} ranks could have {share}"),
+        share if share > allowed => {
+            format!("; each of this node's {ranks} ranks could have {share}")
+        }
         _ => format!("; this node has {ranks} ranks"),
     });
     let unbind = info.launcher().spec().advice.unbind;

@@ -26,7 +26,9 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
     finding(
         severity,
         "cuda-devices",
-        format!("CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"),
+        format!(
+            "CUDA_VISIBLE_DEVICES={devices} shows {count} {shown} to the {size} ranks of this node"
+        ),
         "a program that uses the device numbered LOCAL_RANK finds no such device, or shares one with another rank",
         remedy,
     )
@@ -39,10 +41,14 @@ mod tests {
     #[test]
     fn where_a_launcher_hides_all_devices_the_remedy_is_its_own_option() {
         let task = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_NNODES", "1")];
-        let environment = Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
+        let environment =
+            Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
         let info = ClusterInfo::builder().from_environment(&environment).unwrap();
         let finding = cuda(&info, &environment).unwrap();
         assert_eq!(finding.severity, Severity::Note);
-        assert_eq!(finding.remedy, "`flux run -g 1` gives each rank a device, which is its device 0");
+        assert_eq!(
+            finding.remedy,
+            "`flux run -g 1` gives each rank a device, which is its device 0"
+        );
     }
 }

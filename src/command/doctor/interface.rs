@@ -11,13 +11,18 @@ use crate::finding::{Finding, Severity};
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
 pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let value = info.nccl_socket_ifname()?;
-    if let Some(address) = value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok()) {
+    if let Some(address) =
+        value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok())
+    {
         return finding(
             Severity::Error,
             "nccl-address",
             format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
             "NCCL compares it with the names of interfaces, and none has this name",
-            format!("set NCCL_SOCKET_IFNAME to the interface's name{}", of_address(machine, address)),
+            format!(
+                "set NCCL_SOCKET_IFNAME to the interface's name{}",
+                of_address(machine, address)
+            ),
         );
     }
     let (names, left) = (machine.names(), selected(value, machine));
@@ -25,12 +30,16 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         return finding(
             Severity::Warning,
             "nccl-nothing-left",
-            format!("NCCL_SOCKET_IFNAME={value} excludes all interfaces of this host: {}", names.join(", ")),
+            format!(
+                "NCCL_SOCKET_IFNAME={value} excludes all interfaces of this host: {}",
+                names.join(", ")
+            ),
             "NCCL fails to initialize, even on a single host without a network",
             "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".into(),
         );
     }
-    let (bridges, others): (Vec<&str>, Vec<&str>) = left.into_iter().partition(|name| is_bridge(name));
+    let (bridges, others): (Vec<&str>, Vec<&str>) =
+        left.into_iter().partition(|name| is_bridge(name));
     if bridges.is_empty() {
         return None;
     }
@@ -56,10 +65,13 @@ pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
     machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
 }
 
-/// Returns what NCCL could use instead: no bridges, and loopback only on one node without other interfaces.
+/// Returns what NCCL could use instead: no bridges, and loopback only on one node without other
+/// interfaces.
 fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
     let names = machine.names().into_iter().filter(|name| !is_bridge(name));
-    let loopback = |name: &&str| machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
+    let loopback = |name: &&str| {
+        machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback())
+    };
     let (loopback, others): (Vec<&str>, Vec<&str>) = names.partition(loopback);
     if others.is_empty() && !several_nodes(info) { loopback } else { others }
 }
@@ -69,32 +81,43 @@ fn of_address(machine: &Machine, address: &str) -> String {
     found.map_or_else(String::new, |(name, _)| format!(": {name}"))
 }
 
-/// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole names; otherwise,
-/// entries are prefixes.
+/// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole
+/// names; otherwise, entries are prefixes.
 ///
 /// As in NCCL's `ncclFindInterfaces`, both marks apply to the whole list.
 fn nccl_takes(value: &str, name: &str) -> bool {
     let (excludes, list) = value.strip_prefix('^').map_or((false, value), |list| (true, list));
     let (whole, list) = list.strip_prefix('=').map_or((false, list), |list| (true, list));
     let mut entries = list.split(',').map(|entry| entry.split(':').next().unwrap_or(entry));
-    let listed = entries.any(|entry| !entry.is_empty() && if whole { name == entry } else { name.starts_with(entry) });
+    let listed = entries.any(|entry| {
+        !entry.is_empty() && if whole { name == entry } else { name.starts_with(entry) }
+    });
     listed != excludes
 }
 
-/// Returns whether an interface is a bridge of containers or virtual machines, or an end of a virtual cable.
+/// Returns whether an interface is a bridge of containers or virtual machines, or an end of a
+/// virtual cable.
 pub(super) fn is_bridge(name: &str) -> bool {
-    ["docker", "br-", "veth", "virbr", "cni", "podman"].iter().any(|prefix| name.starts_with(prefix))
+    ["docker", "br-", "veth", "virbr", "cni", "podman"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
 pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Finding> {
     let value = environment.get("GLOO_SOCKET_IFNAME")?.to_string_lossy().into_owned();
     let names = machine.names();
-    let wrong = value.split(',').map(str::trim).find(|entry| !entry.is_empty() && !names.contains(entry))?;
+    let wrong = value
+        .split(',')
+        .map(str::trim)
+        .find(|entry| !entry.is_empty() && !names.contains(entry))?;
     finding(
         Severity::Error,
         "gloo-no-such-interface",
-        format!("GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}", names.join(", ")),
+        format!(
+            "GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}",
+            names.join(", ")
+        ),
         "gloo needs complete names: it does not accept NCCL's ^, prefixes or addresses",
         "set GLOO_SOCKET_IFNAME to one of these names".into(),
     )

@@ -17,11 +17,13 @@ use crate::value::host_name::host_name;
 /// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// The master's addresses as this host resolves them, or why it cannot. Empty if no master is known.
+    /// The master's addresses as this host resolves them, or why it cannot. Empty if no master is
+    /// known.
     pub master: Result<Vec<IpAddr>, String>,
     /// This host's interfaces: name and address, one entry for each address.
     pub interfaces: Vec<(String, IpAddr)>,
-    /// Whether nothing listens on the master's port. Always true on ranks other than 0, which do not check.
+    /// Whether nothing listens on the master's port. Always true on ranks other than 0, which do
+    /// not check.
     pub port_is_free: bool,
     /// The ports that the system uses for outgoing connections, if known.
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
@@ -29,8 +31,8 @@ pub struct Machine {
     pub own_name: (String, Vec<IpAddr>),
     /// How many cores this process may use, and how many it could use without its binding.
     pub cores: Option<(usize, usize)>,
-    /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher of MPI programs
-    /// started several ranks.
+    /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher
+    /// of MPI programs started several ranks.
     pub mpi: Option<MpiLibrary>,
     /// Returns whether a folder exists.
     pub is_folder: fn(&Path) -> bool,
@@ -108,7 +110,12 @@ mod tests {
 
     fn port_is_free_for(rank: &str, port: u16) -> bool {
         let port = port.to_string();
-        let vars = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", port.as_str())];
+        let vars = [
+            ("RANK", rank),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "10.0.0.4"),
+            ("MASTER_PORT", port.as_str()),
+        ];
         port_is_free(&ClusterInfo::from_vars(vars).unwrap())
     }
 

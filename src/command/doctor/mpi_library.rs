@@ -44,7 +44,10 @@ impl MpiLibrary {
     #[cfg(feature = "mpi")]
     pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
         if info.world_size() == 1
-            || matches!(info.launcher().spec().mpi, MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None)
+            || matches!(
+                info.launcher().spec().mpi,
+                MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None
+            )
         {
             return None;
         }
@@ -61,30 +64,47 @@ impl MpiLibrary {
         self.version.starts_with("Open MPI") || self.version.contains("Spectrum MPI")
     }
 
-    /// Returns whether this is Open MPI 5 or later, which finds its launcher only through PMIx. Older versions do not
-    /// find that launcher.
+    /// Returns whether this is Open MPI 5 or later, which finds its launcher only through PMIx.
+    /// Older versions do not find that launcher.
     fn is_open_mpi_5(&self) -> bool {
         self.version.strip_prefix("Open MPI v").is_some_and(is_5_or_newer)
     }
 }
 
 fn is_5_or_newer(version: &str) -> bool {
-    version.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|major| major >= 5)
+    version
+        .split('.')
+        .next()
+        .and_then(|major| major.parse::<u32>().ok())
+        .is_some_and(|major| major >= 5)
 }
 
-/// Reports a library that does not find the launcher: each of its processes is rank 0 of 1, or exits in MPI_Init.
-pub(super) fn differs(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
+/// Reports a library that does not find the launcher: each of its processes is rank 0 of 1, or
+/// exits in MPI_Init.
+pub(super) fn differs(
+    info: &ClusterInfo,
+    environment: &Environment,
+    machine: &Machine,
+) -> Option<Finding> {
     let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
     // Open MPI 4 does not set its version in the environment.
-    let mpirun_5 = environment.get("OMPI_VERSION").and_then(|version| version.to_str()).is_some_and(is_5_or_newer);
-    let by_pmix = environment.get("SLURM_MPI_TYPE").is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
-    let of_launcher =
-        "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
+    let mpirun_5 = environment
+        .get("OMPI_VERSION")
+        .and_then(|version| version.to_str())
+        .is_some_and(is_5_or_newer);
+    let by_pmix = environment
+        .get("SLURM_MPI_TYPE")
+        .is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
+    let of_launcher = "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
     let (is_foreign, remedy) = match info.launcher().spec().mpi {
-        MpiFamily::OpenMpi => (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher),
+        MpiFamily::OpenMpi => {
+            (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher)
+        }
         MpiFamily::Spectrum => (!library.is_open_mpi(), of_launcher),
         MpiFamily::Mpich => (library.is_open_mpi(), of_launcher),
-        MpiFamily::PmiOrPmix => (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`"),
+        MpiFamily::PmiOrPmix => {
+            (library.is_open_mpi_5() && !by_pmix, "start the job by `srun --mpi=pmix`")
+        }
         MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None => return None,
     };
     if !is_foreign {

@@ -17,20 +17,25 @@ use crate::value::port_range::PortRange;
 const SETTINGS: [&str; 2] = ["MASTER_PORT", overrides::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
-pub(super) fn in_use(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Option<Finding> {
+pub(super) fn in_use(
+    info: &ClusterInfo,
+    environment: &Environment,
+    machine: &Machine,
+) -> Option<Finding> {
     let is_taken = info.rank() == 0 && !machine.port_is_free && !agent_listens(info, environment);
     is_taken.then(|| taken(info, Severity::Error))
 }
 
-/// Reports the same before a program starts, for rank 0 of a job that is known to be on one node. It is a warning,
-/// because the program may not use the port, or it may be what listens there.
+/// Reports the same before a program starts, for rank 0 of a job that is known to be on one node.
+/// It is a warning, because the program may not use the port, or it may be what listens there.
 pub(crate) fn in_use_on_one_node(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let is_first = info.rank() == 0 && known_nodes(info) == Some(Nodes::One);
     let is_taken = is_first && !agent_listens(info, environment) && !port_is_free(info);
     is_taken.then(|| taken(info, Severity::Warning))
 }
 
-/// Returns whether torchrun's agent serves the store on the master's port, so that no rank listens there.
+/// Returns whether torchrun's agent serves the store on the master's port, so that no rank listens
+/// there.
 fn agent_listens(info: &ClusterInfo, environment: &Environment) -> bool {
     // PyTorch compares the text.
     info.launcher() == Launcher::Torchrun && environment.get_str(AGENT_STORE) == Ok(Some("True"))
@@ -42,7 +47,8 @@ fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
         severity,
         code: "port-in-use",
         what: format!("this is rank 0, but another program already listens on its port {port}"),
-        why: "rank 0 cannot listen there, or the other ranks connect to the wrong program".to_owned(),
+        why: "rank 0 cannot listen there, or the other ranks connect to the wrong program"
+            .to_owned(),
         remedy: match another(info) {
             Some((how, own)) => format!(
                 "{how}, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it; \
@@ -56,7 +62,8 @@ fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
     }
 }
 
-/// Returns how to choose no port, and the port of its own that the job gets then, if a user chose another one.
+/// Returns how to choose no port, and the port of its own that the job gets then, if a user chose
+/// another one.
 pub(crate) fn another(info: &ClusterInfo) -> Option<(String, Port)> {
     let (own, port) = (info.default_master_port(), info.master_port());
     let how = match &*info.provenance().master_port {
@@ -73,7 +80,9 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
     let range = machine.ephemeral_ports.clone().filter(|range| range.contains(&port))?;
     let is_set = [SETTINGS[0], SETTINGS[1], ASKED].contains(&&*info.provenance().master_port);
     let remedy = match outside(&range) {
-        Some(free) if is_set => format!("choose a MASTER_PORT from {} to {}", free.first(), free.last()),
+        Some(free) if is_set => {
+            format!("choose a MASTER_PORT from {} to {}", free.first(), free.last())
+        }
         Some(free) => format!("set {}={free} for all ranks", overrides::PORT_RANGE),
         None => format!(
             "make that range smaller: `sysctl net.ipv4.ip_local_port_range=\"32768 60999\"`, or set {} for all ranks",
@@ -93,7 +102,8 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
     )
 }
 
-/// Returns unprivileged ports that no outgoing connection takes: the default range, or ports just below or above.
+/// Returns unprivileged ports that no outgoing connection takes: the default range, or ports just
+/// below or above.
 fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
     const FEWEST: u16 = 100;
     const MOST: u16 = 1000;
@@ -124,7 +134,11 @@ mod tests {
             (1_024, 65_500, None),
             (1, 65_535, None),
         ] {
-            assert_eq!(outside(&(start..=end)).map(|range| range.to_string()).as_deref(), free, "{start} {end}");
+            assert_eq!(
+                outside(&(start..=end)).map(|range| range.to_string()).as_deref(),
+                free,
+                "{start} {end}"
+            );
         }
     }
 }

@@ -1,25 +1,32 @@
 //! What programs written for MindSpore's msrun read.
 //!
-//! The variables are those that [msrun] sets for its workers and its scheduler. MindSpore's own CPU build exits in
-//! `init()` if it finds Open MPI's.
+//! The variables are those that [msrun] sets for its workers and its scheduler. MindSpore's own CPU
+//! build exits in `init()` if it finds Open MPI's.
 //!
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
 use super::{Set, addition, number};
 
-const PAGE: &str = "[msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)";
+const PAGE: &str =
+    "[msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)";
 
 pub(super) const SET: Set = Set {
     name: "mindspore",
     title: "MindSpore",
     note: "; exec and launch start rank 0's command a second time as the scheduler",
     additions: &[
-        addition("MS_WORKER_NUM", "the number of processes", PAGE, |info| number(Some(info.world_size()))),
-        addition("MS_SCHED_HOST", "the host of rank 0", PAGE, |info| Ok(Some(info.master_addr()?.to_string()))),
+        addition("MS_WORKER_NUM", "the number of processes", PAGE, |info| {
+            number(Some(info.world_size()))
+        }),
+        addition("MS_SCHED_HOST", "the host of rank 0", PAGE, |info| {
+            Ok(Some(info.master_addr()?.to_string()))
+        }),
         addition("MS_SCHED_PORT", "the port at the host of rank 0", PAGE, |info| {
             Ok(Some(info.master_port().to_string()))
         }),
-        addition("MS_NODE_ID", "the number of this process, from 0", PAGE, |info| number(Some(info.rank()))),
+        addition("MS_NODE_ID", "the number of this process, from 0", PAGE, |info| {
+            number(Some(info.rank()))
+        }),
         addition("MS_ROLE", "`MS_WORKER`", PAGE, |_| Ok(Some("MS_WORKER".to_owned()))),
     ],
     unset: &["OMPI_", "PMIX_", "PMI_"],

@@ -1,6 +1,7 @@
 //! What mistral.rs reads on several nodes.
 //!
-//! One process on each node starts the other processes of its node, one for each GPU, so it does not read a rank.
+//! One process on each node starts the other processes of its node, one for each GPU, so it does
+//! not read a rank.
 
 use super::{Set, Target, addition, number};
 use crate::cluster::info::ClusterInfo;
@@ -15,26 +16,41 @@ pub(super) const SET: Set = Set {
     title: "mistral.rs",
     note: "; start one process on each node, with MISTRALRS_MN_LOCAL_WORLD_SIZE set to the number of its GPUs",
     additions: &[
-        addition("MISTRALRS_MN_GLOBAL_WORLD_SIZE", "the number of GPUs of all nodes", PAGE, global_size),
+        addition(
+            "MISTRALRS_MN_GLOBAL_WORLD_SIZE",
+            "the number of GPUs of all nodes",
+            PAGE,
+            global_size,
+        ),
         addition(
             "MISTRALRS_MN_HEAD_NUM_WORKERS",
             "on the first of several nodes: the number of the others",
             PAGE,
-            |info| number((info.rank() == 0 && info.world_size() > 1).then(|| info.world_size() - 1)),
+            |info| {
+                number((info.rank() == 0 && info.world_size() > 1).then(|| info.world_size() - 1))
+            },
         ),
-        addition("MISTRALRS_MN_HEAD_PORT", "on the first of several nodes: the port where it listens", PAGE, |info| {
-            let is_head = info.rank() == 0 && info.world_size() > 1;
-            Ok(is_head.then(|| info.master_port().to_string()))
-        }),
+        addition(
+            "MISTRALRS_MN_HEAD_PORT",
+            "on the first of several nodes: the port where it listens",
+            PAGE,
+            |info| {
+                let is_head = info.rank() == 0 && info.world_size() > 1;
+                Ok(is_head.then(|| info.master_port().to_string()))
+            },
+        ),
         addition(
             "MISTRALRS_MN_WORKER_SERVER_ADDR",
             "on the other nodes: `address:port` of the first one",
             PAGE,
             server,
         ),
-        addition("MISTRALRS_MN_WORKER_ID", "on the other nodes: the number of this node, less one", PAGE, |info| {
-            number(info.rank().checked_sub(1))
-        }),
+        addition(
+            "MISTRALRS_MN_WORKER_ID",
+            "on the other nodes: the number of this node, less one",
+            PAGE,
+            |info| number(info.rank().checked_sub(1)),
+        ),
     ],
     ..Set::PLAIN
 };
@@ -51,8 +67,13 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
             "set it on all nodes",
         ));
     };
-    let size = gpus.parse::<u32>().ok().filter(|&gpus| gpus > 0).and_then(|gpus| gpus.checked_mul(info.world_size()));
-    size.map(|size| Some(size.to_string())).ok_or_else(|| Error::of_setting(Reason::NotANumber, LOCAL, gpus))
+    let size = gpus
+        .parse::<u32>()
+        .ok()
+        .filter(|&gpus| gpus > 0)
+        .and_then(|gpus| gpus.checked_mul(info.world_size()));
+    size.map(|size| Some(size.to_string()))
+        .ok_or_else(|| Error::of_setting(Reason::NotANumber, LOCAL, gpus))
 }
 
 fn server(info: &ClusterInfo) -> Result<Option<String>, Error> {

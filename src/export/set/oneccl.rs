@@ -2,19 +2,24 @@
 
 use super::{Set, Target, addition, local_rank, number};
 
-const PAGE: &str =
-    "[env-variables.rst](https://github.com/uxlfoundation/oneCCL/blob/master/doc/rst/source/env-variables.rst)";
+const PAGE: &str = "[env-variables.rst](https://github.com/uxlfoundation/oneCCL/blob/master/doc/rst/source/env-variables.rst)";
 
 pub(super) const SET: Set = Set {
     name: "oneccl",
     title: "oneCCL",
     additions: &[
-        addition("CCL_PROCESS_LAUNCHER", "`none`: the two variables below give the place", PAGE, |_| {
-            Ok(Some("none".to_owned()))
-        }),
-        addition("CCL_LOCAL_RANK", "the number of this process on its node, from 0", PAGE, |info| {
-            number(Some(local_rank(info, Target::OneCcl)?))
-        }),
+        addition(
+            "CCL_PROCESS_LAUNCHER",
+            "`none`: the two variables below give the place",
+            PAGE,
+            |_| Ok(Some("none".to_owned())),
+        ),
+        addition(
+            "CCL_LOCAL_RANK",
+            "the number of this process on its node, from 0",
+            PAGE,
+            |info| number(Some(local_rank(info, Target::OneCcl)?)),
+        ),
         addition("CCL_LOCAL_SIZE", "the number of processes on this node", PAGE, |info| {
             number(info.local_world_size())
         }),

@@ -23,7 +23,10 @@ pub(super) const SET: Set = Set {
 
 fn config(info: &ClusterInfo) -> Result<Option<String>, Error> {
     // Hosts and ports contain nothing that JSON must escape.
-    let workers: Vec<_> = endpoints(info, Target::TensorFlow)?.iter().map(|worker| format!("\"{worker}\"")).collect();
+    let workers: Vec<_> =
+        endpoints(info, Target::TensorFlow)?.iter().map(|worker| format!("\"{worker}\"")).collect();
     let (workers, rank) = (workers.join(", "), info.rank());
-    Ok(Some(format!(r#"{{"cluster": {{"worker": [{workers}]}}, "task": {{"type": "worker", "index": {rank}}}}}"#)))
+    Ok(Some(format!(
+        r#"{{"cluster": {{"worker": [{workers}]}}, "task": {{"type": "worker", "index": {rank}}}}}"#
+    )))
 }

@@ -12,8 +12,9 @@ fn each_set_has_the_description_that_is_in_its_place() {
         let own: BTreeSet<_> = set.variables().map(|variable| variable.name).collect();
         assert_eq!(own.len(), set.variables().count(), "{set:?} has a variable twice");
         for TargetVariable { name, meaning, page } in set.variables() {
-            let is_link = page.starts_with('[') && page.contains("](https://") && !page.contains(' ')
-                || set == Target::TensorFlow;
+            let is_link =
+                page.starts_with('[') && page.contains("](https://") && !page.contains(' ')
+                    || set == Target::TensorFlow;
             assert!(is_link && !meaning.is_empty(), "{name}: {page}");
         }
     }

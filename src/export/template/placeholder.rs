@@ -36,7 +36,11 @@ pub(super) const PLACEHOLDERS: &[Placeholder] = &[
         meaning: "the number of this node, from 0",
         value: |info| node(info, info.node_rank()),
     },
-    Placeholder { name: "nnodes", meaning: "the number of nodes", value: |info| node(info, info.node_count()) },
+    Placeholder {
+        name: "nnodes",
+        meaning: "the number of nodes",
+        value: |info| node(info, info.node_count()),
+    },
     Placeholder {
         name: "master_addr",
         meaning: "the host of rank 0: a name, or an address without brackets",
@@ -50,23 +54,40 @@ pub(super) const PLACEHOLDERS: &[Placeholder] = &[
     Placeholder {
         name: "master",
         meaning: "`host:port` of rank 0, with an IPv6 address in brackets",
-        value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()))),
+        value: |info| {
+            Ok(Value::Text(
+                info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()),
+            ))
+        },
     },
-    Placeholder { name: "own_addr", meaning: "this host's own address on the way to rank 0", value: own_addr },
-    Placeholder { name: "interface", meaning: "the network interface with that address", value: interface },
+    Placeholder {
+        name: "own_addr",
+        meaning: "this host's own address on the way to rank 0",
+        value: own_addr,
+    },
+    Placeholder {
+        name: "interface",
+        meaning: "the network interface with that address",
+        value: interface,
+    },
     Placeholder {
         name: "restart",
         meaning: "how often the job was restarted, from 0",
         value: |info| known(info, info.restart_count()),
     },
-    Placeholder { name: "hosts", meaning: "the hosts of all nodes, in order, with commas", value: hosts },
+    Placeholder {
+        name: "hosts",
+        meaning: "the hosts of all nodes, in order, with commas",
+        value: hosts,
+    },
 ];
 
 /// Placeholders whose values come from the system's routes and name service, which takes time.
 pub(super) const ASKED: [&str; 2] = ["own_addr", "interface"];
 
 /// Placeholders that describe a process, and not the node whose programs it starts.
-pub(super) const OF_PROCESS: [&str; 5] = ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
+pub(super) const OF_PROCESS: [&str; 5] =
+    ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
 
 pub(super) const MASTER_PORT: &str = "master_port";
 
@@ -93,7 +114,9 @@ fn number(value: u32) -> Value {
 }
 
 fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
-    let why = || Unknown::Because(format!("{} does not give it to its processes", info.launcher().title()));
+    let why = || {
+        Unknown::Because(format!("{} does not give it to its processes", info.launcher().title()))
+    };
     value.map(number).ok_or_else(why)
 }
 
@@ -105,7 +128,9 @@ fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
 #[cfg(feature = "rendezvous")]
 fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
     let own = info.own_addr().map_err(Unknown::Error)?;
-    own.interface.map(Value::Text).ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
+    own.interface
+        .map(Value::Text)
+        .ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
 }
 
 /// A substitute without the feature that provides sockets and interfaces.
@@ -118,7 +143,8 @@ fn not_asked(_info: &ClusterInfo) -> Result<Value, Unknown> {
 use {not_asked as interface, not_asked as own_addr};
 
 fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
-    let names = |hosts: &[Host]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let names =
+        |hosts: &[Host]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let why = || Unknown::Because(info.provenance().hosts.to_string());
     info.hosts().map(|hosts| Value::Text(names(hosts))).ok_or_else(why)
 }

@@ -70,11 +70,17 @@ fn what_is_wrong_with_a_word_is_said_with_the_word() {
         ("{rank-6}", "5 - 6 is not a number from 0"),
         ("{rank*18446744073709551615}", "5 * 18446744073709551615 is not a number"),
         ("x{first_node}", "{first_node} stands only at the beginning of a word"),
-        ("{other_nodes}", "{other_nodes} stands only at the beginning of a word, and needs a word after it"),
+        (
+            "{other_nodes}",
+            "{other_nodes} stands only at the beginning of a word, and needs a word after it",
+        ),
         ("{first_node}{other_nodes}x", "{other_nodes} stands only at the beginning"),
     ] {
         let error = expand(word).unwrap_err();
-        assert!(error.starts_with(&format!("{word:?}: ")) && error.contains(text), "{word}: {error}");
+        assert!(
+            error.starts_with(&format!("{word:?}: ")) && error.contains(text),
+            "{word}: {error}"
+        );
     }
 }
 
@@ -95,7 +101,8 @@ fn a_value_that_is_not_known_is_an_error_that_names_those_that_are() {
 #[cfg(feature = "rendezvous")]
 #[test]
 fn the_own_address_is_that_of_the_way_to_the_master() {
-    let values = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().placeholders();
+    let values =
+        ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().placeholders();
     assert_eq!(values.expand("--ip={own_addr}").unwrap().as_deref(), Some("--ip=127.0.0.1"));
     assert_eq!(values.expand("{interface}").unwrap().as_deref(), Some("lo"));
 }
@@ -104,9 +111,12 @@ fn the_own_address_is_that_of_the_way_to_the_master() {
 fn words_that_are_for_other_nodes_are_left_out_and_something_must_be_left() {
     let values = rank_5().placeholders();
     let words = |texts: &[&str]| texts.iter().map(OsString::from).collect::<Vec<_>>();
-    let left = values.expand_words(&words(&["{first_node}head", "{other_nodes}worker", "{rank}"])).unwrap();
+    let left = values
+        .expand_words(&words(&["{first_node}head", "{other_nodes}worker", "{rank}"]))
+        .unwrap();
     assert_eq!(left, ["worker", "5"]);
-    let error = values.expand_words(&words(&["{first_node}head", "{first_node}--block"])).unwrap_err();
+    let error =
+        values.expand_words(&words(&["{first_node}head", "{first_node}--block"])).unwrap_err();
     assert!(error.to_string().contains("no word of the command is left"), "{error}");
 }
 

@@ -1,4 +1,5 @@
-//! Decides what happens to a job after an event on one of its nodes. A decision depends only on the events so far.
+//! Decides what happens to a job after an event on one of its nodes. A decision depends only on the
+//! events so far.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(in crate::launch) enum Event {
     Failing { haste: Haste },
     /// Something has failed on the node, and none of its workers is left.
     Failed { failure: Box<Failure>, endings: Vec<Ending> },
-    /// Another node has failed, and none of this node's workers is left. `is_final`: the node received a signal to end.
+    /// Another node has failed, and none of this node's workers is left. `is_final`: the node
+    /// received a signal to end.
     Stopped { endings: Vec<Ending>, is_final: bool },
     /// All workers of the node have finished.
     Done { endings: Vec<Ending> },
@@ -108,7 +110,8 @@ impl Coordinator {
         }
     }
 
-    /// Returns the order that follows from an event on a node, if any. Nothing follows once the job is over.
+    /// Returns the order that follows from an event on a node, if any. Nothing follows once the job
+    /// is over.
     pub(in crate::launch) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
         if self.is_over {
             return None;
@@ -135,8 +138,8 @@ impl Coordinator {
             Event::Stopped { endings, is_final } => {
                 self.endings.extend(endings);
                 self.has_signal |= is_final;
-                // Nothing has failed yet: the node received a signal before it began the attempt, which cannot succeed
-                // without the node.
+                // Nothing has failed yet: the node received a signal before it began the attempt,
+                // which cannot succeed without the node.
                 if let Some(failure) = self.earlier.pop_if(|_| self.first.is_none()) {
                     return Some(self.fail(failure));
                 }
@@ -150,7 +153,9 @@ impl Coordinator {
                 // No worker is running that could fail.
                 return self.earlier.pop().map(|failure| self.fail(failure));
             }
-            Event::Lost { host, reason } => return Some(Order::Finish(Verdict::Lost { node, host, reason })),
+            Event::Lost { host, reason } => {
+                return Some(Order::Finish(Verdict::Lost { node, host, reason }));
+            }
         }
         if let Some(stage) = usize::try_from(node).ok().and_then(|node| self.nodes.get_mut(node)) {
             *stage = Stage::Over;
@@ -172,17 +177,22 @@ impl Coordinator {
             last.shorten();
         }
         self.earlier.push(failure.clone());
-        Some(Order::Start { again: self.again, pause: pause(self.again), failure: Box::new(failure) })
+        Some(Order::Start {
+            again: self.again,
+            pause: pause(self.again),
+            failure: Box::new(failure),
+        })
     }
 
-    /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed earlier, or else the
-    /// first.
+    /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed
+    /// earlier, or else the first.
     fn weigh(&mut self, new: Failure) {
         let Some(old) = self.failure.take() else {
             self.failure = Some(new);
             return;
         };
-        let weight = |failure: &Failure| (failure.is_from_outside(), self.first == Some(failure.node));
+        let weight =
+            |failure: &Failure| (failure.is_from_outside(), self.first == Some(failure.node));
         let (mut cause, other) = if weight(&new) > weight(&old) { (new, old) } else { (old, new) };
         if self.first == Some(other.node) {
             cause.is_final = cause.is_final.or(other.is_final);
@@ -200,8 +210,14 @@ impl Coordinator {
         if self.has_signal {
             failure.is_final = Some(Final::Signal);
         }
-        let (endings, earlier) = (std::mem::take(&mut self.endings), std::mem::take(&mut self.earlier));
-        Order::Finish(Verdict::Failed(Box::new(Failed { failure, endings, earlier, most: self.most })))
+        let (endings, earlier) =
+            (std::mem::take(&mut self.endings), std::mem::take(&mut self.earlier));
+        Order::Finish(Verdict::Failed(Box::new(Failed {
+            failure,
+            endings,
+            earlier,
+            most: self.most,
+        })))
     }
 }
 
@@ -226,7 +242,10 @@ mod tests {
     fn failed(node: u32, is_final: Option<Final>) -> Event {
         let cause = Cause::Other { text: "it failed".to_owned() };
         let (host, after) = (format!("node{node}"), Duration::from_secs(3));
-        Event::Failed { failure: Box::new(Failure { node, host, after, is_final, cause }), endings: Vec::new() }
+        Event::Failed {
+            failure: Box::new(Failure { node, host, after, is_final, cause }),
+            endings: Vec::new(),
+        }
     }
 
     fn stopped() -> Event {
@@ -237,9 +256,13 @@ mod tests {
         Event::Done { endings: Vec::new() }
     }
 
-    /// Returns the order that follows from a failure of this node, after the workers of both nodes have exited.
+    /// Returns the order that follows from a failure of this node, after the workers of both nodes
+    /// have exited.
     fn fail(job: &mut Coordinator, node: u32, is_final: Option<Final>) -> Option<Order> {
-        assert!(matches!(job.on(node, Event::Failing { haste: Haste::Failure }), Some(Order::Stop { .. })));
+        assert!(matches!(
+            job.on(node, Event::Failing { haste: Haste::Failure }),
+            Some(Order::Stop { .. })
+        ));
         assert_eq!(job.on(1 - node, stopped()), None);
         job.on(node, failed(node, is_final))
     }
@@ -257,7 +280,10 @@ mod tests {
         let mut job = Coordinator::new(2, 2);
         for again in 1..=2 {
             let order = fail(&mut job, again % 2, None);
-            assert!(matches!(order, Some(Order::Start { again: next, .. }) if next == again), "{order:?}");
+            assert!(
+                matches!(order, Some(Order::Start { again: next, .. }) if next == again),
+                "{order:?}"
+            );
         }
         let Some(Order::Finish(Verdict::Failed(last))) = fail(&mut job, 0, None) else { panic!() };
         assert_eq!((last.failure.node, last.earlier.len(), last.most), (0, 2, 2));
@@ -285,7 +311,9 @@ mod tests {
         );
         assert_eq!(job.on(0, Event::Failing { haste: Haste::Failure }), None);
         assert_eq!(job.on(0, failed(0, None)), None);
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(1, failed(1, None)) else { panic!() };
+        let Some(Order::Finish(Verdict::Failed(last))) = job.on(1, failed(1, None)) else {
+            panic!()
+        };
         assert_eq!(last.failure.node, 1);
     }
 
@@ -293,8 +321,13 @@ mod tests {
     #[test]
     fn a_worker_that_was_killed_is_the_cause_even_if_another_node_noticed_first() {
         let mut job = Coordinator::new(2, 0);
-        let cause = Cause::Worker { rank: 1, status: std::os::unix::process::ExitStatusExt::from_raw(9), stderr: None };
-        let killed = Failure { node: 0, host: "a".to_owned(), after: Duration::ZERO, is_final: None, cause };
+        let cause = Cause::Worker {
+            rank: 1,
+            status: std::os::unix::process::ExitStatusExt::from_raw(9),
+            stderr: None,
+        };
+        let killed =
+            Failure { node: 0, host: "a".to_owned(), after: Duration::ZERO, is_final: None, cause };
         job.on(1, Event::Failing { haste: Haste::Failure });
         job.on(0, Event::Failing { haste: Haste::Failure });
         assert_eq!(job.on(1, failed(1, None)), None);
@@ -311,7 +344,9 @@ mod tests {
         let mut job = Coordinator::new(2, 5);
         job.on(0, Event::Failing { haste: Haste::Failure });
         job.on(1, Event::Stopped { endings: Vec::new(), is_final: true });
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, failed(0, None)) else { panic!() };
+        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, failed(0, None)) else {
+            panic!()
+        };
         assert_eq!(last.failure.is_final, Some(Final::Signal));
     }
 
@@ -363,13 +398,26 @@ mod tests {
     fn of_the_stderr_of_attempts_before_the_last_two_one_line_is_kept() {
         let mut job = Coordinator::new(1, 2);
         let lines = || Some(["a", "b"].map(str::to_owned).into());
-        let cause = || Cause::Worker { rank: 1, status: std::process::ExitStatus::default(), stderr: lines() };
+        let cause = || Cause::Worker {
+            rank: 1,
+            status: std::process::ExitStatus::default(),
+            stderr: lines(),
+        };
         let mut fail = || {
-            let failure =
-                Failure { node: 0, host: String::new(), after: Duration::ZERO, is_final: None, cause: cause() };
+            let failure = Failure {
+                node: 0,
+                host: String::new(),
+                after: Duration::ZERO,
+                is_final: None,
+                cause: cause(),
+            };
             job.on(0, Event::Failed { failure: Box::new(failure), endings: Vec::new() })
         };
-        let (Some(_), Some(_), Some(Order::Finish(Verdict::Failed(last)))) = (fail(), fail(), fail()) else { panic!() };
+        let (Some(_), Some(_), Some(Order::Finish(Verdict::Failed(last)))) =
+            (fail(), fail(), fail())
+        else {
+            panic!()
+        };
         let kept = last.earlier.iter().map(|failure| match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.as_ref().map_or(0, Vec::len),
             Cause::Other { .. } => 0,
@@ -380,8 +428,11 @@ mod tests {
     #[test]
     fn a_lost_node_ends_the_job_with_its_name() {
         let mut job = Coordinator::new(3, 5);
-        let lost = Event::Lost { host: "nodeB".to_owned(), reason: "its connection closed".to_owned() };
-        let Some(Order::Finish(Verdict::Lost { node, host, .. })) = job.on(1, lost) else { panic!() };
+        let lost =
+            Event::Lost { host: "nodeB".to_owned(), reason: "its connection closed".to_owned() };
+        let Some(Order::Finish(Verdict::Lost { node, host, .. })) = job.on(1, lost) else {
+            panic!()
+        };
         assert_eq!((node, host.as_str()), (1, "nodeB"));
     }
 

@@ -30,7 +30,11 @@ enum Route {
 impl Link {
     pub(in crate::launch) fn alone(node: u32, most: u32) -> Link {
         // The coordinator of a single node knows it as node 0.
-        Link { node, mailbox: Arc::default(), route: Route::Alone(Mutex::new(Coordinator::new(1, most))) }
+        Link {
+            node,
+            mailbox: Arc::default(),
+            route: Route::Alone(Mutex::new(Coordinator::new(1, most))),
+        }
     }
 
     #[cfg(feature = "rendezvous")]

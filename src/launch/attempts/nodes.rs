@@ -1,8 +1,10 @@
-//! Connects the launches of all nodes: they meet once, and each then stays connected to that of the first node.
+//! Connects the launches of all nodes: they meet once, and each then stays connected to that of the
+//! first node.
 //!
-//! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open until the job is
-//! over. They carry events to the first node, orders from it, and heartbeats. No process can join later.
-//! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
+//! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open
+//! until the job is over. They carry events to the first node, orders from it, and heartbeats. No
+//! process can join later. [`guide::wire_format`](crate::guide::wire_format) specifies the
+//! messages.
 
 mod codec;
 mod hub;
@@ -39,7 +41,8 @@ pub(in crate::launch) struct Meeting<'a> {
     pub silence: Duration,
 }
 
-/// Waits for the launches of all nodes, and connects them. Also returns how often the platform had restarted the job.
+/// Waits for the launches of all nodes, and connects them. Also returns how often the platform had
+/// restarted the job.
 pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
@@ -58,20 +61,29 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
     match gathered {
         Gathered::All(all) => {
             let node = |channel: rendezvous::Channel| {
-                let brought = all.members().get(usize::try_from(channel.rank()).unwrap_or(usize::MAX));
-                let host = brought.and_then(|member| Introduction::decode(member.blob())).map(|other| other.host);
+                let brought =
+                    all.members().get(usize::try_from(channel.rank()).unwrap_or(usize::MAX));
+                let host = brought
+                    .and_then(|member| Introduction::decode(member.blob()))
+                    .map(|other| other.host);
                 Node { number: channel.rank(), host: host.unwrap_or_default(), channel }
             };
             let nodes = channels.into_iter().map(node).collect();
-            let hub = Hub::start(nodes, most, silence, Arc::clone(&mailbox)).map_err(LaunchError::Nodes)?;
+            let hub = Hub::start(nodes, most, silence, Arc::clone(&mailbox))
+                .map_err(LaunchError::Nodes)?;
             Ok((Link::first(hub, mailbox), agreed.get()))
         }
         Gathered::Reply(reply) => {
-            let strange = || LaunchError::Nodes(io::Error::other("the first node's answer cannot be read"));
+            let strange =
+                || LaunchError::Nodes(io::Error::other("the first node's answer cannot be read"));
             let terms = Terms::decode(&reply).ok_or_else(strange)?;
             let channel = channels.into_iter().next().ok_or_else(strange)?;
-            let member = Member::start(channel, master.to_string(), terms.silence, Arc::clone(&mailbox));
-            Ok((Link::other(rank.index(), member.map_err(LaunchError::Nodes)?, mailbox), terms.base))
+            let member =
+                Member::start(channel, master.to_string(), terms.silence, Arc::clone(&mailbox));
+            Ok((
+                Link::other(rank.index(), member.map_err(LaunchError::Nodes)?, mailbox),
+                terms.base,
+            ))
         }
     }
 }
@@ -82,9 +94,9 @@ fn reason(error: &io::Error, silence: Duration) -> String {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("nothing was heard from it for {} s", silence.as_secs_f64())
         }
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            "its mpienv closed the connection".to_owned()
-        }
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe => "its mpienv closed the connection".to_owned(),
         _ => error.to_string(),
     }
 }

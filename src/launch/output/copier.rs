@@ -61,15 +61,19 @@ fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
         let Ok(ready) = wait(&woken, is_last, &streams) else { return };
         let mut ready = ready.into_iter();
         if ready.next().unwrap_or(false) {
-            // There is one byte for each new stream, and the end of the data if there will be no more.
+            // There is one byte for each new stream, and the end of the data if there will be no
+            // more.
             is_last = woken.read(&mut buffer[..1]).is_ok_and(|length| length == 0);
         }
-        streams.retain_mut(|stream| !ready.next().unwrap_or(false) || stream.go_on(buffer) == Next::Read);
+        streams.retain_mut(|stream| {
+            !ready.next().unwrap_or(false) || stream.go_on(buffer) == Next::Read
+        });
         streams.extend(new.try_iter());
     }
 }
 
-/// Waits until something can be read. Returns whether it is from the waker, and then for each stream.
+/// Waits until something can be read. Returns whether it is from the waker, and then for each
+/// stream.
 fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Result<Vec<bool>> {
     let wanted = if is_last { PollFlags::empty() } else { PollFlags::IN };
     let mut polled = Vec::with_capacity(1 + streams.len());
@@ -83,7 +87,11 @@ fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Re
         Err(error) => return Err(error),
     }
     let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
-    Ok(polled.iter().enumerate().map(|(index, polled)| is_ready(polled) && (index > 0 || !is_last)).collect())
+    Ok(polled
+        .iter()
+        .enumerate()
+        .map(|(index, polled)| is_ready(polled) && (index > 0 || !is_last))
+        .collect())
 }
 
 impl Stream {
@@ -92,7 +100,14 @@ impl Stream {
         match self.from.read(buffer) {
             Ok(0) => Next::Close,
             Ok(length) => self.lines.take(&buffer[..length]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => Next::Read,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
+                ) =>
+            {
+                Next::Read
+            }
             Err(_) => Next::Close,
         }
     }

@@ -14,7 +14,8 @@ pub(in crate::launch) struct Fault {
 }
 
 impl Fault {
-    /// Returns whether the reader has exited, as `head` does. The workers then notice it as without a launch.
+    /// Returns whether the reader has exited, as `head` does. The workers then notice it as without
+    /// a launch.
     pub(in crate::launch) fn is_by_reader(&self) -> bool {
         self.error.kind() == io::ErrorKind::BrokenPipe
     }

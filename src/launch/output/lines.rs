@@ -1,4 +1,5 @@
-//! Turns a worker's bytes into whole lines of this process's stdout or stderr, with the worker's name before each.
+//! Turns a worker's bytes into whole lines of this process's stdout or stderr, with the worker's
+//! name before each.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,8 +90,8 @@ pub(super) struct Lines {
     sink: Sink,
     tail: Option<Tail>,
     faults: Faults,
-    /// Whether writing has failed. The rest is then read and dropped until the worker is stopped, so that the worker
-    /// neither blocks nor gets the blame.
+    /// Whether writing has failed. The rest is then read and dropped until the worker is stopped,
+    /// so that the worker neither blocks nor gets the blame.
     has_failed: bool,
     pub(super) progress: Progress,
 }
@@ -99,7 +100,15 @@ impl Lines {
     pub(super) fn new(role: Role, sink: Sink, tail: Option<Tail>, faults: &Faults) -> Lines {
         let prefix = format!("[{role}] ");
         let line = prefix.clone().into_bytes();
-        Lines { prefix, line, sink, tail, faults: faults.clone(), has_failed: false, progress: Progress::default() }
+        Lines {
+            prefix,
+            line,
+            sink,
+            tail,
+            faults: faults.clone(),
+            has_failed: false,
+            progress: Progress::default(),
+        }
     }
 
     /// Takes bytes as they arrive, and writes the lines that they complete.
@@ -111,7 +120,8 @@ impl Lines {
             let end = bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
             let length = end.unwrap_or(bytes.len());
             // One more byte for the line end.
-            let is_too_long = self.length() + length > LONGEST_LINE || self.line.try_reserve(length + 1).is_err();
+            let is_too_long =
+                self.length() + length > LONGEST_LINE || self.line.try_reserve(length + 1).is_err();
             if is_too_long && self.length() > 0 {
                 // What does not fit begins another line.
                 if self.end_line() == Next::Close {

@@ -18,7 +18,8 @@ const WIDTH: usize = 300;
 /// How much of a file's end is searched for its last lines, in bytes.
 const BYTES: u64 = 8 << 10;
 
-/// How many lines of other workers may follow the last line of a stderr before it counts as out of sight.
+/// How many lines of other workers may follow the last line of a stderr before it counts as out of
+/// sight.
 const IN_SIGHT: u64 = 12;
 
 /// The last lines of a stderr.
@@ -33,16 +34,21 @@ impl Tail {
     /// Returns the last lines of a file, or none if it cannot be read.
     pub(super) fn of_file(file: File) -> Tail {
         let tail = Tail::default();
-        last_bytes(file).unwrap_or_default().split(|byte| *byte == b'\n').for_each(|line| tail.keep(line));
+        last_bytes(file)
+            .unwrap_or_default()
+            .split(|byte| *byte == b'\n')
+            .for_each(|line| tail.keep(line));
         tail
     }
 
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&self, line: &[u8]) {
-        // Of a progress bar, only the last state counts. Characters that control a terminal are removed.
+        // Of a progress bar, only the last state counts. Characters that control a terminal are
+        // removed.
         let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
         let start = &line[..line.len().min(4 * WIDTH)];
-        let text: String = String::from_utf8_lossy(start).chars().filter(|c| !commands(*c)).take(WIDTH).collect();
+        let text: String =
+            String::from_utf8_lossy(start).chars().filter(|c| !commands(*c)).take(WIDTH).collect();
         if text.trim().is_empty() {
             return;
         }
@@ -65,7 +71,8 @@ impl Tail {
         self.number.store(number, Ordering::SeqCst);
     }
 
-    /// Returns whether the last line was written and is still in sight, so that it need not be shown again.
+    /// Returns whether the last line was written and is still in sight, so that it need not be
+    /// shown again.
     pub(super) fn is_in_sight(&self) -> bool {
         let number = self.number.load(Ordering::SeqCst);
         number > 0 && written() - number <= IN_SIGHT

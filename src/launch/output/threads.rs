@@ -1,4 +1,5 @@
-//! Copies the lines of each stream in a thread, on systems where the standard library offers nothing better.
+//! Copies the lines of each stream in a thread, on systems where the standard library offers
+//! nothing better.
 
 use std::io::{self, Read};
 use std::process::{ChildStderr, ChildStdout};

@@ -40,7 +40,8 @@ pub(super) fn meant(command: &Command, error: &io::Error, path: Option<&Path>) -
     };
     match (error.kind(), path) {
         (io::ErrorKind::NotFound, None)
-            if text.contains(OF_SHELLS) || text.contains(char::is_whitespace) && text.contains(OF_WORDS) =>
+            if text.contains(OF_SHELLS)
+                || text.contains(char::is_whitespace) && text.contains(OF_WORDS) =>
         {
             instead("no shell interprets it: start a shell", of_shell(command))
         }
@@ -59,14 +60,20 @@ pub(super) fn meant(command: &Command, error: &io::Error, path: Option<&Path>) -
                 Some(interpreter) => vec![interpreter, name.to_owned()],
                 None => vec![path.into_os_string()],
             };
-            instead("it is in this folder, which is not on PATH: name the folder or the interpreter", first)
+            instead(
+                "it is in this folder, which is not on PATH: name the folder or the interpreter",
+                first,
+            )
         }
         (io::ErrorKind::NotFound, None) if text == "python" && is_on_path("python3") => {
             instead("this host has python3: use that name", vec!["python3".into()])
         }
         (io::ErrorKind::PermissionDenied, Some(path)) if path.is_file() && !is_executable(path) => {
             let interpreter = interpreter(path)?;
-            let why = format!("it is not executable: chmod +x {}, or name the interpreter", path.display());
+            let why = format!(
+                "it is not executable: chmod +x {}, or name the interpreter",
+                path.display()
+            );
             instead(&why, vec![interpreter, path.into()])
         }
         _ if error.raw_os_error() == Some(ENOEXEC) => {
@@ -79,7 +86,8 @@ pub(super) fn meant(command: &Command, error: &io::Error, path: Option<&Path>) -
     }
 }
 
-/// Returns the error for a Python script whose first line names no interpreter. The system would start it with sh.
+/// Returns the error for a Python script whose first line names no interpreter. The system would
+/// start it with sh.
 pub(super) fn not_for_sh(path: &Path) -> Option<io::Error> {
     let is_python = path.extension().is_some_and(|extension| extension == "py");
     if !is_python || !is_executable(path) {
@@ -94,7 +102,8 @@ pub(super) fn not_for_sh(path: &Path) -> Option<io::Error> {
 /// Returns whether a shell would read an assignment at the start.
 fn is_assignment(text: &str) -> bool {
     let name = text.split_once('=').map_or("", |(name, _)| name);
-    name.starts_with(|c: char| !c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    name.starts_with(|c: char| !c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Returns the program that runs scripts with this file's extension.

@@ -2,7 +2,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// While this exists, this thread and the processes that it starts may use every core that the cgroup allows.
+/// While this exists, this thread and the processes that it starts may use every core that the
+/// cgroup allows.
 pub(in crate::launch) struct Unbound {
     before: Option<CpuSet>,
 }
@@ -12,7 +13,8 @@ impl Unbound {
         let before = sched_getaffinity(None).ok();
         let mut all = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-        // Linux ignores cores that do not exist or are not allowed. If it refuses, the binding stays.
+        // Linux ignores cores that do not exist or are not allowed. If it refuses, the binding
+        // stays.
         let _ = sched_setaffinity(None, &all);
         Unbound { before }
     }

@@ -24,16 +24,26 @@ pub(super) struct Descendants {
 }
 
 impl Descendants {
-    /// Tracks a launch that starts now. `as_subreaper` requests adopting orphans, in a process without other children.
+    /// Tracks a launch that starts now. `as_subreaper` requests adopting orphans, in a process
+    /// without other children.
     pub(super) fn new(as_subreaper: bool) -> Descendants {
-        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let time =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
         let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
-        let since = Listing::open().and_then(|listing| listing.one(getpid())).map_or(0, |process| process.start);
-        // The program that this one replaced, such as a shell that called exec, may have adopted orphans already.
+        let since = Listing::open()
+            .and_then(|listing| listing.one(getpid()))
+            .map_or(0, |process| process.start);
+        // The program that this one replaced, such as a shell that called exec, may have adopted
+        // orphans already.
         let adopted = subreaper();
-        let subreaper = as_subreaper && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
-        Descendants { family: Family::new(marker, since), subreaper: subreaper.then(Vec::new), adopted }
+        let subreaper =
+            as_subreaper && ended_child() == Err(Errno::CHILD) && (adopted || adopt(true));
+        Descendants {
+            family: Family::new(marker, since),
+            subreaper: subreaper.then(Vec::new),
+            adopted,
+        }
     }
 
     /// Returns what identifies the descendants.
@@ -56,10 +66,17 @@ impl Descendants {
     }
 
     /// Returns the descendants that are alive, including these workers.
-    pub(super) fn living(&mut self, listing: Listing, workers: &[Pid], all: &[Process]) -> Vec<Process> {
+    pub(super) fn living(
+        &mut self,
+        listing: Listing,
+        workers: &[Pid],
+        all: &[Process],
+    ) -> Vec<Process> {
         let own = getpid();
         let is_adopted = |process: &Process| {
-            self.subreaper.as_ref().is_some_and(|none| process.parent == Some(own) && !none.contains(&process.id))
+            self.subreaper
+                .as_ref()
+                .is_some_and(|none| process.parent == Some(own) && !none.contains(&process.id))
         };
         let is_first = |process: &Process| workers.contains(&process.id) || is_adopted(process);
         self.family.living(listing, all, &ancestors(Some(listing)), is_first)

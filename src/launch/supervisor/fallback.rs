@@ -34,7 +34,10 @@ impl Supervisor {
     pub(in crate::launch) fn started(&mut self, _child: &Child) {}
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    pub(in crate::launch) fn try_wait(
+        &mut self,
+        child: &mut Child,
+    ) -> io::Result<Option<ExitStatus>> {
         child.try_wait()
     }
 
@@ -54,7 +57,8 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether workers that have exited left processes behind. Without process groups, this is not known.
+    /// Returns whether workers that have exited left processes behind. Without process groups, this
+    /// is not known.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
         false
     }

@@ -1,8 +1,8 @@
-//! Each worker leads a process group, which receives signals and is stopped as a whole. On Linux, all other descendants
-//! of the worker are stopped with it.
+//! Each worker leads a process group, which receives signals and is stopped as a whole. On Linux,
+//! all other descendants of the worker are stopped with it.
 //!
-//! A worker that has exited is not reaped until its group is empty. Until then, no other process and no other group can
-//! get its ID.
+//! A worker that has exited is not reaped until its group is empty. Until then, no other process
+//! and no other group can get its ID.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group,
-    test_kill_process_group, waitid, waitpgid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process,
+    kill_process_group, test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
 use super::descendants::Descendants;
@@ -23,11 +23,14 @@ use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
 use crate::launch::stopped::Stop;
 
-/// The interval at which leftovers are checked: the system reports only the exit of this process's own children.
+/// The interval at which leftovers are checked: the system reports only the exit of this process's
+/// own children.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The minimum pause after a check, in multiples of the check's duration: machines may have thousands of processes.
+/// The minimum pause after a check, in multiples of the check's duration: machines may have
+/// thousands of processes.
 const PAUSE_PER_LOOK: u32 = 10;
-/// How long killed processes may take to disappear. One that hangs in a system call exits when that call returns.
+/// How long killed processes may take to disappear. One that hangs in a system call exits when that
+/// call returns.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, stops and reaps the workers.
@@ -78,7 +81,8 @@ struct Look {
 }
 
 impl Supervisor {
-    /// `subreaper`: this process has no other children, so it may adopt processes that lose their parents.
+    /// `subreaper`: this process has no other children, so it may adopt processes that lose their
+    /// parents.
     pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
         let mut descendants = Descendants::new(subreaper);
         let watchdog = Watchdog::new(descendants.family());
@@ -109,10 +113,15 @@ impl Supervisor {
     }
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
+    pub(in crate::launch) fn try_wait(
+        &mut self,
+        child: &mut Child,
+    ) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else { return Ok(None) };
+        let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else {
+            return Ok(None);
+        };
         self.running.retain(|running| *running != worker);
         self.leftovers.push(worker);
         Ok(Some(status))
@@ -121,7 +130,8 @@ impl Supervisor {
     /// Returns what has stopped a worker, once for each stop.
     pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
-        let status = waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
+        let status =
+            waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
         let signal = status.stopping_signal()?;
         if !self.stopped.contains(&worker) {
             self.stopped.push(worker);
@@ -135,10 +145,12 @@ impl Supervisor {
 
     /// Asks the workers' groups, and orphans outside of them, to exit. No process is asked twice.
     ///
-    /// A process outside the groups is left to its parent if that is a living descendant, which may be a launcher.
+    /// A process outside the groups is left to its parent if that is a living descendant, which may
+    /// be a launcher.
     ///
-    /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has exited, processes that
-    /// ignore SIGINT are asked nevertheless: shells make their background processes do so.
+    /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has
+    /// exited, processes that ignore SIGINT are asked nevertheless: shells make their background
+    /// processes do so.
     pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
         let look = self.look();
         self.ask_groups(|this, group| !spares_interrupted || !this.interrupted.contains(&group));
@@ -159,7 +171,10 @@ impl Supervisor {
                     && !self.terminated.contains(&group)
             });
             let this = (process.id, process.start);
-            if is_left && !self.asked_alone.contains(&this) && listing.ignores(process.id, Signal::INT) {
+            if is_left
+                && !self.asked_alone.contains(&this)
+                && listing.ignores(process.id, Signal::INT)
+            {
                 self.asked_alone.push(this);
                 listing.send(Signal::TERM, &process);
             }
@@ -190,7 +205,8 @@ impl Supervisor {
         is_left
     }
 
-    /// Returns whether a group is left after its worker was reaped. Used if processes cannot be listed.
+    /// Returns whether a group is left after its worker was reaped. Used if processes cannot be
+    /// listed.
     ///
     /// A group keeps its ID until it is empty, so signals are sent immediately after this check.
     fn has_full_groups(&mut self) -> bool {
@@ -213,7 +229,8 @@ impl Supervisor {
         }
     }
 
-    /// Replaces the watchdog if it was killed. Returns how long to wait before the next try, if it cannot be started now.
+    /// Replaces the watchdog if it was killed. Returns how long to wait before the next try, if it
+    /// cannot be started now.
     fn keep_watchdog(&mut self) -> Option<Duration> {
         let before = self.watchdog.process();
         let groups = [&self.running[..], &self.leftovers].concat();
@@ -250,7 +267,8 @@ impl Supervisor {
     fn pass_on(&mut self, signal: Signal) {
         self.passed.push(signal);
         if [Signal::USR1, Signal::USR2].contains(&signal) {
-            // Programs define their own meaning for these signals, which would kill their helper processes.
+            // Programs define their own meaning for these signals, which would kill their helper
+            // processes.
             for worker in &self.running {
                 let _ = kill_process(*worker, signal);
             }
@@ -286,18 +304,22 @@ impl Supervisor {
         }
     }
 
-    /// Lists all processes of the workers, before the first one exits and its children get another parent.
+    /// Lists all processes of the workers, before the first one exits and its children get another
+    /// parent.
     fn look(&mut self) -> Option<Look> {
         let listing = Listing::open()?;
         let all = listing.all();
         let workers = [&self.running[..], &self.leftovers].concat();
         let living = self.descendants.living(listing, &workers, &all);
-        let is_in_a_group = |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
-        let in_groups = all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
+        let is_in_a_group =
+            |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
+        let in_groups =
+            all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
         Some(Look { listing, living, in_groups })
     }
 
-    /// Kills every group and every descendant. Returns whether there was any that this process may kill.
+    /// Kills every group and every descendant. Returns whether there was any that this process may
+    /// kill.
     fn kill_all(&mut self) -> bool {
         let look = self.look();
         for group in self.running.iter().chain(&self.leftovers) {
@@ -305,7 +327,12 @@ impl Supervisor {
         }
         match look {
             Some(Look { listing, living, in_groups }) => {
-                living.iter().chain(&in_groups).filter(|process| listing.send(Signal::KILL, process)).count() > 0
+                living
+                    .iter()
+                    .chain(&in_groups)
+                    .filter(|process| listing.send(Signal::KILL, process))
+                    .count()
+                    > 0
             }
             None => {
                 self.leftovers.append(&mut self.running);

@@ -6,7 +6,8 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 
 /// Linux's list of processes, if its IDs mean the same as in this process's system calls.
 ///
-/// Not available if /proc is empty or shows another PID namespace, whose IDs may belong to unrelated processes here.
+/// Not available if /proc is empty or shows another PID namespace, whose IDs may belong to
+/// unrelated processes here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Listing(());
 
@@ -19,10 +20,13 @@ impl Listing {
         if fs::read_link("/proc/self").ok()?.to_str() != Some(own.as_str()) {
             return None;
         }
-        // One ID for each namespace from that of /proc down to this process's own. Old kernels do not have the line.
+        // One ID for each namespace from that of /proc down to this process's own. Old kernels do
+        // not have the line.
         let status = fs::read_to_string("/proc/self/status").ok()?;
         let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-        numbers.is_none_or(|numbers| numbers.split_whitespace().eq([own.as_str()])).then_some(Listing(()))
+        numbers
+            .is_none_or(|numbers| numbers.split_whitespace().eq([own.as_str()]))
+            .then_some(Listing(()))
     }
 
     /// Returns all processes that this process may see.
@@ -39,10 +43,13 @@ impl Listing {
         read(id, &String::from_utf8_lossy(&stat))
     }
 
-    /// Returns whether a process inherited a variable. The environment of another user's process cannot be read.
+    /// Returns whether a process inherited a variable. The environment of another user's process
+    /// cannot be read.
     pub(super) fn has_variable(self, id: Pid, name: &str) -> bool {
         let variables = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
-        let mut names = variables.split(|byte| *byte == 0).filter_map(|var| var.split(|byte| *byte == b'=').next());
+        let mut names = variables
+            .split(|byte| *byte == 0)
+            .filter_map(|var| var.split(|byte| *byte == b'=').next());
         names.any(|found| found == name.as_bytes())
     }
 
@@ -54,8 +61,8 @@ impl Listing {
         mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
     }
 
-    /// Sends a signal to a process that was seen, but not to another one that has its ID by now. Returns false if this
-    /// process may not send it.
+    /// Sends a signal to a process that was seen, but not to another one that has its ID by now.
+    /// Returns false if this process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
         let sent = match hold(to.id) {
@@ -117,9 +124,11 @@ pub(super) struct Process {
     /// `None` if the parent is in another PID namespace.
     pub parent: Option<Pid>,
     pub group: Option<Pid>,
-    /// When it started, in the system's clock ticks. Together with the ID, this identifies a process forever.
+    /// When it started, in the system's clock ticks. Together with the ID, this identifies a
+    /// process forever.
     pub start: u64,
-    /// Whether it has not exited. A process that has exited and has not been reaped is still listed.
+    /// Whether it has not exited. A process that has exited and has not been reaped is still
+    /// listed.
     pub lives: bool,
 }
 
@@ -128,7 +137,9 @@ fn read(id: Pid, stat: &str) -> Option<Process> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<_> = fields.split(' ').collect();
     // For a process that is exiting, the system reports -1.
-    let process = |index: usize| fields.get(index)?.parse().ok().filter(|&number| number > 0).and_then(Pid::from_raw);
+    let process = |index: usize| {
+        fields.get(index)?.parse().ok().filter(|&number| number > 0).and_then(Pid::from_raw)
+    };
     Some(Process {
         id,
         parent: process(1),
@@ -154,7 +165,8 @@ mod tests {
     #[test]
     fn a_process_that_is_just_ending_has_no_group() {
         let id = Pid::from_raw(7).unwrap();
-        let process = read(id, "7 (a) X 0 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
+        let process =
+            read(id, "7 (a) X 0 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
         assert_eq!((process.parent, process.group, process.lives), (None, None, false));
     }
 

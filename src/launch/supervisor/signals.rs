@@ -18,12 +18,12 @@ use crate::launch::thread::small_thread;
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 /// Signals that kill a program that does not catch them, and have no other meaning.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
-/// Signals that request the end of the job: workers that ignore them are killed. SIGHUP is not one of them, because
-/// programs that ignore it (`nohup`) are meant to go on.
+/// Signals that request the end of the job: workers that ignore them are killed. SIGHUP is not one
+/// of them, because programs that ignore it (`nohup`) are meant to go on.
 const REQUESTS: [Signal; 2] = [Signal::INT, Signal::TERM];
 
-/// Written beyond `ulimit -f`: with a handler, the write is an error that names the file, and the workers are ended. Unlike
-/// an ignored signal, a handler is not inherited by them.
+/// Written beyond `ulimit -f`: with a handler, the write is an error that names the file, and the
+/// workers are ended. Unlike an ignored signal, a handler is not inherited by them.
 const TOO_LARGE: Signal = Signal::XFSZ;
 
 /// How much time the readers of the last lines and of the report have after a signal.
@@ -35,7 +35,11 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
     let idle = Arc::new(AtomicBool::new(false));
     let Masks { ignored, caught } = *MASKS;
-    for signal in PASSED_ON.into_iter().chain([TOO_LARGE]).filter(|signal| (ignored | caught) & bit(*signal) == 0) {
+    for signal in PASSED_ON
+        .into_iter()
+        .chain([TOO_LARGE])
+        .filter(|signal| (ignored | caught) & bit(*signal) == 0)
+    {
         // A signal that cannot be caught keeps its default.
         let _ = flag::register_conditional_default(signal.as_raw(), Arc::clone(&idle));
     }
@@ -67,14 +71,17 @@ impl Signals {
         let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
         let (come, registered) = (Vec::new(), Vec::new());
-        let (has_asked, request, late) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        let (has_asked, request, late) =
+            (AtomicBool::new(false), Mutex::default(), Mutex::default());
         let mut signals = Signals { come, has_asked, request, late, registered, wakes, waker };
         // Under nohup, hang-ups must be ignored by the workers too.
         for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order, so that the woken thread sees the flag.
             signals.registered.push(flag::register(signal.as_raw(), Arc::clone(&flag))?);
-            signals.registered.push(low_level::pipe::register(signal.as_raw(), signals.waker.try_clone()?)?);
+            signals
+                .registered
+                .push(low_level::pipe::register(signal.as_raw(), signals.waker.try_clone()?)?);
             signals.come.push((signal, flag));
         }
         IDLE.store(false, Ordering::SeqCst);
@@ -88,7 +95,8 @@ impl Signals {
         self.waker.try_clone().map(Waker::new)
     }
 
-    /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass on.
+    /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass
+    /// on.
     pub(super) fn wait(&self, at_most: Option<Duration>) -> Vec<Signal> {
         // A timeout of zero is an error.
         let at_most = at_most.map(|most| most.max(Duration::from_millis(1)));
@@ -112,13 +120,15 @@ impl Signals {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether a signal has arrived since the launch began after which nothing is restarted.
+    /// Returns whether a signal has arrived since the launch began after which nothing is
+    /// restarted.
     pub(in crate::launch) fn has_asked(&self) -> bool {
         self.take();
         self.has_asked.load(Ordering::SeqCst)
     }
 
-    /// Returns whether a signal with no process left to receive it is so old that readers are no longer waited for.
+    /// Returns whether a signal with no process left to receive it is so old that readers are no
+    /// longer waited for.
     pub(in crate::launch) fn is_hurried(&self) -> bool {
         self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
     }
@@ -131,7 +141,8 @@ impl Signals {
         }
     }
 
-    /// Lets this process report why the launch failed. Until it exits, a signal kills it only after a moment.
+    /// Lets this process report why the launch failed. Until it exits, a signal kills it only after
+    /// a moment.
     pub(in crate::launch) fn outlive(self: Arc<Self>) {
         // Without a thread, signals have their default effect again.
         let _ = small_thread("late signals", move || {
@@ -147,7 +158,10 @@ impl Signals {
     /// Returns the first late signal, which may be among these.
     fn late(&self, come: Vec<Signal>) -> Option<(Signal, Instant)> {
         let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = come.into_iter().find(|signal| ENDING.contains(signal)).map(|signal| (signal, Instant::now()));
+        let new = come
+            .into_iter()
+            .find(|signal| ENDING.contains(signal))
+            .map(|signal| (signal, Instant::now()));
         *late = late.or(new);
         *late
     }
@@ -165,7 +179,8 @@ impl Signals {
 }
 
 impl Signals {
-    /// Notes requests among these signals, and removes those that only repeat the first one at once.
+    /// Notes requests among these signals, and removes those that only repeat the first one at
+    /// once.
     fn note_requests(&self, come: &mut Vec<Signal>) {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *request;

@@ -1,9 +1,10 @@
 //! Kills the workers if their launcher is killed and cannot do so itself.
 //!
-//! The launcher starts its own program once more, as a process that reads the workers' process groups from a pipe. Only
-//! the launcher has the other end, which the system closes however the launcher exits. The watchdog then kills what is
-//! left of the workers. A program takes part by calling [`serve_as_watchdog`]. Linux's parent-death signal would not
-//! reach a worker's children, and the worker itself has to request it: see `end_with_parent`.
+//! The launcher starts its own program once more, as a process that reads the workers' process
+//! groups from a pipe. Only the launcher has the other end, which the system closes however the
+//! launcher exits. The watchdog then kills what is left of the workers. A program takes part by
+//! calling [`serve_as_watchdog`]. Linux's parent-death signal would not reach a worker's children,
+//! and the worker itself has to request it: see `end_with_parent`.
 
 mod duty;
 
@@ -32,12 +33,13 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 
 /// Lets this program serve as the watchdog of its own workers. Call it in the first line of `main`.
 ///
-/// [`Launch`](crate::Launch) then starts the program a second time, as a process that only waits. If the first
-/// process is killed by a signal that it cannot catch, this watchdog kills the workers and their descendants. In the
-/// watchdog, this function returns true once it has finished, and `main` must then return. In all other processes it
-/// returns false.
-/// In a program that does not call this function, workers have no watchdog. Workers that call
-/// [`end_with_parent`](crate::end_with_parent) are still killed, but the processes that they started are not.
+/// [`Launch`](crate::Launch) then starts the program a second time, as a process that only waits.
+/// If the first process is killed by a signal that it cannot catch, this watchdog kills the workers
+/// and their descendants. In the watchdog, this function returns true once it has finished, and
+/// `main` must then return. In all other processes it returns false. In a program that does not
+/// call this function, workers have no watchdog. Workers that call
+/// [`end_with_parent`](crate::end_with_parent) are still killed, but the processes that they
+/// started are not.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -78,9 +80,14 @@ impl Watchdog {
         watchdog
     }
 
-    /// Replaces a process that was killed, and continues one that was stopped. `groups` are those of all workers that have
-    /// not been reaped. Returns the process that has ended, and how long to wait before the next try.
-    pub(super) fn renew(&mut self, family: &Family, groups: &[Pid]) -> (Option<Pid>, Option<Duration>) {
+    /// Replaces a process that was killed, and continues one that was stopped. `groups` are those
+    /// of all workers that have not been reaped. Returns the process that has ended, and how long
+    /// to wait before the next try.
+    pub(super) fn renew(
+        &mut self,
+        family: &Family,
+        groups: &[Pid],
+    ) -> (Option<Pid>, Option<Duration>) {
         if !SERVES.load(Ordering::SeqCst) {
             return (None, None);
         }
@@ -168,11 +175,13 @@ fn start() -> io::Result<Option<(Child, ChildStdin)>> {
     }
     let mut command = Command::new(own_program().ok_or(io::ErrorKind::NotFound)?);
     command.arg0("mpienv-watchdog").arg(WORD).current_dir("/").env_clear().process_group(0);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     Ok(child.stdin.take().map(|stdin| (child, stdin)))
 }
 
-/// Returns the path of the running program, even if its file was replaced. Without /proc, finds it by its name.
+/// Returns the path of the running program, even if its file was replaced. Without /proc, finds it
+/// by its name.
 fn own_program() -> Option<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() {

@@ -1,7 +1,8 @@
 //! Steps over several components of a heterogeneous job: `srun --het-group=0,1`, `srun A : B`.
 //!
-//! In such a step, `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks and nodes are
-//! counted component by component. The first host of the list need not be rank 0's; the components' own lists show it.
+//! In such a step, `SLURM_STEP_NODELIST` is the sorted union of all components' hosts, while ranks
+//! and nodes are counted component by component. The first host of the list need not be rank 0's;
+//! the components' own lists show it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +15,8 @@ use crate::value::placement::MOST_HOSTS;
 /// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
 const MOST_COMPONENTS: u32 = 128;
 
-/// The variables that list a component's hosts. `srun A : B` without an allocation sets only the second one.
+/// The variables that list a component's hosts. `srun A : B` without an allocation sets only the
+/// second one.
 const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
 
 /// A step's hosts, component by component.
@@ -40,8 +42,11 @@ pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -
         let before = hosts.len();
         hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
         match &first {
-            None => first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned())),
-            // If a node belongs to two components, the step may be in the later one, which begins elsewhere.
+            None => {
+                first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned()))
+            }
+            // If a node belongs to two components, the step may be in the later one, which begins
+            // elsewhere.
             Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
             Some(_) => {}
         }

@@ -1,4 +1,5 @@
-//! A connection to what should be rank 0. It reads whole messages, accepts only valid tags, and stops at a deadline.
+//! A connection to what should be rank 0. It reads whole messages, accepts only valid tags, and
+//! stops at a deadline.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,11 +22,14 @@ impl Link {
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 
-    /// Reads the whole greeting. Nothing is sent before it arrives, because other programs log what they cannot parse.
+    /// Reads the whole greeting. Nothing is sent before it arrives, because other programs log what
+    /// they cannot parse.
     pub(in crate::rendezvous) fn greeting(&mut self) -> Result<Vec<u8>, ConnectFailure> {
         let head = self.head()?;
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
-        if head.kind != ReplyKind::Greeting || !(LENGTH..=LENGTH + LONGEST_CREDENTIAL).contains(&length) {
+        if head.kind != ReplyKind::Greeting
+            || !(LENGTH..=LENGTH + LONGEST_CREDENTIAL).contains(&length)
+        {
             return Err(ConnectFailure::NotMpienv("it answered out of order".to_owned()));
         }
         let mut greeting = head.raw.to_vec();
@@ -42,13 +46,16 @@ impl Link {
         while filled < head.len() {
             match self.read(&mut head[filled..]) {
                 Ok(0) => {
-                    return Err(ConnectFailure::NotMpienv("it closed the connection without an answer".to_owned()));
+                    return Err(ConnectFailure::NotMpienv(
+                        "it closed the connection without an answer".to_owned(),
+                    ));
                 }
                 Ok(length) => filled += length,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(ConnectFailure::NotMpienv(broke_off(&error))),
             }
-            // Check after every read, to recognize at once another server that greets and then waits.
+            // Check after every read, to recognize at once another server that greets and then
+            // waits.
             let known = filled.min(8);
             if head[..known] != reply(ReplyKind::Done, &[])[..known] {
                 return Err(ConnectFailure::NotMpienv(format!(
@@ -57,10 +64,12 @@ impl Link {
                 )));
             }
         }
-        ReplyHead::decode(head).ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
+        ReplyHead::decode(head)
+            .ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
     }
 
-    /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag is wrong.
+    /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag
+    /// is wrong.
     pub(in crate::rendezvous) fn payload(
         &mut self,
         session: &mut Session,

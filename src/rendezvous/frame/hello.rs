@@ -1,4 +1,5 @@
-//! The first message from a rank: its identity, the proof that it has the job's token, and its blob.
+//! The first message from a rank: its identity, the proof that it has the job's token, and its
+//! blob.
 
 use super::{MAGIC, Version, greeting, take};
 use crate::rendezvous::LONGEST_BLOB;
@@ -60,7 +61,13 @@ pub(in crate::rendezvous) struct Secret {
 
 impl Secret {
     pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
-        Secret { token: Some(token.to_vec()), role, run, key: JobKey::new(token, role, run), credential: Vec::new() }
+        Secret {
+            token: Some(token.to_vec()),
+            role,
+            run,
+            key: JobKey::new(token, role, run),
+            credential: Vec::new(),
+        }
     }
 
     /// Uses a key that both ends have.
@@ -92,8 +99,14 @@ pub(in crate::rendezvous) struct Hello {
 }
 
 impl Hello {
-    /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked the blob's length.
-    pub(in crate::rendezvous) fn encode(&self, key: &JobKey, greeting: &[u8], nonce: &Bytes32) -> (Vec<u8>, Session) {
+    /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked
+    /// the blob's length.
+    pub(in crate::rendezvous) fn encode(
+        &self,
+        key: &JobKey,
+        greeting: &[u8],
+        nonce: &Bytes32,
+    ) -> (Vec<u8>, Session) {
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
         self.version.put(&mut out);
@@ -130,8 +143,8 @@ pub(in crate::rendezvous) enum Reject {
 
 /// Reads one hello from bytes that arrive in any pieces.
 ///
-/// Holds at most 115 bytes until the proof is valid, and then at most the blob's announced length and its tag. The
-/// length is checked first, and memory is allocated only as bytes arrive.
+/// Holds at most 115 bytes until the proof is valid, and then at most the blob's announced length
+/// and its tag. The length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
 pub(in crate::rendezvous) struct HelloReader {
     nonce: Bytes32,
@@ -150,8 +163,18 @@ impl HelloReader {
     }
 
     /// Like [`HelloReader::new`], for a hello with one of these purposes.
-    pub(in crate::rendezvous) fn with_purposes(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
-        HelloReader { nonce, head: Vec::new(), hello: None, session: None, blob_length: 0, purposes }
+    pub(in crate::rendezvous) fn with_purposes(
+        nonce: Bytes32,
+        purposes: &'static [Purpose],
+    ) -> HelloReader {
+        HelloReader {
+            nonce,
+            head: Vec::new(),
+            hello: None,
+            session: None,
+            blob_length: 0,
+            purposes,
+        }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
@@ -175,7 +198,11 @@ impl HelloReader {
     }
 
     /// Takes the next bytes. Returns the hello once it is complete.
-    pub(in crate::rendezvous) fn feed(&mut self, mut bytes: &[u8], secret: &Secret) -> Result<Option<Hello>, Reject> {
+    pub(in crate::rendezvous) fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        secret: &Secret,
+    ) -> Result<Option<Hello>, Reject> {
         if self.hello.is_none() {
             let wanted = (CLAIM + LENGTH - self.head.len()).min(bytes.len());
             let (now, later) = bytes.split_at(wanted);
@@ -190,14 +217,18 @@ impl HelloReader {
             }
             self.hello = Some(self.parse(secret)?);
         }
-        let (Some(hello), Some(session)) = (&mut self.hello, &mut self.session) else { return Ok(None) };
+        let (Some(hello), Some(session)) = (&mut self.hello, &mut self.session) else {
+            return Ok(None);
+        };
         let whole = self.blob_length + LENGTH;
         if hello.blob.len() + bytes.len() > whole {
             return Err(Reject::NotMpienv);
         }
         if hello.blob.capacity() < hello.blob.len() + bytes.len() {
             // No more than the announced length, which counts in what rank 0 may hold.
-            hello.blob.reserve_exact(bytes.len().max(hello.blob.len()).min(whole - hello.blob.len()));
+            hello
+                .blob
+                .reserve_exact(bytes.len().max(hello.blob.len()).min(whole - hello.blob.len()));
         }
         hello.blob.extend(bytes);
         if hello.blob.len() < whole {
@@ -213,7 +244,8 @@ impl HelloReader {
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
-        let mut session = secret.session(hello.run, &greeting(&self.nonce, &secret.credential), claim);
+        let mut session =
+            secret.session(hello.run, &greeting(&self.nonce, &secret.credential), claim);
         if !session.of_rank.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
         }

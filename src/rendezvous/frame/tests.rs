@@ -82,10 +82,12 @@ fn a_hello_for_one_greeting_is_worth_nothing_after_another() {
 fn another_job_and_another_attempt_with_the_same_token_are_named() {
     for run in [Run { attempt: 1, ..RUN }, Run { job: [4; 16], ..RUN }] {
         let key = Secret::new(b"secret", Role::Ranks, run).key;
-        let (wire, _) = Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE, &[]), &[6; LENGTH]);
+        let (wire, _) =
+            Hello { run, ..hello(b"") }.encode(&key, &greeting(&NONCE, &[]), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherRun { rank: 3, run }));
         // A sender that only claims the run does not have its key.
-        let (wire, _) = Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE, &[]), &[6; LENGTH]);
+        let (wire, _) =
+            Hello { run, ..hello(b"") }.encode(&secret().key, &greeting(&NONCE, &[]), &[6; LENGTH]);
         assert_eq!(heard(&wire), Err(Reject::OtherJob));
     }
 }

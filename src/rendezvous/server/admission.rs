@@ -15,9 +15,11 @@ use crate::value::port::Port;
 
 /// How many connections to accept before reading from the others again.
 const AT_ONCE: usize = 512;
-/// How many connections, besides one for each rank, may be unidentified before the oldest is closed.
+/// How many connections, besides one for each rank, may be unidentified before the oldest is
+/// closed.
 pub(super) const HALF_OPEN: usize = 2048;
-/// How many connections that belong to no rank of this meeting may wait for the report before the oldest is closed.
+/// How many connections that belong to no rank of this meeting may wait for the report before the
+/// oldest is closed.
 const GUESTS: usize = 8192;
 
 impl Server<'_> {
@@ -43,7 +45,12 @@ impl Server<'_> {
         Ok(())
     }
 
-    fn admit(&mut self, mut stream: mio::net::TcpStream, peer: SocketAddr, port: Port) -> Result<(), RendezvousError> {
+    fn admit(
+        &mut self,
+        mut stream: mio::net::TcpStream,
+        peer: SocketAddr,
+        port: Port,
+    ) -> Result<(), RendezvousError> {
         // Each connection has its own nonce, so that a hello recorded on one is useless on another.
         let nonce = nonce().map_err(RendezvousError::System)?;
         if self.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
@@ -63,25 +70,35 @@ impl Server<'_> {
         let _ = stream.set_nodelay(true);
         self.serial += 1;
         self.newcomers.insert(self.serial, id);
-        self.connections[id] = Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial, nonce));
+        self.connections[id] =
+            Some(Connection::new(stream, peer.ip().to_canonical(), port, self.serial, nonce));
         self.send(id, greeting(&nonce, &self.secret.credential).into());
         Ok(())
     }
 
-    /// Closes the oldest connection that does not belong to a rank, so that the next one can be accepted.
+    /// Closes the oldest connection that does not belong to a rank, so that the next one can be
+    /// accepted.
     fn make_room(&mut self) -> Result<(), RendezvousError> {
         match self.close_oldest() {
             true => Ok(()),
-            false => Err(RendezvousError::OpenFiles { joined: self.present(), size: self.settings.rank.size() }),
+            false => Err(RendezvousError::OpenFiles {
+                joined: self.present(),
+                size: self.settings.rank.size(),
+            }),
         }
     }
 
     fn close_oldest(&mut self) -> bool {
-        let oldest = self.newcomers.first_key_value().or_else(|| self.guests.first_key_value()).map(|(_, &id)| id);
+        let oldest = self
+            .newcomers
+            .first_key_value()
+            .or_else(|| self.guests.first_key_value())
+            .map(|(_, &id)| id);
         oldest.map(|id| self.close(id)).is_some()
     }
 
-    /// Closes the oldest connections that wait for a report which is not for their rank, if there are too many.
+    /// Closes the oldest connections that wait for a report which is not for their rank, if there
+    /// are too many.
     pub(super) fn limit_guests(&mut self) {
         while self.guests.len() > GUESTS
             && let Some((_, &id)) = self.guests.first_key_value()

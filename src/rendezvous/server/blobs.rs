@@ -95,13 +95,14 @@ impl Blobs {
 
     /// Starts the next blob if it fits, and returns its connection.
     fn next(&mut self) -> Option<usize> {
-        // A network that sends many blobs does not delay another. Within it, neither a crowd that is there already nor one
-        // that keeps coming holds a connection up forever.
+        // A network that sends many blobs does not delay another. Within it, neither a crowd that
+        // is there already nor one that keeps coming holds a connection up forever.
         let share = |blob: &Blob| self.taken_by.get(&blob.network).copied().unwrap_or_default();
         let waiting = self.waiting.iter().map(|(&serial, &blob)| (share(&blob), serial, blob));
         let least = waiting.clone().map(|(share, ..)| share).min()?;
         let mut candidates = waiting.filter(|&(share, ..)| share == least);
-        let chosen = if self.is_turn_of_oldest { candidates.next() } else { candidates.next_back() };
+        let chosen =
+            if self.is_turn_of_oldest { candidates.next() } else { candidates.next_back() };
         let (_, serial, blob) = chosen.filter(|&(.., blob)| self.fits(blob))?;
         self.is_turn_of_oldest = !self.is_turn_of_oldest;
         self.waiting.remove(&serial);
@@ -123,8 +124,8 @@ impl Blobs {
 }
 
 impl Server<'_> {
-    /// Reads the blobs that have room now, and makes room by closing connections that make no progress. Their ranks
-    /// connect again. Returns how long until that may be due.
+    /// Reads the blobs that have room now, and makes room by closing connections that make no
+    /// progress. Their ranks connect again. Returns how long until that may be due.
     pub(super) fn serve_blobs(&mut self) -> Duration {
         let begun = Instant::now();
         loop {
@@ -164,7 +165,10 @@ mod tests {
     /// Blobs of a crowd at one address, as many as may be read and two more that wait.
     fn crowd() -> Blobs {
         let mut blobs = Blobs::default();
-        let may = (0..18).map(|serial| blobs.may_read(serial, 100, address(9), LONG)).filter(|&may| may).count();
+        let may = (0..18)
+            .map(|serial| blobs.may_read(serial, 100, address(9), LONG))
+            .filter(|&may| may)
+            .count();
         assert_eq!((may, blobs.next()), (UNFINISHED / LONG, None));
         blobs
     }
@@ -172,7 +176,9 @@ mod tests {
     #[test]
     fn what_has_no_room_waits_and_another_address_comes_first() {
         let mut blobs = crowd();
-        assert!(!blobs.may_read(20, 7, address(1), 5000) && !blobs.may_read(21, 100, address(9), 5000));
+        assert!(
+            !blobs.may_read(20, 7, address(1), 5000) && !blobs.may_read(21, 100, address(9), 5000)
+        );
         blobs.forget(3);
         assert_eq!(blobs.next(), Some(7));
         assert!(blobs.may_read(20, 7, address(1), 5000), "it is being read");
@@ -183,7 +189,8 @@ mod tests {
     #[test]
     fn the_newest_and_the_oldest_take_turns() {
         let mut blobs = crowd();
-        (20..24).for_each(|serial| assert!(!blobs.may_read(serial, serial as usize, address(9), LONG)));
+        (20..24)
+            .for_each(|serial| assert!(!blobs.may_read(serial, serial as usize, address(9), LONG)));
         (0..4).for_each(|serial| blobs.forget(serial));
         assert_eq!([(); 4].map(|()| blobs.next()), [Some(23), Some(100), Some(22), Some(100)]);
     }

@@ -24,22 +24,24 @@ impl Server<'_> {
         events: &mut Events,
     ) -> Result<Served, RendezvousError> {
         let rows: Vec<Row> = std::iter::once(own)
-            .chain(
-                self.joined
-                    .values_mut()
-                    .map(|joined| Row { place: joined.row.place, blob: std::mem::take(&mut joined.row.blob) }),
-            )
+            .chain(self.joined.values_mut().map(|joined| Row {
+                place: joined.row.place,
+                blob: std::mem::take(&mut joined.row.blob),
+            }))
             .collect();
         // From here on, other programs can use the port.
         self.listeners.clear();
         self.more_to_accept = false;
         for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Unknown(_), .. })) = self.connections.get(id) {
+            if let Some(Some(Connection { stage: Stage::Unknown(_), .. })) =
+                self.connections.get(id)
+            {
                 self.close(id);
             }
         }
-        let is_wanted =
-            |connection: &Connection| matches!(connection.stage, Stage::Member { needs_table: true, joined: true, .. });
+        let is_wanted = |connection: &Connection| {
+            matches!(connection.stage, Stage::Member { needs_table: true, joined: true, .. })
+        };
         let table = self.connections.iter().flatten().any(is_wanted).then(|| table::encode(&rows));
         let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
         self.answer_outliers(None);
@@ -58,7 +60,8 @@ impl Server<'_> {
             }
         }
         self.deliver(events)?;
-        // Everything is written or the connection is lost. A rank that has its table may close before the others do.
+        // Everything is written or the connection is lost. A rank that has its table may close
+        // before the others do.
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
@@ -74,7 +77,10 @@ impl Server<'_> {
     fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
         let mut channels = Vec::with_capacity(self.joined.len());
         for (&rank, joined) in &self.joined {
-            let Some(connection) = self.connections.get_mut(joined.id).and_then(Option::take) else { continue };
+            let Some(connection) = self.connections.get_mut(joined.id).and_then(Option::take)
+            else {
+                continue;
+            };
             let Some(session) = connection.session else { continue };
             let mut stream = connection.stream;
             self.poll.registry().deregister(&mut stream).map_err(RendezvousError::System)?;
@@ -82,19 +88,21 @@ impl Server<'_> {
         }
         match self.problems.lost.first_key_value() {
             Some((rank, address)) => {
-                let report = format!("rank {rank} ({address}) came and was lost; look at its output");
+                let report =
+                    format!("rank {rank} ({address}) came and was lost; look at its output");
                 Err(RendezvousError::Lost { report })
             }
             None => Ok(channels),
         }
     }
 
-    /// Waits briefly for the ranks to close their connections: the end that closes first holds the port for a minute,
-    /// and rank 0's program may have to listen on that port.
+    /// Waits briefly for the ranks to close their connections: the end that closes first holds the
+    /// port for a minute, and rank 0's program may have to listen on that port.
     fn let_ranks_close(&mut self, events: &mut Events) {
         let until = (Instant::now() + CLOSE).min(self.deadline + GRACE);
         loop {
-            let is_open = |connection: &Connection| matches!(connection.stage, Stage::Member { .. });
+            let is_open =
+                |connection: &Connection| matches!(connection.stage, Stage::Member { .. });
             let left = until.saturating_duration_since(Instant::now());
             let is_any_open = self.connections.iter().flatten().any(is_open);
             if !is_any_open || left.is_zero() || self.turn(left, events).is_err() {
@@ -113,7 +121,9 @@ impl Server<'_> {
         let failure = Message::new(kind, error.text().as_bytes());
         self.failure = Some(failure.clone());
         for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) = self.connections.get(id) {
+            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) =
+                self.connections.get(id)
+            {
                 self.say(id, &failure);
             }
         }
@@ -140,10 +150,13 @@ impl Server<'_> {
     }
 
     fn undelivered(&self) -> Option<RendezvousError> {
-        let stuck = self.connections.iter().flatten().find_map(|connection| match connection.stage {
-            Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
-            _ => None,
-        });
+        let stuck =
+            self.connections.iter().flatten().find_map(|connection| match connection.stage {
+                Stage::Member { rank, .. } if !connection.is_flushed() => {
+                    Some((rank, connection.peer))
+                }
+                _ => None,
+            });
         let (rank, address) = stuck.or(self.stuck)?;
         let report = format!(
             "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \

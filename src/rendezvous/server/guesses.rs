@@ -1,10 +1,12 @@
-//! Limits how many wrong tokens an address may try. After that, rank 0 closes its connections for a while.
+//! Limits how many wrong tokens an address may try. After that, rank 0 closes its connections for a
+//! while.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-/// How many wrong tokens an address may try at once: more than another job usually has ranks on one host.
+/// How many wrong tokens an address may try at once: more than another job usually has ranks on one
+/// host.
 pub(super) const AT_ONCE: u32 = 200;
 /// How many wrong tokens an address may try per second after that.
 const PER_SECOND: u32 = 20;
@@ -30,7 +32,8 @@ struct Left {
 
 impl Left {
     fn at(self, now: Instant) -> Left {
-        let more = now.saturating_duration_since(self.since).as_millis() * u128::from(PER_SECOND) / 1000;
+        let more =
+            now.saturating_duration_since(self.since).as_millis() * u128::from(PER_SECOND) / 1000;
         match u32::try_from(more).unwrap_or(u32::MAX) {
             0 => self,
             more => Left { tries: self.tries.saturating_add(more).min(AT_ONCE), since: now },
@@ -51,7 +54,8 @@ impl Guesses {
             self.swept = Some(now);
         }
         let key = self.key(address);
-        let left = self.of.get(&key).map_or(Left { tries: AT_ONCE, since: now }, |left| left.at(now));
+        let left =
+            self.of.get(&key).map_or(Left { tries: AT_ONCE, since: now }, |left| left.at(now));
         self.of.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
     }
 
@@ -102,7 +106,8 @@ mod tests {
     #[test]
     fn a_hundred_thousand_addresses_take_no_more_memory_than_ten_thousand() {
         let (now, mut guesses) = (Instant::now(), Guesses::default());
-        (0..100_000u32).for_each(|address| guesses.count(std::net::Ipv4Addr::from(address).into(), now));
+        (0..100_000u32)
+            .for_each(|address| guesses.count(std::net::Ipv4Addr::from(address).into(), now));
         assert!(guesses.of.len() <= REMEMBERED + 1);
         assert!(!guesses.allow([1, 2, 3, 4].into(), now), "the rest count as one address");
     }

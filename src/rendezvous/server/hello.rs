@@ -1,4 +1,5 @@
-//! Handles what connections send: hellos from ranks and strangers, and confirmations that a rank is still there.
+//! Handles what connections send: hellos from ranks and strangers, and confirmations that a rank is
+//! still there.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -22,7 +23,11 @@ impl Server<'_> {
             if let Stage::Unknown(hello) = &connection.stage {
                 match hello.long_blob() {
                     // It waits unread.
-                    Some(length) if !self.blobs.may_read(connection.serial, id, connection.peer, length) => return,
+                    Some(length)
+                        if !self.blobs.may_read(connection.serial, id, connection.peer, length) =>
+                    {
+                        return;
+                    }
                     Some(_) => {}
                     None => most = FIRST,
                 }
@@ -97,12 +102,13 @@ impl Server<'_> {
         }
     }
 
-    /// Returns whether a connection is or soon will be closed: on a busy machine, a new connection may overtake a
-    /// close.
+    /// Returns whether a connection is or soon will be closed: on a busy machine, a new connection
+    /// may overtake a close.
     fn is_closed_soon(&self, id: usize) -> bool {
         let Some(Some(connection)) = self.connections.get(id) else { return false };
         // Do not wait for a second conflict: the meeting has failed already.
-        let until = Instant::now() + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
+        let until = Instant::now()
+            + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
         while !connection.is_closed() {
             if Instant::now() >= until {
                 return false;
@@ -137,7 +143,8 @@ impl Server<'_> {
         for id in self.blobs.unfinished() {
             let Some(Some(connection)) = self.connections.get(id) else { continue };
             let Stage::Unknown(hello) = &connection.stage else { continue };
-            if let Some(rank) = hello.claimed_rank().filter(|rank| !self.joined.contains_key(rank)) {
+            if let Some(rank) = hello.claimed_rank().filter(|rank| !self.joined.contains_key(rank))
+            {
                 self.problems.unfinished.insert(rank, connection.peer);
             }
         }
@@ -156,7 +163,8 @@ impl Server<'_> {
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
             self.trouble();
-            self.outliers.push(id, self.connections[id].as_ref().map(|connection| connection.serial));
+            self.outliers
+                .push(id, self.connections[id].as_ref().map(|connection| connection.serial));
             return self.join(id, rank, needs_table, false);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
@@ -165,7 +173,8 @@ impl Server<'_> {
                 self.close(earlier);
             }
         }
-        let earlier = self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
+        let earlier =
+            self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
         if rank == 0 || earlier.is_some() {
             let first = earlier.map(|connection| connection.peer);
             self.problems.duplicate(rank, first, peer);
@@ -180,7 +189,10 @@ impl Server<'_> {
         self.brought += blob.len();
         let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
         self.problems.lost.remove(&rank);
-        self.joined.insert(rank, Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown });
+        self.joined.insert(
+            rank,
+            Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown },
+        );
         self.liveness.count_joined();
         self.join(id, rank, needs_table, true);
     }

@@ -1,5 +1,5 @@
-//! Checks which ranks are still there once all have come: a rank may be cut off or stopped while it waits for the
-//! others.
+//! Checks which ranks are still there once all have come: a rank may be cut off or stopped while it
+//! waits for the others.
 
 use std::time::Instant;
 
@@ -46,7 +46,9 @@ impl Liveness {
     /// When rank 0 stops waiting for answers.
     pub(super) fn ends_at(&self, deadline: Instant) -> Instant {
         // A rank that is lost and comes again and again does not keep the others waiting.
-        self.since.map_or(deadline, |(first, last)| deadline.max(last + ANSWER).min(deadline.max(first) + ANSWER))
+        self.since.map_or(deadline, |(first, last)| {
+            deadline.max(last + ANSWER).min(deadline.max(first) + ANSWER)
+        })
     }
 }
 
@@ -73,7 +75,9 @@ impl Server<'_> {
 
     /// Notes that a rank has confirmed that it is still there.
     pub(super) fn confirm(&mut self, rank: u32) {
-        if let Some(joined) = self.joined.get_mut(&rank).filter(|joined| joined.presence == Presence::Asked) {
+        if let Some(joined) =
+            self.joined.get_mut(&rank).filter(|joined| joined.presence == Presence::Asked)
+        {
             joined.presence = Presence::Confirmed;
             self.liveness.asked -= 1;
         }

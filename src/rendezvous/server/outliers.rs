@@ -21,8 +21,8 @@ impl Outliers {
 }
 
 impl Server<'_> {
-    /// Sends the error to the ranks that have waited long enough at `now`, or to all if `None`. Returns how long until
-    /// the next is due.
+    /// Sends the error to the ranks that have waited long enough at `now`, or to all if `None`.
+    /// Returns how long until the next is due.
     pub(super) fn answer_outliers(&mut self, now: Option<Instant>) -> Duration {
         while let Some(&(due, id, serial)) = self.outliers.waiting.front() {
             if let Some(now) = now
@@ -32,10 +32,14 @@ impl Server<'_> {
             }
             self.outliers.waiting.pop_front();
             let connection = self.connections.get_mut(id).and_then(Option::as_mut);
-            let Some(connection) = connection.filter(|connection| connection.serial == serial) else { continue };
+            let Some(connection) = connection.filter(|connection| connection.serial == serial)
+            else {
+                continue;
+            };
             connection.stage = Stage::Closing;
             let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
-            let text = self.problems.sizes_differ(self.settings.rank.size(), &joined).unwrap_or_default();
+            let text =
+                self.problems.sizes_differ(self.settings.rank.size(), &joined).unwrap_or_default();
             self.say(id, &Message::new(ReplyKind::Mismatch, text.as_bytes()));
         }
         Duration::MAX

@@ -17,7 +17,10 @@ fn a_rank_without_rank_0_says_what_it_met() {
     let short = short();
     let failure = |host: &str, port: Port| {
         let rank = Rank::new(3, 8).unwrap();
-        let error = Rendezvous::new(rank, host.parse().unwrap(), port).timeout(short).all_gather("").unwrap_err();
+        let error = Rendezvous::new(rank, host.parse().unwrap(), port)
+            .timeout(short)
+            .all_gather("")
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         let text = error.to_string();
         assert!(text.starts_with("rank 3 did not reach rank 0 at "), "{text}");
@@ -44,13 +47,16 @@ fn a_rank_without_rank_0_says_what_it_met() {
     assert!(
         matches!(failure("127.0.0.1", port), ConnectFailure::NotMpienv(said) if said.starts_with("it said \"HTTP"))
     );
-    // A host that does not answer: once a listener's queue is full, the system drops new connections.
+    // A host that does not answer: once a listener's queue is full, the system drops new
+    // connections.
     let full = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();
     let port = full.local_addr().unwrap().as_socket().unwrap().port();
     let waiting: Vec<_> = (0..4)
-        .map(|_| TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_millis(300)))
+        .map(|_| {
+            TcpStream::connect_timeout(&([127, 0, 0, 1], port).into(), Duration::from_millis(300))
+        })
         .collect();
     assert_eq!(failure("127.0.0.1", Port::new(port).unwrap()), ConnectFailure::TimedOut);
     drop((full, waiting));
@@ -62,13 +68,17 @@ fn for_a_master_with_a_name_the_error_is_the_last_real_cause_and_not_what_the_de
         let fail = || {
             let (rank, port) = (Rank::new(1, 2).unwrap(), free_port());
             let rendezvous = Rendezvous::new(rank, "localhost".parse().unwrap(), port);
-            let error = rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
-            let RendezvousError::NoMaster { failure, .. } = error else { panic!("{timeout} ms: {error}") };
+            let error =
+                rendezvous.timeout(Duration::from_millis(timeout)).all_gather("").unwrap_err();
+            let RendezvousError::NoMaster { failure, .. } = error else {
+                panic!("{timeout} ms: {error}")
+            };
             failure
         };
         // A busy machine may not have resolved the name by then.
         let is_slow = |failure: &ConnectFailure| matches!(failure, ConnectFailure::Unresolved(_));
-        let failure = (0..50).map(|_| fail()).find(|failure| !is_slow(failure)).unwrap_or_else(fail);
+        let failure =
+            (0..50).map(|_| fail()).find(|failure| !is_slow(failure)).unwrap_or_else(fail);
         assert!(matches!(failure, ConnectFailure::Refused), "{timeout} ms: {failure:?}");
     }
 }

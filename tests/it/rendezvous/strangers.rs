@@ -28,7 +28,9 @@ fn strangers_with_another_token_are_in_the_verdict() {
     part(1, 2, port).token("another").all_gather("").unwrap_err();
     let error = server.join().unwrap().unwrap_err().to_string();
     assert!(
-        error.contains("1 connection that was not a rank of this job was rejected, with another job's token"),
+        error.contains(
+            "1 connection that was not a rank of this job was rejected, with another job's token"
+        ),
         "{error}"
     );
 }
@@ -51,7 +53,9 @@ fn strangers_of_all_sorts_delay_no_rank() {
         &|_| vec![0xff; 31],
         &|_| b"mpienv\r\n".to_vec(),
         &|greeting| Played { blob_length: u32::MAX, ..played(1, 2) }.hello(greeting, b"").0,
-        &|greeting| Played { blob_length: 10, ..played(1, 2) }.hello(greeting, b"").0[..100].to_vec(),
+        &|greeting| {
+            Played { blob_length: 10, ..played(1, 2) }.hello(greeting, b"").0[..100].to_vec()
+        },
         &|greeting| wrong_token.hello(greeting, &[1; 1 << 20]).0,
     ];
     for _ in 0..25 {

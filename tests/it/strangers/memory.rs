@@ -1,4 +1,5 @@
-//! What rank 0 holds while an attacker floods its port. Without a secret, every hello of the attacker is correct.
+//! What rank 0 holds while an attacker floods its port. Without a secret, every hello of the
+//! attacker is correct.
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -20,7 +21,8 @@ use crate::support::wire;
 const MOST: u64 = 64_000;
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
-/// How many connections an attacker holds. Before rank 0 limited what they send, a fifth of them exceeded the limit.
+/// How many connections an attacker holds. Before rank 0 limited what they send, a fifth of them
+/// exceeded the limit.
 const CROWD: u64 = 400;
 /// How long an attack lasts before the last rank comes.
 const ATTACK: Duration = Duration::from_millis(1500);
@@ -56,7 +58,9 @@ fn blobs_that_never_end_take_little_memory_and_the_ranks_meet() {
     // Of every rank, for both purposes.
     honest_ranks_meet("", HERE, &|number, greeting| {
         let rank = 1 + (number % 3) as u32;
-        Claim { purpose: (number % 2) as u8, ..Claim::long(&key, rank, 4) }.hello(greeting).unfinished()
+        Claim { purpose: (number % 2) as u8, ..Claim::long(&key, rank, 4) }
+            .hello(greeting)
+            .unfinished()
     });
 }
 
@@ -78,7 +82,8 @@ fn hellos_that_no_rank_sends_take_little_memory_and_the_ranks_meet() {
                 4 => Claim { length: u32::MAX, ..whole }.hello(greeting),
                 5 => Claim { purpose: 2, length: 1 << 20, ..whole }.hello(greeting),
                 // Purposes of other connections and of none, and a rank beyond the world.
-                6 => Claim { purpose: 3 + (number / 10 % 4) as u8, length: 0, ..whole }.hello(greeting),
+                6 => Claim { purpose: 3 + (number / 10 % 4) as u8, length: 0, ..whole }
+                    .hello(greeting),
                 7 => Claim { rank: 4, ..whole }.hello(greeting),
                 // The blob before the proof, and a hello for another greeting.
                 8 => {
@@ -92,13 +97,19 @@ fn hellos_that_no_rank_sends_take_little_memory_and_the_ranks_meet() {
 }
 
 /// Attacks rank 0 of `size`, which must end with an error that contains `expected`.
-fn the_meeting_fails(size: u32, timeout: &str, expected: &str, claim: &(dyn Fn(u64) -> Claim<'static> + Sync)) {
+fn the_meeting_fails(
+    size: u32,
+    timeout: &str,
+    expected: &str,
+    claim: &(dyn Fn(u64) -> Claim<'static> + Sync),
+) {
     let port = free_port();
     let zero: Child = rank(0, size, port, "", &["--timeout", timeout]);
     listening(port);
     let process = zero.id();
     let say = |number, greeting: &[u8]| claim(number).hello(greeting);
-    let ((code, _, stderr), most) = peak_during(process, || flood(HERE, port, CROWD, &say, || ended(zero)));
+    let ((code, _, stderr), most) =
+        peak_during(process, || flood(HERE, port, CROWD, &say, || ended(zero)));
     assert!(code.is_some_and(|code| code != 0) && stderr.contains(expected), "{code:?} {stderr}");
     assert!(most < MOST, "{expected}: {most} KiB");
 }
@@ -142,10 +153,16 @@ fn blobs_at_the_fallback_port_take_little_memory() {
     // Rank 0 listens there in the last quarter of its time.
     let zero = rank_after(&range, 0, 4, port, &token, &["--timeout", "6"]);
     let process = zero.id();
-    let say = |number, greeting: &[u8]| Claim { port, ..Claim::long(&key, 1 + (number % 3) as u32, 4) }.hello(greeting);
-    let ((code, _, stderr), most) = peak_during(process, || flood(HERE, fallback, CROWD, &say, || ended(zero)));
+    let say = |number, greeting: &[u8]| {
+        Claim { port, ..Claim::long(&key, 1 + (number % 3) as u32, 4) }.hello(greeting)
+    };
+    let ((code, _, stderr), most) =
+        peak_during(process, || flood(HERE, fallback, CROWD, &say, || ended(zero)));
     // It heard them there.
-    assert!(code != Some(0) && stderr.contains("the ranks disagree on MASTER_PORT"), "{code:?} {stderr}");
+    assert!(
+        code != Some(0) && stderr.contains("the ranks disagree on MASTER_PORT"),
+        "{code:?} {stderr}"
+    );
     assert!(most < MOST, "{most} KiB");
 }
 
@@ -155,13 +172,16 @@ fn a_long_blob_gets_in_among_blobs_that_never_end() {
     let part = move |index| {
         let rank = Rank::new(index, 3).unwrap();
         let part = Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).timeout(SLACK);
-        thread::spawn(move || part.all_gather(vec![7; LONGEST_BLOB]).map(|meeting| meeting.members().len()))
+        thread::spawn(move || {
+            part.all_gather(vec![7; LONGEST_BLOB]).map(|meeting| meeting.members().len())
+        })
     };
     let zero = part(0);
     listening(port);
     // It does not claim a rank that comes here, because its own hello would then be complete.
     let say = |_, greeting: &[u8]| Claim::long(&key, 1, 3).hello(greeting).unfinished();
-    let met = flood(HERE, port, 60, &say, || [part(1), part(2), zero].map(|part| part.join().unwrap()));
+    let met =
+        flood(HERE, port, 60, &say, || [part(1), part(2), zero].map(|part| part.join().unwrap()));
     assert!(met.iter().all(|met| matches!(met, Ok(3))), "{met:?}");
 }
 
@@ -171,16 +191,21 @@ fn the_last_rank_joins_when_a_blob_gives_way_and_not_at_the_deadline() {
     let part = move |index, length| {
         let rank = Rank::new(index, 2).unwrap();
         let part = Rendezvous::new(rank, Host::LOOPBACK, Port::new(port).unwrap()).timeout(SLACK);
-        thread::spawn(move || part.all_gather(vec![7; length]).map(|meeting| meeting.members().len()))
+        thread::spawn(move || {
+            part.all_gather(vec![7; length]).map(|meeting| meeting.members().len())
+        })
     };
     let begun = Instant::now();
     let zero = part(0, 1);
     listening(port);
-    // As many blobs as rank 0 reads at a time. No other connection waits, and none comes afterwards.
+    // As many blobs as rank 0 reads at a time. No other connection waits, and none comes
+    // afterwards.
     let mut lines = Vec::from_iter((0..16).map(|_| Line::open(HERE, port).unwrap()));
     let say = |greeting: &[u8]| Claim::long(&key, 1, 2).hello(greeting).unfinished();
     for _ in 0..500 {
-        lines.retain_mut(|line| line.go_on(say).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true));
+        lines.retain_mut(|line| {
+            line.go_on(say).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |()| true)
+        });
         thread::sleep(Duration::from_millis(1));
     }
     let met = [part(1, 2000), zero].map(|part| part.join().unwrap());

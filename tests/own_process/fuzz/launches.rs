@@ -1,4 +1,5 @@
-//! Whatever the launch on another node sends, valid or not: the workers are stopped, and the error says why.
+//! Whatever the launch on another node sends, valid or not: the workers are stopped, and the error
+//! says why.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -23,7 +24,8 @@ const TERMS: usize = 8;
 /// The launch on one of two nodes, whose worker runs until it is stopped.
 fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     let port = (port.get() + 1).to_string();
-    let vars = [("RANK", node), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+    let vars =
+        [("RANK", node), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
     let master = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port), ("MPIENV_TOKEN", "job 1")];
     let info = ClusterInfo::from_vars(vars.into_iter().chain(master))?;
     Launch::new(&info, 1)?.max_restarts(1).run(|_| {
@@ -53,7 +55,9 @@ fn failure(is_of_worker: bool) -> Vec<u8> {
 }
 
 fn messages(all: &[Vec<u8>]) -> Vec<u8> {
-    all.iter().flat_map(|message| wire::reply(10, u32::try_from(message.len()).unwrap(), message)).collect()
+    all.iter()
+        .flat_map(|message| wire::reply(10, u32::try_from(message.len()).unwrap(), message))
+        .collect()
 }
 
 /// Each input, once without and once with valid tags.
@@ -61,7 +65,8 @@ fn marked(seeds: &[Vec<u8>]) -> Vec<Vec<u8>> {
     seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat())).collect()
 }
 
-const WORDS: &[&[u8]] = &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", b"\x1b[2J", b"\0\0\0\x05\0\0\0\0"];
+const WORDS: &[&[u8]] =
+    &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", b"\x1b[2J", b"\0\0\0\x05\0\0\0\0"];
 
 /// Asserts that the launch reports one line, which cannot control a terminal.
 fn is_plain(outcome: &Result<(), LaunchError>) -> TestCaseResult {
@@ -70,7 +75,8 @@ fn is_plain(outcome: &Result<(), LaunchError>) -> TestCaseResult {
     Ok(())
 }
 
-/// Sends this and reads from the other launch until it closes; it reads everything, even if the answer comes early.
+/// Sends this and reads from the other launch until it closes; it reads everything, even if the
+/// answer comes early.
 fn say_all(stream: &mut TcpStream, said: &[u8]) {
     stream.set_read_timeout(Some(SLACK)).unwrap();
     // The other launch may have closed already.
@@ -139,14 +145,17 @@ fn turn_away(listener: &TcpListener, is_over: &AtomicBool) {
 fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
     let begin = |terms: [u32; 2]| {
         let welcome = [&1000u32.to_be_bytes()[..], &[7; 32]].concat();
-        let reply = |kind, payload: &[u8]| wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload);
+        let reply = |kind, payload: &[u8]| {
+            wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload)
+        };
         [reply(1, &welcome), reply(7, b""), reply(3, &numbers(&terms)), reply(10, b"")].concat()
     };
     let start = |pause| [numbers(&[2, 1, pause]), failure(true)].concat();
     let lost = [numbers(&[5, 2]), text("node2"), text("its mpienv closed the connection")].concat();
     let seeds = [
         [begin([0, 2000]), messages(&[numbers(&[1, 0]), start(1)])].concat(),
-        [begin([3, 2000]), messages(&[vec![], numbers(&[1, 0]), start(u32::MAX), numbers(&[3])])].concat(),
+        [begin([3, 2000]), messages(&[vec![], numbers(&[1, 0]), start(u32::MAX), numbers(&[3])])]
+            .concat(),
         [begin([0, 30_000]), messages(&[[numbers(&[4]), failure(false)].concat()])].concat(),
         [begin([0, 1]), messages(&[lost])].concat(),
         [begin([0, u32::MAX]), messages(&[numbers(&[3])])].concat(),
@@ -161,7 +170,9 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
             let is_over = Arc::clone(&is_over);
             move || {
                 let (mut stream, _) = listener.accept().unwrap();
-                if let Ok(mut session) = wire::greet_with(&mut stream, &wire::key_of_launches(TOKEN)) {
+                if let Ok(mut session) =
+                    wire::greet_with(&mut stream, &wire::key_of_launches(TOKEN))
+                {
                     say_all(&mut stream, &signed_replies(&bytes, &mut session.of_master));
                 }
                 drop(stream);
@@ -176,7 +187,9 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
             has_ended_well.store(true, Ordering::SeqCst);
         }
         let _ = TcpStream::connect(("127.0.0.1", port.get()));
-        first.join().map_err(|_| TestCaseError::fail("the stand-in for the first node panicked"))?;
+        first
+            .join()
+            .map_err(|_| TestCaseError::fail("the stand-in for the first node panicked"))?;
         is_plain(&outcome)
     });
     // The valid order was carried out.

@@ -21,7 +21,8 @@ struct Sealer {
 
 impl Sealer {
     fn new(direction: &wire::Direction) -> Sealer {
-        let key = UnboundKey::new(&AES_256_GCM, &wire::hmac(&direction.key, &[b"mpienv seal"])).unwrap();
+        let key =
+            UnboundKey::new(&AES_256_GCM, &wire::hmac(&direction.key, &[b"mpienv seal"])).unwrap();
         Sealer { key: LessSafeKey::new(key), number: 0 }
     }
 
@@ -30,12 +31,19 @@ impl Sealer {
         nonce[4..].copy_from_slice(&self.number.to_be_bytes());
         self.number += 1;
         let mut sealed = piece.to_vec();
-        self.key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed).unwrap();
+        self.key
+            .seal_in_place_append_tag(
+                Nonce::assume_unique_for_key(nonce),
+                Aad::empty(),
+                &mut sealed,
+            )
+            .unwrap();
         sealed
     }
 }
 
-/// Meets rank 0 as rank 1 and opens the connection between them; returns the keys of the connection.
+/// Meets rank 0 as rank 1 and opens the connection between them; returns the keys of the
+/// connection.
 fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     let mut meeting = loop {
         match TcpStream::connect(("127.0.0.1", port.get())) {
@@ -79,9 +87,22 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
 /// Length of the header of a frame between ranks.
 const FRAME: usize = 24;
 
-/// A frame between ranks: kind, operation and element, number, announced length in bytes, and how many numbers.
-fn frame(kind: u8, call: [u8; 2], number: u32, announced: usize, count: u64, bytes: &[u8]) -> Vec<u8> {
-    let head = [&[kind, call[0], call[1], 0][..], &number.to_le_bytes(), &(announced as u64).to_le_bytes()].concat();
+/// A frame between ranks: kind, operation and element, number, announced length in bytes, and how
+/// many numbers.
+fn frame(
+    kind: u8,
+    call: [u8; 2],
+    number: u32,
+    announced: usize,
+    count: u64,
+    bytes: &[u8],
+) -> Vec<u8> {
+    let head = [
+        &[kind, call[0], call[1], 0][..],
+        &number.to_le_bytes(),
+        &(announced as u64).to_le_bytes(),
+    ]
+    .concat();
     [&head[..], &count.to_le_bytes(), bytes].concat()
 }
 
@@ -99,12 +120,18 @@ fn any_message_of_a_rank_gives_a_sum_or_an_error_in_time() {
     ];
     let seeds = seeds.iter().flat_map(|seed| [0, 1].map(|mark| [&[mark], &seed[..]].concat()));
     let seeds: Vec<Vec<u8>> = seeds.collect();
-    let words: &[&[u8]] = &[b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\0", b"\x01\x05\x01", b"\x1b[2J", MAGIC];
+    let words: &[&[u8]] =
+        &[b"\xff\xff\xff\xff\xff\xff\xff\xff", b"\0\0\0\0", b"\x01\x05\x01", b"\x1b[2J", MAGIC];
     fuzz("messages", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || {
             let port = port.to_string();
-            let vars = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MPIENV_TOKEN", "job 1")];
+            let vars = [
+                ("RANK", "0"),
+                ("WORLD_SIZE", "2"),
+                ("MASTER_ADDR", "127.0.0.1"),
+                ("MPIENV_TOKEN", "job 1"),
+            ];
             let local = [("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", &port)];
             let info = ClusterInfo::from_vars(vars.into_iter().chain(local)).unwrap();
             let builder = Group::builder(&info).backend(Backend::Tcp).timeout(SLACK);
@@ -118,7 +145,9 @@ fn any_message_of_a_rank_gives_a_sum_or_an_error_in_time() {
         let (mark, said) = bytes.split_first().unwrap_or((&0, &[]));
         let is_sealed = mark & 1 == 1;
         let said = match said.split_at_checked(FRAME) {
-            Some((head, rest)) if is_sealed && !rest.is_empty() => [sealer.seal(head), sealer.seal(rest)].concat(),
+            Some((head, rest)) if is_sealed && !rest.is_empty() => {
+                [sealer.seal(head), sealer.seal(rest)].concat()
+            }
             Some((head, _)) if is_sealed => sealer.seal(head),
             _ => said.to_vec(),
         };

@@ -65,12 +65,17 @@ fn azureml_starts_a_rank_for_each_gpu() {
     let Some(job) = loaded("azureml/gpu.yml", folder.path()) else { return };
     assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
     assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
-    let command = format!("cd {} && {}", job["code"].as_str().unwrap(), job["command"].as_str().unwrap());
+    let command =
+        format!("cd {} && {}", job["code"].as_str().unwrap(), job["command"].as_str().unwrap());
     let Some(text) = run("az4", &command, 2) else { return };
     let met = "4 ranks on 2 hosts, started by open-mpi, met at 10.77.0.1:6105 ";
     assert!(text.lines().any(|line| line.starts_with(met)), "{text}");
     for rank in 0..2 {
-        assert_eq!(text.lines().filter(|line| *line == format!("GPU {rank} of 4")).count(), 2, "{text}");
+        assert_eq!(
+            text.lines().filter(|line| *line == format!("GPU {rank} of 4")).count(),
+            2,
+            "{text}"
+        );
     }
 }
 

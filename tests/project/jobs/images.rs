@@ -7,7 +7,8 @@ use super::{example, printed};
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
-const DOCKERFILES: [&str; 3] = ["docker/Dockerfile", "azureml/Dockerfile", "azureml/gpu.Dockerfile"];
+const DOCKERFILES: [&str; 3] =
+    ["docker/Dockerfile", "azureml/Dockerfile", "azureml/gpu.Dockerfile"];
 
 #[test]
 fn a_linter_finds_no_fault_in_the_dockerfiles() {
@@ -25,9 +26,16 @@ fn images_are_built_with_the_oldest_compiler_that_is_promised() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     for file in DOCKERFILES {
         let text = fs::read_to_string(example(file)).unwrap();
-        assert!(text.contains(&format!("\nFROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"))), "{text}");
+        assert!(
+            text.contains(&format!("\nFROM rust:{}-", env!("CARGO_PKG_RUST_VERSION"))),
+            "{text}"
+        );
         // The files that it copies from the sources exist.
-        for line in text.lines().filter_map(|line| line.strip_prefix("COPY ")).filter(|line| !line.starts_with("--")) {
+        for line in text
+            .lines()
+            .filter_map(|line| line.strip_prefix("COPY "))
+            .filter(|line| !line.starts_with("--"))
+        {
             let source = line.split(' ').next().unwrap();
             assert!(top.join(source).exists(), "{file}: {line}");
         }
@@ -52,6 +60,7 @@ fn ssh_and_its_server_take_the_images_settings() {
         exec "$sshd" -T -f "$0""#;
     let said = printed(clean("sh").args(["-c", SSHD]).arg(&settings));
     assert!(said.lines().any(|line| line == "port 2222"), "{said}");
-    let said = printed(clean("ssh").args(["-G", "-F"]).arg(example("docker/ssh_config")).arg("worker"));
+    let said =
+        printed(clean("ssh").args(["-G", "-F"]).arg(example("docker/ssh_config")).arg("worker"));
     assert!(said.lines().any(|line| line == "port 2222"), "{said}");
 }

@@ -1,4 +1,5 @@
-//! Kubernetes: checked against the schemas of its objects, with each container's command run as in a pod.
+//! Kubernetes: checked against the schemas of its objects, with each container's command run as in
+//! a pod.
 
 use std::process::{Command, Stdio};
 
@@ -46,7 +47,9 @@ fn command(container: &Container) -> Option<Command> {
 
 /// Runs commands at the same time, and returns their output.
 fn together(commands: Vec<Command>) -> String {
-    let start = |mut command: Command| command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = |mut command: Command| {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
     let children: Vec<_> = commands.into_iter().map(start).collect();
     children.into_iter().map(|child| succeeded(&child.wait_with_output().unwrap())).collect()
 }
@@ -60,7 +63,11 @@ fn a_pytorchjob_trains() {
     let Some(mut commands) = commands else { return };
     // The variables that the operator sets.
     for (rank, command) in commands.iter_mut().enumerate() {
-        command.envs([("WORLD_SIZE", "2"), ("RANK", ["0", "1"][rank]), ("MASTER_ADDR", "127.0.0.1")]);
+        command.envs([
+            ("WORLD_SIZE", "2"),
+            ("RANK", ["0", "1"][rank]),
+            ("MASTER_ADDR", "127.0.0.1"),
+        ]);
         command.env("MASTER_PORT", "23456");
     }
     assert_trained(&together(commands));

@@ -1,7 +1,7 @@
 //! Slurm's batch scripts, each as its comment says, on a real Slurm of two hosts.
 //!
-//! Slurm believes that each host has 32 CPUs and 4 GPUs. In place of a `python` with PyTorch is one that only reads the
-//! program. Nothing else is replaced.
+//! Slurm believes that each host has 32 CPUs and 4 GPUs. In place of a `python` with PyTorch is one
+//! that only reads the program. Nothing else is replaced.
 
 use std::fs;
 use std::path::Path;
@@ -20,14 +20,20 @@ fn logs(project: &Path, scripts: &[&str]) -> Option<Vec<String>> {
         format!("sbatch --wait {rest} || echo {script} failed >&2; ")
     };
     let line: String = scripts.iter().map(submit).collect();
-    let (python, files) = (python_without_torch(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    let (python, files) =
+        (python_without_torch(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let hosts = Hosts::up("batch", 2, &[("SLURM_TEST_NODE", "gpu")])?;
     let mut command = first_on_path(with_trainer(hosts.slurm(files.path())?)?, python.path());
-    let output = command.args(["sh", "-c", &format!("cd \"$0\" && {{ {line}}}")]).arg(project).output().unwrap();
+    let output = command
+        .args(["sh", "-c", &format!("cd \"$0\" && {{ {line}}}")])
+        .arg(project)
+        .output()
+        .unwrap();
     succeeded(&output);
     let log = |number: usize| {
         let log = fs::read_dir(project).unwrap().map(|entry| entry.unwrap().path());
-        let mut log = log.filter(|path| path.to_string_lossy().ends_with(&format!("-{number}.log")));
+        let mut log =
+            log.filter(|path| path.to_string_lossy().ends_with(&format!("-{number}.log")));
         log.next().map(|path| fs::read_to_string(path).unwrap()).unwrap_or_default()
     };
     let logs: Vec<String> = (1..=scripts.len()).map(log).collect();
@@ -61,6 +67,10 @@ fn batch_scripts_train_as_their_comments_say() {
     assert!(gpu.starts_with("8 ranks on 2 hosts, started by slurm, met at nodeA:"), "{gpu}");
     for rank in 0..4 {
         // Once on each host.
-        assert_eq!(gpu.lines().filter(|line| *line == format!("GPU {rank} of 8")).count(), 2, "{gpu}");
+        assert_eq!(
+            gpu.lines().filter(|line| *line == format!("GPU {rank} of 8")).count(),
+            2,
+            "{gpu}"
+        );
     }
 }

@@ -8,7 +8,8 @@ use crate::sampler::Order;
 use mpienv::collective::Group;
 use mpienv::collective::threads;
 
-const PLAN: TrainConfig = TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
+const PLAN: TrainConfig =
+    TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
 const LONG: Duration = Duration::from_secs(1200);
 
 fn train_set() -> Dataset {
@@ -24,10 +25,15 @@ fn settings(folder: &Path, resume: bool) -> Settings {
 }
 
 /// Begins a run on a single rank. Also returns the remarks.
-fn begin(settings: &Settings, run: Run, parameters: &mut Vec<f32>) -> (Result<Checkpoints, String>, Vec<String>) {
+fn begin(
+    settings: &Settings,
+    run: Run,
+    parameters: &mut Vec<f32>,
+) -> (Result<Checkpoints, String>, Vec<String>) {
     let mut remarks = Vec::new();
-    let begun =
-        Checkpoints::begin(settings, run, parameters, &mut Group::alone(), &mut |text| remarks.push(text.to_owned()));
+    let begun = Checkpoints::begin(settings, run, parameters, &mut Group::alone(), &mut |text| {
+        remarks.push(text.to_owned())
+    });
     (begun.map_err(|error| error.to_string()), remarks)
 }
 
@@ -35,14 +41,17 @@ fn refusal(settings: &Settings, run: Run) -> String {
     begin(settings, run, &mut vec![0.0; 3]).0.unwrap_err()
 }
 
-/// Saves checkpoints after 0, 2, 4 .. 12 steps, of which 4 .. 12 remain. Every parameter equals the number of steps.
+/// Saves checkpoints after 0, 2, 4 .. 12 steps, of which 4 .. 12 remain. Every parameter equals the
+/// number of steps.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let (begun, remarks) = begin(&settings(folder.path(), false), run_with(&PLAN, 1), &mut vec![0.0; 3]);
+    let (begun, remarks) =
+        begin(&settings(folder.path(), false), run_with(&PLAN, 1), &mut vec![0.0; 3]);
     let checkpoints = begun.unwrap();
     assert_eq!((checkpoints.start(), remarks.len()), (Position::default(), 0));
     for steps in (1..=12).filter(|&steps| checkpoints.are_due(steps)) {
-        let path = checkpoints.save(position(steps), &[steps as f32; 3], &mut Group::alone()).unwrap();
+        let path =
+            checkpoints.save(position(steps), &[steps as f32; 3], &mut Group::alone()).unwrap();
         assert_eq!(path, Some(path_of(folder.path(), steps)));
     }
     folder
@@ -58,8 +67,10 @@ fn path_of(folder: &Path, steps: u64) -> PathBuf {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -80,7 +91,8 @@ fn the_last_five_are_kept_and_nothing_else_is_touched() {
 fn the_newest_gives_position_and_parameters_to_the_last_bit() {
     let folder = folder();
     let mut parameters = vec![0.0; 3];
-    let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
+    let (begun, remarks) =
+        begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
     assert_eq!((begun.unwrap().start(), parameters), (position(12), vec![12.0; 3]));
     let path = path_of(folder.path(), 12);
     assert_eq!(remarks, [format!("resuming from {}: epoch 1, step 11", path.display())]);
@@ -98,9 +110,13 @@ fn checkpoints_are_not_overwritten_unasked() {
 #[test]
 fn a_folder_without_checkpoints_begins_with_a_remark() {
     let folder = tempfile::tempdir().unwrap();
-    let (begun, remarks) = begin(&settings(&folder.path().join("new"), true), run_with(&PLAN, 1), &mut vec![1.0; 3]);
+    let (begun, remarks) =
+        begin(&settings(&folder.path().join("new"), true), run_with(&PLAN, 1), &mut vec![1.0; 3]);
     assert_eq!(begun.unwrap().start(), Position::default());
-    assert!(remarks[0].ends_with("has no checkpoint to resume from: starting at the first step"), "{remarks:?}");
+    assert!(
+        remarks[0].ends_with("has no checkpoint to resume from: starting at the first step"),
+        "{remarks:?}"
+    );
 }
 
 #[test]
@@ -113,25 +129,40 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
     for (plan, ranks, text) in [
         (PLAN, 4, "is of another run: it has ranks 1, this run has 4"),
         (TrainConfig { seed: 2, ..PLAN }, 1, "is of another run: it has seed 1, this run has 2"),
-        (TrainConfig { batch_size: 8, ..PLAN }, 1, "is of another run: it has batch size 4, this run has 8"),
+        (
+            TrainConfig { batch_size: 8, ..PLAN },
+            1,
+            "is of another run: it has batch size 4, this run has 8",
+        ),
         (
             TrainConfig { learning_rate: 0.2, ..PLAN },
             1,
             "is of another run: it has learning rate 0.1, this run has 0.2",
         ),
-        (TrainConfig { order: Order::File, ..PLAN }, 1, "is of another run: it has order shuffle, this run has file"),
+        (
+            TrainConfig { order: Order::File, ..PLAN },
+            1,
+            "is of another run: it has order shuffle, this run has file",
+        ),
     ] {
-        assert_eq!(refusal(&resume, run_with(&plan, ranks)), format!("{} {text}{remedy}", path.display()));
+        assert_eq!(
+            refusal(&resume, run_with(&plan, ranks)),
+            format!("{} {text}{remedy}", path.display())
+        );
     }
     let other_data = Dataset::new(vec![0; 2 * PIXELS], vec![3, 8]).unwrap();
-    let run = Run { terms: Run::new(&PLAN, Vec::new(), 1, &other_data).terms, ..run_with(&PLAN, 1) };
-    let text = "it has training set, labels 0 to 9 0 0 0 1 0 0 0 0 0 1, this run has 0 0 0 1 0 0 0 0 1 0";
+    let run =
+        Run { terms: Run::new(&PLAN, Vec::new(), 1, &other_data).terms, ..run_with(&PLAN, 1) };
+    let text =
+        "it has training set, labels 0 to 9 0 0 0 1 0 0 0 0 0 1, this run has 0 0 0 1 0 0 0 0 1 0";
     assert!(refusal(&resume, run).contains(text));
     let run = Run { shapes: vec![("weight", vec![3])], ..run_with(&PLAN, 1) };
     let text = "is of another model: it has bias (), weight (2); the model has weight (3)";
     assert_eq!(refusal(&resume, run), format!("{} {text}{remedy}", path.display()));
     // The number of epochs may differ.
-    assert!(begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok());
+    assert!(
+        begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok()
+    );
     assert_eq!(names(folder.path()).len(), 5);
 }
 
@@ -145,7 +176,8 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
     fs::write(path_of(folder.path(), 10), changed).unwrap();
     fs::write(path_of(folder.path(), 8), []).unwrap();
     let mut parameters = Vec::new();
-    let (begun, remarks) = begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
+    let (begun, remarks) =
+        begin(&settings(folder.path(), true), run_with(&PLAN, 1), &mut parameters);
     assert_eq!((begun.unwrap().start(), parameters), (position(6), vec![6.0; 3]));
     assert_eq!(remarks.len(), 4, "{remarks:?}");
     for (remark, (steps, text)) in remarks.iter().zip([
@@ -153,9 +185,14 @@ fn a_checkpoint_that_is_not_whole_is_set_aside_and_the_one_before_is_taken() {
         (10, "it has changed since it was written: "),
         (8, "is not a complete safetensors file: "),
     ]) {
-        assert!(remark.starts_with(&format!("{}: {text}", path_of(folder.path(), steps).display())), "{remark}");
         assert!(
-            remark.ends_with(&format!("{steps:09}.safetensors.corrupt, and the previous checkpoint is used")),
+            remark.starts_with(&format!("{}: {text}", path_of(folder.path(), steps).display())),
+            "{remark}"
+        );
+        assert!(
+            remark.ends_with(&format!(
+                "{steps:09}.safetensors.corrupt, and the previous checkpoint is used"
+            )),
             "{remark}"
         );
     }
@@ -206,7 +243,10 @@ fn a_folder_that_cannot_be_written_is_named_before_any_training() {
     fs::write(&file, "").unwrap();
     let error = refusal(&settings(&file, false), run_with(&PLAN, 1));
     assert!(error.starts_with(&format!("{}: ", file.display())), "{error}");
-    assert!(error.ends_with("; --checkpoint-dir must name a folder in which rank 0 can read and write"), "{error}");
+    assert!(
+        error.ends_with("; --checkpoint-dir must name a folder in which rank 0 can read and write"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -215,9 +255,21 @@ fn rank_0_decides_for_all_and_its_failure_is_everybodys() {
     let begin = |resume| {
         threads::run(2, LONG, |rank| {
             // Only rank 0's settings count.
-            let settings = if rank.rank().is_first() { settings(kept.path(), resume) } else { Settings::default() };
-            let begun = Checkpoints::begin(&settings, run_with(&PLAN, 1), &mut vec![0.0; 3], rank, &mut |_| ());
-            begun.map(|checkpoints| (checkpoints.start(), checkpoints.are_due(2))).map_err(|error| error.to_string())
+            let settings = if rank.rank().is_first() {
+                settings(kept.path(), resume)
+            } else {
+                Settings::default()
+            };
+            let begun = Checkpoints::begin(
+                &settings,
+                run_with(&PLAN, 1),
+                &mut vec![0.0; 3],
+                rank,
+                &mut |_| (),
+            );
+            begun
+                .map(|checkpoints| (checkpoints.start(), checkpoints.are_due(2)))
+                .map_err(|error| error.to_string())
         })
         .unwrap()
     };
@@ -232,8 +284,13 @@ fn a_checkpoint_that_cannot_be_written_ends_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kept");
     let errors = threads::run(2, LONG, |rank| {
-        let begun =
-            Checkpoints::begin(&settings(&path, false), run_with(&PLAN, 1), &mut vec![0.0; 3], rank, &mut |_| ());
+        let begun = Checkpoints::begin(
+            &settings(&path, false),
+            run_with(&PLAN, 1),
+            &mut vec![0.0; 3],
+            rank,
+            &mut |_| (),
+        );
         let checkpoints = begun.unwrap();
         rank.barrier().unwrap();
         if rank.rank().is_first() {

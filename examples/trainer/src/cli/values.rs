@@ -28,8 +28,14 @@ pub(crate) fn svg(name: OsString) -> Result<PathBuf, &'static str> {
 
 /// Parses the URL of a mirror. Plain http is allowed because downloads are verified by SHA-256.
 pub(crate) fn address(text: &str) -> Result<String, &'static str> {
-    let known = ["https://", "http://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known { Ok(text.to_owned()) } else { Err("expected an address that begins with https:// or http://") }
+    let known = ["https://", "http://"]
+        .iter()
+        .any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an address that begins with https:// or http://")
+    }
 }
 
 pub(crate) fn positive(text: &str) -> Result<f32, String> {
@@ -41,5 +47,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
     // A year is effectively forever, and does not overflow when added to a point in time.
     let number = number.map(|number| number.min(365.0 * 86400.0));
-    number.map(Duration::from_secs_f64).ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "expected a number of seconds greater than 0".to_owned())
 }

@@ -17,7 +17,8 @@ const SEED: u64 = 28;
 /// Half the height of an undistorted digit, in pixels.
 const HALF_HEIGHT: f64 = 8.0;
 
-/// Draws the training and the test set. Each digit occurs equally often; order and images are always the same.
+/// Draws the training and the test set. Each digit occurs equally often; order and images are
+/// always the same.
 pub fn draw() -> Datasets {
     let mut labels: Vec<u8> = (0..TRAIN + TEST).map(|index| (index % CLASSES) as u8).collect();
     let mut order = Stream::new(SEED, Purpose::Epoch(0));
@@ -28,7 +29,8 @@ pub fn draw() -> Datasets {
     for ((number, image), &label) in (0..).zip(images.chunks_exact_mut(PIXELS)).zip(&labels) {
         draw_digit(label, &mut Stream::new(SEED, Purpose::Digit(number)), image);
     }
-    let test = Dataset { images: images.split_off(TRAIN * PIXELS), labels: labels.split_off(TRAIN) };
+    let test =
+        Dataset { images: images.split_off(TRAIN * PIXELS), labels: labels.split_off(TRAIN) };
     Datasets { train: Dataset { images, labels }, test }
 }
 
@@ -93,7 +95,12 @@ impl Hand {
         let (wide, high) = (HALF_HEIGHT * wide, HALF_HEIGHT * high);
         let centre = (SIDE - 1) as f64 / 2.0;
         Hand {
-            matrix: [cos * wide, (shear * cos - sin) * high, sin * wide, (shear * sin + cos) * high],
+            matrix: [
+                cos * wide,
+                (shear * cos - sin) * high,
+                sin * wide,
+                (shear * sin + cos) * high,
+            ],
             middle: (centre + random.between(-2.5, 2.5), centre + random.between(-2.5, 2.5)),
             pen: random.between(0.7, 1.6),
             ink: random.between(170.0, 255.0),
@@ -113,7 +120,8 @@ fn draw_digit(label: u8, random: &mut Stream, image: &mut [u8]) {
     let hand = Hand::any(random);
     let mut cover = [0.0; PIXELS];
     for stroke in STROKES[usize::from(label)] {
-        let mut points = stroke.iter().map(|&point| hand.put(point, random)).collect::<Vec<_>>().into_iter();
+        let mut points =
+            stroke.iter().map(|&point| hand.put(point, random)).collect::<Vec<_>>().into_iter();
         let Some(mut from) = points.next() else {
             continue;
         };
@@ -137,7 +145,10 @@ fn draw_segment(from: Point, to: Point, pen: f64, cover: &mut [f64; PIXELS]) {
     let reach = pen + 0.5;
     let pixels = |a: f64, b: f64| {
         let last = (SIDE - 1) as f64;
-        let (first, end) = ((a.min(b) - reach).ceil().clamp(0.0, last), (a.max(b) + reach).floor().clamp(0.0, last));
+        let (first, end) = (
+            (a.min(b) - reach).ceil().clamp(0.0, last),
+            (a.max(b) + reach).floor().clamp(0.0, last),
+        );
         first as usize..=end as usize
     };
     for y in pixels(from.1, to.1) {
@@ -162,9 +173,15 @@ mod tests {
         assert_eq!(digits, draw());
         // A checksum of all digits. If it changes, so do all curves that users have seen.
         let sum = |data: &Dataset| {
-            data.images.iter().chain(&data.labels).fold(0u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))
+            data.images
+                .iter()
+                .chain(&data.labels)
+                .fold(0u64, |sum, &byte| sum.wrapping_mul(31) + u64::from(byte))
         };
-        assert_eq!((sum(&digits.train), sum(&digits.test)), (17_206_733_571_790_539_382, 3_406_027_111_832_206_619));
+        assert_eq!(
+            (sum(&digits.train), sum(&digits.test)),
+            (17_206_733_571_790_539_382, 3_406_027_111_832_206_619)
+        );
     }
 
     #[test]
@@ -175,7 +192,8 @@ mod tests {
             for class in 0..10 {
                 assert_eq!(data.labels.iter().filter(|&&label| label == class).count(), count / 10);
             }
-            let in_order = data.labels.windows(2).filter(|pair| pair[1] == (pair[0] + 1) % 10).count();
+            let in_order =
+                data.labels.windows(2).filter(|pair| pair[1] == (pair[0] + 1) % 10).count();
             assert!(in_order < count / 5, "{in_order}");
         }
     }

@@ -98,7 +98,9 @@ pub enum IdxFault {
     #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
     Count { found: u32, what: &'static str },
     /// Out of memory.
-    #[error("holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)")]
+    #[error(
+        "holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)"
+    )]
     Memory { expected: u64 },
     /// The file continues after its last item.
     #[error("has bytes after the {expected} that its header counts; fetch the file again")]
@@ -118,14 +120,16 @@ struct IdxFile<'path> {
 
 impl<'path> IdxFile<'path> {
     fn open(path: &'path Path) -> Result<IdxFile<'path>, IdxError> {
-        let unreadable = |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
+        let unreadable =
+            |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
         let file = regular_file::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         // Detect gzip by content, because servers and browsers decompress and rename files.
         let gzip = bytes.fill_buf().map_err(unreadable)?.starts_with(&GZIP_MAGIC);
         let size = (!gzip).then_some(length);
-        let reader: Box<dyn Read> = if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
+        let reader: Box<dyn Read> =
+            if gzip { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
         Ok(IdxFile { path, reader, gzip, size, position: 0 })
     }
 
@@ -144,7 +148,9 @@ impl<'path> IdxFile<'path> {
         let expected = self.position + 4;
         for byte in &mut bytes {
             // Read one byte at a time, so that the error shows how many bytes there were.
-            self.reader.read_exact(std::slice::from_mut(byte)).map_err(|error| self.reading(error, expected))?;
+            self.reader
+                .read_exact(std::slice::from_mut(byte))
+                .map_err(|error| self.reading(error, expected))?;
             self.position += 1;
         }
         Ok(u32::from_be_bytes(bytes))
@@ -159,15 +165,19 @@ impl<'path> IdxFile<'path> {
     fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
         let expected = self.position + length;
         let mut body = Vec::new();
-        // Reserve memory only if a plain file has the length its header requires. Otherwise, grow while reading.
+        // Reserve memory only if a plain file has the length its header requires. Otherwise, grow
+        // while reading.
         match self.size {
             Some(found) if found < expected => {
                 return Err(self.error(IdxFault::Truncated { gzip: false, found, expected }));
             }
-            Some(found) if found > expected => return Err(self.error(IdxFault::TrailingBytes { expected })),
+            Some(found) if found > expected => {
+                return Err(self.error(IdxFault::TrailingBytes { expected }));
+            }
             Some(_) => {
                 let room = usize::try_from(length).unwrap_or(usize::MAX);
-                body.try_reserve_exact(room).map_err(|_| self.error(IdxFault::Memory { expected }))?;
+                body.try_reserve_exact(room)
+                    .map_err(|_| self.error(IdxFault::Memory { expected }))?;
             }
             None => {}
         }
@@ -175,7 +185,11 @@ impl<'path> IdxFile<'path> {
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {
-            return Err(self.error(IdxFault::Truncated { gzip: false, found: self.position, expected }));
+            return Err(self.error(IdxFault::Truncated {
+                gzip: false,
+                found: self.position,
+                expected,
+            }));
         }
         // Reading to the end also verifies the checksum of a gzip stream.
         match self.reader.read(&mut [0]) {
@@ -189,7 +203,9 @@ impl<'path> IdxFile<'path> {
         let found = self.position;
         self.error(match error.kind() {
             io::ErrorKind::OutOfMemory => IdxFault::Memory { expected },
-            io::ErrorKind::UnexpectedEof => IdxFault::Truncated { gzip: self.gzip, found, expected },
+            io::ErrorKind::UnexpectedEof => {
+                IdxFault::Truncated { gzip: self.gzip, found, expected }
+            }
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
                 IdxFault::CorruptGzip(error.to_string())
             }

@@ -27,11 +27,14 @@ impl Source {
         };
         let train = find(folder, Split::Train)?;
         let test = find(folder, Split::Test)?;
-        // Decompression takes most of the time before the first step, so the two sets are read in parallel.
-        let (train, test) = thread::scope(|scope| match thread::Builder::new().spawn_scoped(scope, || test.read()) {
-            Ok(other) => (train.read(), other.join()),
-            // If no thread can be started, read one set after the other.
-            Err(_) => (train.read(), Ok(test.read())),
+        // Decompression takes most of the time before the first step, so the two sets are read in
+        // parallel.
+        let (train, test) = thread::scope(|scope| {
+            match thread::Builder::new().spawn_scoped(scope, || test.read()) {
+                Ok(other) => (train.read(), other.join()),
+                // If no thread can be started, read one set after the other.
+                Err(_) => (train.read(), Ok(test.read())),
+            }
         });
         match test {
             Ok(test) => Ok(Datasets { train: train?, test: test? }),
@@ -86,9 +89,15 @@ impl Split {
     fn folders(self, folder: &Path) -> Vec<PathBuf> {
         match self {
             Split::Train => vec![folder.to_owned(), folder.join("train")],
-            // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in MNIST_Data/test.
+            // The tutorial sets DATA_PATH to MNIST_Data/train. The test files are in
+            // MNIST_Data/test.
             Split::Test if find_file(folder, Split::Train.images()).is_some() => {
-                vec![folder.to_owned(), folder.join("test"), folder.join("../test"), folder.join("..")]
+                vec![
+                    folder.to_owned(),
+                    folder.join("test"),
+                    folder.join("../test"),
+                    folder.join(".."),
+                ]
             }
             Split::Test => vec![folder.to_owned(), folder.join("test")],
         }
@@ -105,8 +114,11 @@ impl Files {
     fn read(&self) -> Result<Dataset, SourceError> {
         let labels = idx::read_labels(&self.labels)?;
         let images = idx::open_images(&self.images)?;
-        let mismatch =
-            |fault| SourceError::Mismatch { images: self.images.clone(), labels: self.labels.clone(), fault };
+        let mismatch = |fault| SourceError::Mismatch {
+            images: self.images.clone(),
+            labels: self.labels.clone(),
+            fault,
+        };
         // Check before reading the pixels, which takes longest.
         let counts = [images.count() as usize, labels.len()];
         if counts[0] != counts[1] && counts[1] != 0 {
@@ -123,22 +135,25 @@ fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
     }
     let folders = split.folders(folder);
     let missing = |name, folders: &[PathBuf]| {
-        let places = join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
+        let places =
+            join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
         SourceError::Missing { name, places }
     };
     let (folder, images) = folders
         .iter()
         .find_map(|folder| Some((folder, find_file(folder, split.images())?)))
         .ok_or_else(|| missing(split.images(), &folders))?;
-    let labels =
-        find_file(folder, split.labels()).ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
+    let labels = find_file(folder, split.labels())
+        .ok_or_else(|| missing(split.labels(), std::slice::from_ref(folder)))?;
     Ok(Files { images, labels })
 }
 
-/// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read. A symbolic link that leads
-/// nowhere is found, so that reading it names it.
+/// Finds a file by name. A plain file is preferred to a gzipped one because it is faster to read. A
+/// symbolic link that leads nowhere is found, so that reading it names it.
 fn find_file(folder: &Path, name: &str) -> Option<PathBuf> {
-    [folder.join(name), folder.join(format!("{name}.gz"))].into_iter().find(|path| path.symlink_metadata().is_ok())
+    [folder.join(name), folder.join(format!("{name}.gz"))]
+        .into_iter()
+        .find(|path| path.symlink_metadata().is_ok())
 }
 
 #[cfg(test)]
@@ -158,11 +173,13 @@ mod tests {
         fs::create_dir_all(folder).unwrap();
         let count = labels.len() as u32;
         let pixels: Vec<u8> = labels.iter().flat_map(|&label| [label; 784]).collect();
-        fs::write(folder.join(split.images()), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels)).unwrap();
+        fs::write(folder.join(split.images()), idx(idx::IMAGES_MAGIC, &[count, 28, 28], &pixels))
+            .unwrap();
         fs::write(folder.join(split.labels()), idx(idx::LABELS_MAGIC, &[count], labels)).unwrap();
     }
 
-    /// Loads `named` in a folder that holds the training files in `train` and the test files in `test`.
+    /// Loads `named` in a folder that holds the training files in `train` and the test files in
+    /// `test`.
     fn found(train: &str, test: &str, named: &str) -> Result<Datasets, SourceError> {
         let root = tempfile::tempdir().unwrap();
         put(&root.path().join(train), Split::Train, &[1, 2, 3]);
@@ -200,7 +217,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
         let place = |place: &str| root.path().join(place).display().to_string();
-        assert!(error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "), "{error}");
+        assert!(
+            error.starts_with("there is no train-images-idx3-ubyte, plain or .gz: looked for "),
+            "{error}"
+        );
         assert!(error.contains(&place("train-images-idx3-ubyte")), "{error}");
         assert!(error.contains(&place("train/train-images-idx3-ubyte")), "{error}");
 
@@ -219,9 +239,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         put(root.path(), Split::Train, &[1, 2, 3]);
         put(root.path(), Split::Test, &[4]);
-        fs::write(root.path().join("train-labels-idx1-ubyte"), idx(idx::LABELS_MAGIC, &[2], &[1, 2])).unwrap();
+        fs::write(
+            root.path().join("train-labels-idx1-ubyte"),
+            idx(idx::LABELS_MAGIC, &[2], &[1, 2]),
+        )
+        .unwrap();
         let error = Source::Folder(root.path().into()).load().unwrap_err().to_string();
-        assert!(error.ends_with("do not belong together: there are 3 images but 2 labels"), "{error}");
+        assert!(
+            error.ends_with("do not belong together: there are 3 images but 2 labels"),
+            "{error}"
+        );
         assert!(error.contains("train-images-idx3-ubyte and "), "{error}");
     }
 

@@ -43,15 +43,16 @@ pub const FILES: [Content; 4] = [
 ];
 
 impl Content {
-    /// Checks that a file, gzipped or plain, has this content. If not, returns the SHA-256 of what was read, or why
-    /// there is none.
+    /// Checks that a file, gzipped or plain, has this content. If not, returns the SHA-256 of what
+    /// was read, or why there is none.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub fn check(&self, file: impl Read) -> io::Result<Result<(), String>> {
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);
-        let mut unpacked: Box<dyn Read> = if packed { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
+        let mut unpacked: Box<dyn Read> =
+            if packed { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) };
         // One byte more than expected is enough to detect a file that is too long.
         let mut unpacked = unpacked.by_ref().take(self.size + 1);
         let mut hash = Sha256::new();
@@ -78,8 +79,11 @@ mod tests {
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
-    const ABC: Content =
-        Content { name: "abc", size: 3, sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" };
+    const ABC: Content = Content {
+        name: "abc",
+        size: 3,
+        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+    };
 
     #[test]
     fn content_is_known_packed_and_plain_and_anything_else_is_not() {

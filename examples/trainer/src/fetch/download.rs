@@ -51,7 +51,8 @@ impl Client {
     /// Downloads the bytes that `part` does not have yet.
     pub fn transfer(&self, url: &str, part: &mut Part, bar: &ProgressBar) -> Result<(), Fault> {
         // A server must not redirect https to http.
-        let mut request = self.agent.get(url).config().https_only(url.starts_with("https:")).build();
+        let mut request =
+            self.agent.get(url).config().https_only(url.starts_with("https:")).build();
         if part.size() > 0 {
             request = request.header(RANGE, format!("bytes={}-", part.size()));
             if let Some(etag) = part.etag() {
@@ -91,9 +92,10 @@ impl Client {
             part.add(&buffer[..count]).map_err(Fault::Disk)?;
         }
         match expected {
-            Some(expected) if part.size() < expected => {
-                Err(Fault::BrokenOff(format!("the transfer ended after {} of {expected} bytes", part.size())))
-            }
+            Some(expected) if part.size() < expected => Err(Fault::BrokenOff(format!(
+                "the transfer ended after {} of {expected} bytes",
+                part.size()
+            ))),
             _ => Ok(()),
         }
     }

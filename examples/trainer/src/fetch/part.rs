@@ -25,7 +25,8 @@ impl Part {
         let path = atomic_write::sibling(path, ".part");
         atomic_write::place_of(&path)?;
         atomic_write::place_of(&origin(&path))?;
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
+        let file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path)?;
         let origin = fs::read_to_string(origin(&path)).unwrap_or_default();
         let mut lines = origin.lines();
         let same = lines.next() == Some(url);
@@ -66,7 +67,8 @@ impl Part {
         Ok(())
     }
 
-    /// Checks the content. If it is right, renames the file and returns its size. If not, returns the SHA-256.
+    /// Checks the content. If it is right, renames the file and returns its size. If not, returns
+    /// the SHA-256.
     pub fn finish(&mut self, content: &Content, path: &Path) -> Result<Result<u64, String>, Fault> {
         let mut named = || -> io::Result<Result<u64, String>> {
             self.file.rewind()?;

@@ -1,4 +1,5 @@
-//! Files that a run writes in addition to checkpoints. They are checked before training and written once it starts.
+//! Files that a run writes in addition to checkpoints. They are checked before training and written
+//! once it starts.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,14 +15,23 @@ use crate::train::Report;
 ///
 /// # Errors
 /// If a file cannot be written, or two options name the same file.
-pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dyn Report>>, OutputError> {
+pub fn check(
+    options: &MnistArgs,
+    rank: Rank,
+    steps: usize,
+) -> Result<Vec<Box<dyn Report>>, OutputError> {
     let mut outputs: Vec<Box<dyn Report>> = Vec::new();
     if !rank.is_first() {
         return Ok(outputs);
     }
-    let named = [("--weights", &options.weights), ("--metrics", &options.metrics), ("--plot", &options.plot)];
+    let named = [
+        ("--weights", &options.weights),
+        ("--metrics", &options.metrics),
+        ("--plot", &options.plot),
+    ];
     let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
-    for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?))) {
+    for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
+    {
         // --weights is already read, and the outputs are checked below.
         let Ok(place) = atomic_write::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {

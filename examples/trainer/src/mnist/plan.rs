@@ -6,15 +6,25 @@ use crate::sharding::assignment::Assignment;
 use crate::sharding::number::as_written;
 use crate::sharding::plan::{Plan, PlanError, Terms};
 
-/// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data parallel.
+/// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data
+/// parallel.
 ///
 /// # Errors
 /// If the strategies do not fit the model.
-pub fn plan(model: Architecture, cuts: &Cuts, learning_rate: f32, world: u32, share: usize) -> Result<Plan, PlanError> {
+pub fn plan(
+    model: Architecture,
+    cuts: &Cuts,
+    learning_rate: f32,
+    world: u32,
+    share: usize,
+) -> Result<Plan, PlanError> {
     let mut network = model.network(share * world as usize);
     Assignment::apply(&cuts.strategies, &mut network).map_err(PlanError::Operator)?;
     let (learning_rate, collectives) = (as_written(learning_rate), cuts.collectives);
-    Ok(Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 })?)
+    Ok(Plan::new(
+        &network,
+        &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 },
+    )?)
 }
 
 /// Returns a plan as text: the network, then the instructions of a rank.

@@ -6,13 +6,15 @@ use pulp::Arch;
 
 use crate::data::CLASSES;
 
-/// Returns the sum of the samples' losses. Replaces the logits in `rows` with their gradient times `scale`.
+/// Returns the sum of the samples' losses. Replaces the logits in `rows` with their gradient times
+/// `scale`.
 ///
 /// Large logits do not overflow. If a logit is NaN or positive infinity, the loss is not finite.
 pub fn loss_and_gradient(rows: &mut [[f32; CLASSES]], labels: &[u8], scale: f32) -> f32 {
     let mut loss = 0.0;
     for (row, &label) in rows.iter_mut().zip(labels) {
-        let largest = row.iter().fold(f32::NEG_INFINITY, |largest, &x| if x > largest { x } else { largest });
+        let largest =
+            row.iter().fold(f32::NEG_INFINITY, |largest, &x| if x > largest { x } else { largest });
         row.iter_mut().for_each(|x| *x -= largest);
         loss -= row[usize::from(label)];
     }
@@ -27,26 +29,30 @@ pub fn loss_and_gradient(rows: &mut [[f32; CLASSES]], labels: &[u8], scale: f32)
     loss
 }
 
-/// e to the power of `x`, which must not be above 0. The error is at most two units in the last place, or 2e-38.
+/// e to the power of `x`, which must not be above 0. The error is at most two units in the last
+/// place, or 2e-38.
 ///
 /// Unlike a call to the system's function, the compiler can vectorize this.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     // Adding this rounds a small number to a whole one, which ends up in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
-    // ln 2 as a sum. The first term has few bits, so that its product with a small whole number is exact.
+    // ln 2 as a sum. The first term has few bits, so that its product with a small whole number is
+    // exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = if x < -87.0 { -87.0 } else { x };
     let shifted = x * LOG2_E + ROUND;
     let whole = shifted - ROUND;
     let rest = x - whole * LN_2[0] - whole * LN_2[1];
-    let factors = [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5, 1.0, 1.0];
+    let factors =
+        [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5, 1.0, 1.0];
     let power_of_e = factors.into_iter().fold(0.0, |sum, factor| sum * rest + factor);
     let power_of_2 = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1f32.to_bits()));
     power_of_e * power_of_2
 }
 
-/// Returns the class of the largest logit. Of equal logits, the first one counts, as in other frameworks.
+/// Returns the class of the largest logit. Of equal logits, the first one counts, as in other
+/// frameworks.
 pub fn class(logits: &[f32; CLASSES]) -> usize {
     let mut best = 0;
     for (index, &logit) in logits.iter().enumerate() {

@@ -1,36 +1,58 @@
 //! Dense layers, computed with the machine's widest vector instructions.
 //!
-//! A general matrix product packs its operands first, which costs too much for small batches. This one reads them in
-//! place, in tiles as large as the registers allow.
+//! A general matrix product packs its operands first, which costs too much for small batches. This
+//! one reads them in place, in tiles as large as the registers allow.
 
 use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by `WIDE` samples (or vectors of inputs)
-/// at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the registers of AVX2.
+/// A layer with `IN` inputs and `OUT` outputs. A tile computes `OUTS` outputs by `WIDE` samples (or
+/// vectors of inputs) at once. `OUTS` divides `OUT`. 8 to 10 sums and their operands fit in the
+/// registers of AVX2.
 #[derive(Clone, Copy, Debug)]
 pub struct Dense<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
     arch: Arch,
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Dense<IN, OUT, OUTS, WIDE> {
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
+    Dense<IN, OUT, OUTS, WIDE>
+{
     pub const WEIGHTS: usize = IN * OUT;
 
     /// Creates the layer for this machine's instruction set.
     pub fn new() -> Self {
-        // The widest vector has 16 numbers, so the inputs are a whole number of vectors on every machine.
+        // The widest vector has 16 numbers, so the inputs are a whole number of vectors on every
+        // machine.
         const { assert!(OUT.is_multiple_of(OUTS) && IN.is_multiple_of(16)) };
         Dense { arch: Arch::new() }
     }
 
-    /// Overwrites each row with the outputs for one input: weights of shape (`OUT`, `IN`) times the input, plus biases.
-    pub fn outputs(self, weights: &[f32], biases: &[f32], inputs: &[[f32; IN]], rows: &mut [[f32; OUT]]) {
-        self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> { weights: weights.as_chunks().0, biases, inputs, rows });
+    /// Overwrites each row with the outputs for one input: weights of shape (`OUT`, `IN`) times the
+    /// input, plus biases.
+    pub fn outputs(
+        self,
+        weights: &[f32],
+        biases: &[f32],
+        inputs: &[[f32; IN]],
+        rows: &mut [[f32; OUT]],
+    ) {
+        self.arch.dispatch(Outputs::<IN, OUT, OUTS, WIDE> {
+            weights: weights.as_chunks().0,
+            biases,
+            inputs,
+            rows,
+        });
     }
 
-    /// Overwrites the weights' gradients: the sum over the samples of the output's gradient times the input.
-    pub fn weight_gradients(self, gradients: &[[f32; OUT]], inputs: &[[f32; IN]], weights: &mut [f32]) {
+    /// Overwrites the weights' gradients: the sum over the samples of the output's gradient times
+    /// the input.
+    pub fn weight_gradients(
+        self,
+        gradients: &[[f32; OUT]],
+        inputs: &[[f32; IN]],
+        weights: &mut [f32],
+    ) {
         let weights = weights.as_chunks_mut().0;
         self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> { gradients, inputs, weights });
     }
@@ -47,8 +69,14 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> De
         });
     }
 
-    /// Overwrites the inputs' gradients: the sum over the outputs of the output's gradient times the weight.
-    pub fn input_gradients(self, weights: &[f32], gradients: &[[f32; OUT]], inputs: &mut [[f32; IN]]) {
+    /// Overwrites the inputs' gradients: the sum over the outputs of the output's gradient times
+    /// the weight.
+    pub fn input_gradients(
+        self,
+        weights: &[f32],
+        gradients: &[[f32; OUT]],
+        inputs: &mut [[f32; IN]],
+    ) {
         self.arch.dispatch(|| {
             for (input, gradients) in inputs.iter_mut().zip(gradients) {
                 input.fill(0.0);
@@ -76,7 +104,8 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let (weights, biases) = (self.weights.as_chunks::<OUTS>().0, self.biases.as_chunks::<OUTS>().0);
+        let (weights, biases) =
+            (self.weights.as_chunks::<OUTS>().0, self.biases.as_chunks::<OUTS>().0);
         let count = self.inputs.len().min(self.rows.len());
         let (groups, last) = self.inputs[..count].as_chunks::<WIDE>();
         let (row_groups, last_rows) = self.rows[..count].as_chunks_mut::<WIDE>();
@@ -100,7 +129,8 @@ fn dot_products<S: Simd, const IN: usize, const OUTS: usize, const N: usize>(
     inputs: &[[f32; IN]; N],
 ) -> [[f32; OUTS]; N] {
     let length = IN / S::F32_LANES;
-    let weights: [&[S::f32s]; OUTS] = from_fn(|output| &S::as_simd_f32s(&weights[output]).0[..length]);
+    let weights: [&[S::f32s]; OUTS] =
+        from_fn(|output| &S::as_simd_f32s(&weights[output]).0[..length]);
     let inputs: [&[S::f32s]; N] = from_fn(|input| &S::as_simd_f32s(&inputs[input]).0[..length]);
     let mut sums = [[simd.splat_f32s(0.0); OUTS]; N];
     for k in 0..length {
@@ -129,7 +159,8 @@ fn put<const OUT: usize, const OUTS: usize, const N: usize>(
     }
 }
 
-struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> {
+struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
+{
     gradients: &'a [[f32; OUT]],
     inputs: &'a [[f32; IN]],
     weights: &'a mut [[f32; IN]],
@@ -153,8 +184,11 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
     }
 }
 
-impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> WeightGradients<'_, IN, OUT, OUTS, WIDE> {
-    /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`, for all outputs.
+impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
+    WeightGradients<'_, IN, OUT, OUTS, WIDE>
+{
+    /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`, for all
+    /// outputs.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
         for (tile, weights) in self.weights.as_chunks_mut::<OUTS>().0.iter_mut().enumerate() {
@@ -185,7 +219,12 @@ mod tests {
         from_fn(|index| ((index * 7 + row * 13) % 11) as f32 - 5.0)
     }
 
-    fn the_sums_are_those_of_the_definition<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>() {
+    fn the_sums_are_those_of_the_definition<
+        const IN: usize,
+        const OUT: usize,
+        const OUTS: usize,
+        const WIDE: usize,
+    >() {
         let layer = Dense::<IN, OUT, OUTS, WIDE>::new();
         let weights: Vec<f32> = (0..OUT * IN).map(|index| (index * 5 % 7) as f32 - 3.0).collect();
         let biases: [f32; OUT] = from_fn(|output| output as f32);
@@ -207,15 +246,25 @@ mod tests {
                     assert_eq!(row[output], sum + biases[output]);
                 }
                 for k in 0..IN {
-                    let sum: f32 =
-                        gradients.iter().zip(&inputs).map(|(gradients, input)| gradients[output] * input[k]).sum();
+                    let sum: f32 = gradients
+                        .iter()
+                        .zip(&inputs)
+                        .map(|(gradients, input)| gradients[output] * input[k])
+                        .sum();
                     assert_eq!(weight_gradients[output * IN + k], sum);
                 }
-                assert_eq!(bias_gradients[output], gradients.iter().map(|gradients| gradients[output]).sum::<f32>());
+                assert_eq!(
+                    bias_gradients[output],
+                    gradients.iter().map(|gradients| gradients[output]).sum::<f32>()
+                );
             }
             for (found, gradients) in input_gradients.iter().zip(&gradients) {
                 for (k, found) in found.iter().enumerate() {
-                    let sum: f32 = gradients.iter().enumerate().map(|(output, x)| x * weights[output * IN + k]).sum();
+                    let sum: f32 = gradients
+                        .iter()
+                        .enumerate()
+                        .map(|(output, x)| x * weights[output * IN + k])
+                        .sum();
                     assert_eq!(*found, sum);
                 }
             }

@@ -25,7 +25,11 @@ pub struct Linear {
 impl Linear {
     /// Creates the model, with room for batches of `capacity` samples.
     pub fn new(capacity: usize) -> Linear {
-        Linear { layer: Layer::new(), rows: vec![[0.0; CLASSES]; capacity], logits: vec![[0.0; CLASSES]; capacity] }
+        Linear {
+            layer: Layer::new(),
+            rows: vec![[0.0; CLASSES]; capacity],
+            logits: vec![[0.0; CLASSES]; capacity],
+        }
     }
 }
 
@@ -86,7 +90,9 @@ mod tests {
     /// The loss of a sample, in f64, straight from its definition.
     fn loss(parameters: &[f64], image: &[f64], label: usize) -> f64 {
         let rows = parameters[..WEIGHTS].chunks(PIXELS).zip(&parameters[WEIGHTS..]);
-        let logits = rows.map(|(row, bias)| (row.iter().zip(image).map(|(w, x)| w * x).sum::<f64>() + bias).max(0.0));
+        let logits = rows.map(|(row, bias)| {
+            (row.iter().zip(image).map(|(w, x)| w * x).sum::<f64>() + bias).max(0.0)
+        });
         let logits: Vec<f64> = logits.collect();
         logits.iter().map(|x| x.exp()).sum::<f64>().ln() - logits[label]
     }

@@ -17,11 +17,13 @@ type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 
 /// The model with a hidden layer.
 ///
-/// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10 biases.
+/// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10
+/// biases.
 ///
-/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which preserves the variance
-/// through ReLU. The weights of the last layer are N(0, sqrt(1 / 128)), so that the logits have a deviation of about 1.
-/// Biases are 0. With the linear model's N(0, 0.01), a run would be an epoch behind.
+/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which
+/// preserves the variance through ReLU. The weights of the last layer are N(0, sqrt(1 / 128)), so
+/// that the logits have a deviation of about 1. Biases are 0. With the linear model's N(0, 0.01), a
+/// run would be an epoch behind.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     first: First,
@@ -82,14 +84,19 @@ impl Model for Mlp {
     ) -> f32 {
         self.logits(parameters, images);
         let count = images.len();
-        let (hidden, hidden_gradients) = (&self.hidden[..count], &mut self.hidden_gradients[..count]);
+        let (hidden, hidden_gradients) =
+            (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
         let (first, second) = gradient.split_at_mut(FIRST.end);
         let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
         self.second.weight_gradients(rows, hidden, weights);
         self.second.bias_gradients(rows, biases);
-        self.second.input_gradients(&parameters[FIRST.end..][..Second::WEIGHTS], rows, hidden_gradients);
+        self.second.input_gradients(
+            &parameters[FIRST.end..][..Second::WEIGHTS],
+            rows,
+            hidden_gradients,
+        );
         relu::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         let (weights, biases) = first.split_at_mut(First::WEIGHTS);
         self.first.weight_gradients(hidden_gradients, images, weights);
@@ -121,9 +128,11 @@ mod tests {
         let layer = |parameters: &[f64], inputs: &[f64], outputs: usize| -> Vec<f64> {
             let (weights, biases) = parameters.split_at(outputs * inputs.len());
             let rows = weights.chunks(inputs.len()).zip(biases);
-            rows.map(|(row, bias)| row.iter().zip(inputs).map(|(w, x)| w * x).sum::<f64>() + bias).collect()
+            rows.map(|(row, bias)| row.iter().zip(inputs).map(|(w, x)| w * x).sum::<f64>() + bias)
+                .collect()
         };
-        let hidden: Vec<f64> = layer(&parameters[FIRST], image, HIDDEN).iter().map(|x| x.max(0.0)).collect();
+        let hidden: Vec<f64> =
+            layer(&parameters[FIRST], image, HIDDEN).iter().map(|x| x.max(0.0)).collect();
         let logits = layer(&parameters[FIRST.end..], &hidden, CLASSES);
         logits.iter().map(|x| x.exp()).sum::<f64>().ln() - logits[label]
     }
@@ -140,7 +149,8 @@ mod tests {
 
     #[test]
     fn the_gradient_is_that_of_finite_differences() {
-        let indices = (0..First::WEIGHTS).step_by(4999).chain((First::WEIGHTS..PARAMETERS).step_by(53));
+        let indices =
+            (0..First::WEIGHTS).step_by(4999).chain((First::WEIGHTS..PARAMETERS).step_by(53));
         assert_gradient(&mut Mlp::new(32), &parameters(), indices, loss);
     }
 
@@ -157,7 +167,8 @@ mod tests {
         assert_eq!(parameters.len(), PARAMETERS);
         let loss = model.evaluate(&parameters, &images, &labels).loss / 32.0;
         assert!((2.2..3.5).contains(&loss), "{loss}");
-        let spread = |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;
+        let spread =
+            |values: &[f32]| values.iter().map(|x| x * x).sum::<f32>() / values.len() as f32;
         let (before, after) = (spread(images.as_flattened()), spread(model.hidden.as_flattened()));
         assert!((after / before - 1.0).abs() < 0.3, "{before} {after}");
         assert_ne!(parameters, Mlp::new(1).initial_parameters(2));

@@ -7,12 +7,14 @@ use crate::sharding::network::{Chain, Network};
 impl Architecture {
     /// Builds the model's network for `rows` samples on all ranks together; at least 1.
     ///
-    /// The parameters have the names and order of [`super::Model::parameter_shapes`], but weights are transposed:
-    /// (inputs, outputs).
+    /// The parameters have the names and order of [`super::Model::parameter_shapes`], but weights
+    /// are transposed: (inputs, outputs).
     pub fn network(self, rows: usize) -> Network {
         let samples = Chain::new(rows, PIXELS);
         let chain = match self {
-            Architecture::Linear => samples.matmul("matmul", "weight", CLASSES).bias_add("bias", "bias").relu("relu"),
+            Architecture::Linear => {
+                samples.matmul("matmul", "weight", CLASSES).bias_add("bias", "bias").relu("relu")
+            }
             Architecture::Mlp => samples
                 .matmul("matmul", "hidden.weight", mlp::HIDDEN)
                 .bias_add("bias", "hidden.bias")

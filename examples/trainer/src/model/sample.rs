@@ -8,7 +8,8 @@ use crate::random::{Purpose, Stream};
 /// Creates a batch of random images with labels.
 pub fn batch(count: usize) -> (Vec<Image>, Vec<u8>) {
     let mut random = Stream::new(3, Purpose::Digit(0));
-    let images = (0..count).map(|_| std::array::from_fn(|_| random.between(-0.5, 2.8) as f32)).collect();
+    let images =
+        (0..count).map(|_| std::array::from_fn(|_| random.between(-0.5, 2.8) as f32)).collect();
     (images, (0..count).map(|index| (index * 7 % CLASSES) as u8).collect())
 }
 
@@ -23,9 +24,11 @@ pub fn assert_gradient(
     let mut gradient = vec![f32::NAN; parameters.len()];
     let found = model.gradient(parameters, &images, &labels, labels.len(), &mut gradient);
     let mut exact: Vec<f64> = parameters.iter().map(|&x| f64::from(x)).collect();
-    let images: Vec<Vec<f64>> = images.iter().map(|image| image.iter().map(|&x| f64::from(x)).collect()).collect();
+    let images: Vec<Vec<f64>> =
+        images.iter().map(|image| image.iter().map(|&x| f64::from(x)).collect()).collect();
     let mean = |parameters: &[f64]| {
-        let losses = images.iter().zip(&labels).map(|(image, &label)| loss(parameters, image, label.into()));
+        let losses =
+            images.iter().zip(&labels).map(|(image, &label)| loss(parameters, image, label.into()));
         losses.sum::<f64>() / labels.len() as f64
     };
     assert!((f64::from(found) / 20.0 - mean(&exact)).abs() < 1e-5);
@@ -37,11 +40,16 @@ pub fn assert_gradient(
         };
         let slope = (shifted(1e-6) - shifted(-1e-6)) / 2e-6;
         exact[index] = before;
-        assert!((f64::from(gradient[index]) - slope).abs() < 1e-5, "{index}: {} {slope}", gradient[index]);
+        assert!(
+            (f64::from(gradient[index]) - slope).abs() < 1e-5,
+            "{index}: {} {slope}",
+            gradient[index]
+        );
     }
 }
 
-/// Checks that the gradients of a batch's parts, one of them empty, add up to the gradient of the batch.
+/// Checks that the gradients of a batch's parts, one of them empty, add up to the gradient of the
+/// batch.
 pub fn assert_parts_add_up(model: &mut dyn Model, parameters: &[f32]) {
     let (images, labels) = batch(32);
     let mut whole = vec![f32::NAN; parameters.len()];

@@ -6,7 +6,8 @@ use crate::checkpoint::Position;
 use crate::digest;
 use crate::train::{self, Step};
 
-/// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its mean.
+/// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its
+/// mean.
 const POINTS: usize = 1024;
 
 /// The tags around the values in a picture, which follow their SHA-256.
@@ -14,8 +15,8 @@ const TAGS: [&str; 2] = ["<metadata>", "</metadata>"];
 
 /// The reported values of a run with their times, in epochs from 0.
 ///
-/// The values are f32, which survives the round trip through JSON. A resumed run therefore draws the same picture as an
-/// uninterrupted one.
+/// The values are f32, which survives the round trip through JSON. A resumed run therefore draws
+/// the same picture as an uninterrupted one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct History {
     /// The title of the picture, which identifies the run.
@@ -54,7 +55,8 @@ impl History {
         History { title, from: 0.0, stride: 1, losses, epochs: Vec::new(), rest: (0.0, 0.0, 0) }
     }
 
-    /// Parses the history in a picture if it belongs to the run with this title and is as it was written.
+    /// Parses the history in a picture if it belongs to the run with this title and is as it was
+    /// written.
     fn of_picture(picture: &str, title: &str) -> Option<History> {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
@@ -62,12 +64,15 @@ impl History {
         if written != digest::of_bytes(kept.as_bytes()) {
             return None;
         }
-        serde_json::from_str(kept).ok().filter(|history: &History| history.title == title && history.can_be_drawn())
+        serde_json::from_str(kept)
+            .ok()
+            .filter(|history: &History| history.title == title && history.can_be_drawn())
     }
 
     /// Returns whether the values are valid. The file may come from another program.
     fn can_be_drawn(&self) -> bool {
-        let of_epoch = |epoch: &EpochPoint| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
+        let of_epoch =
+            |epoch: &EpochPoint| [epoch.train_loss, epoch.test_loss, epoch.test_accuracy];
         let losses = self.losses.iter().flat_map(|&(x, y)| [x, y]);
         let mut numbers = losses.chain(self.epochs.iter().flat_map(of_epoch)).chain([self.from]);
         numbers.all(|number| number.is_finite() && number >= 0.0)
@@ -82,11 +87,15 @@ impl History {
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let [open, close] = TAGS;
         let end = picture.rfind("</svg>").unwrap_or(picture.len());
-        picture.insert_str(end, &format!("{open}{} {kept}{close}\n", digest::of_bytes(kept.as_bytes())));
+        picture.insert_str(
+            end,
+            &format!("{open}{} {kept}{close}\n", digest::of_bytes(kept.as_bytes())),
+        );
         Ok(())
     }
 
-    /// Resumes at `position` with this run's earlier values from `picture`, or begins there if there are none.
+    /// Resumes at `position` with this run's earlier values from `picture`, or begins there if
+    /// there are none.
     pub(super) fn resume(&mut self, picture: Option<&str>, position: Position, steps: usize) {
         let time = time(position.epoch, position.step as f64, steps);
         let before = picture.and_then(|picture| History::of_picture(picture, &self.title));
@@ -117,7 +126,8 @@ impl History {
         self.rest = (0.0, 0.0, 0);
         if self.losses.len() >= POINTS {
             let pairs = self.losses.as_chunks::<2>().0;
-            self.losses = pairs.iter().map(|[a, b]| (a.0.midpoint(b.0), a.1.midpoint(b.1))).collect();
+            self.losses =
+                pairs.iter().map(|[a, b]| (a.0.midpoint(b.0), a.1.midpoint(b.1))).collect();
             self.stride *= 2;
         }
     }
@@ -131,7 +141,8 @@ impl History {
 
     /// The largest gap between neighbors in `losses` that does not mean that steps are missing.
     pub(super) fn widest(&self, steps: usize) -> f64 {
-        // A mean is shifted by up to half its width, and one mean may be missing where the run resumed.
+        // A mean is shifted by up to half its width, and one mean may be missing where the run
+        // resumed.
         3.0 * (self.stride * train::REPORT_EVERY) as f64 / steps as f64
     }
 }
@@ -161,7 +172,14 @@ mod tests {
             let loss = 0.1 / f64::from(epoch + 1);
             let (samples_per_second, seconds) = (1e6, 0.06);
             let [train_loss, test_loss, test_accuracy] = [loss, loss * 1.1, 1.0 - loss];
-            let epoch = train::Epoch { epoch, train_loss, test_loss, test_accuracy, samples_per_second, seconds };
+            let epoch = train::Epoch {
+                epoch,
+                train_loss,
+                test_loss,
+                test_accuracy,
+                samples_per_second,
+                seconds,
+            };
             history.add_epoch(&epoch);
         }
     }
@@ -199,13 +217,25 @@ mod tests {
     fn without_a_picture_of_the_run_the_history_begins_where_the_run_goes_on() {
         let mut other = history(2);
         other.title.push('!');
-        for picture in [None, Some(""), Some("<svg></svg>"), Some("<metadata>{}</metadata>"), Some(&*picture(&other))] {
+        for picture in [
+            None,
+            Some(""),
+            Some("<svg></svg>"),
+            Some("<metadata>{}</metadata>"),
+            Some(&*picture(&other)),
+        ] {
             let history = resumed(picture, 2, 50);
-            assert_eq!((history.from, history.epochs.len(), history.losses.len()), (2.5, 0, 0), "{picture:?}");
+            assert_eq!(
+                (history.from, history.epochs.len(), history.losses.len()),
+                (2.5, 0, 0),
+                "{picture:?}"
+            );
         }
         assert_eq!(resumed(Some(&picture(&history(2))), 0, 0).losses.len(), 0);
         // Values that no plot contains.
-        for (right, wrong) in [("0.1,", "1e300,"), ("0.1,", "-1,"), ("\"stride\":1", "\"stride\":0"), ("[[", "[[]")] {
+        for (right, wrong) in
+            [("0.1,", "1e300,"), ("0.1,", "-1,"), ("\"stride\":1", "\"stride\":0"), ("[[", "[[]")]
+        {
             let picture = picture(&history(2));
             assert!(picture.contains(right));
             let picture = picture.replacen(right, wrong, 1);
@@ -243,7 +273,11 @@ mod tests {
         assert!((POINTS / 2..POINTS).contains(&history.losses.len()));
         assert!(history.losses.iter().all(|&(_, y)| y == 0.5));
         assert!(history.losses.is_sorted_by(|a, b| a.0 < b.0));
-        let apart = history.losses.windows(2).map(|pair| f64::from(pair[1].0 - pair[0].0)).fold(0.0, f64::max);
+        let apart = history
+            .losses
+            .windows(2)
+            .map(|pair| f64::from(pair[1].0 - pair[0].0))
+            .fold(0.0, f64::max);
         // With this many steps per epoch, reported losses are 1 apart.
         assert!(apart * 1.5 < history.widest(train::REPORT_EVERY), "{apart}");
     }

@@ -4,9 +4,11 @@
 pub fn repr(number: f64) -> String {
     let text = format!("{number:?}");
     match text.split_once('e') {
-        // Rust and Python switch to exponents at the same numbers. Python adds a sign and writes at least two digits.
+        // Rust and Python switch to exponents at the same numbers. Python adds a sign and writes at
+        // least two digits.
         Some((digits, exponent)) => {
-            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+            let (sign, exponent) =
+                exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
             format!("{digits}e{sign}{exponent:0>2}")
         }
         None => text.to_lowercase(),

@@ -31,10 +31,12 @@ pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
 /// # Errors
 /// If another run uses the folder, or it cannot be written.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
-    FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(|error| match error {
-        LockError::System(error) => FolderError::System(error),
-        taken @ LockError::Taken { .. } => FolderError::Taken(taken),
-    })
+    FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(
+        |error| match error {
+            LockError::System(error) => FolderError::System(error),
+            taken @ LockError::Taken { .. } => FolderError::Taken(taken),
+        },
+    )
 }
 
 fn name((epoch, step): Moment) -> String {
@@ -102,8 +104,8 @@ pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, FolderE
 /// Reads a checkpoint, and returns it with the file's SHA-256.
 ///
 /// # Errors
-/// If the file cannot be read, or its name is that of another moment or rank. Any other name, such as that of a merged
-/// checkpoint, says nothing.
+/// If the file cannot be read, or its name is that of another moment or rank. Any other name, such
+/// as that of a merged checkpoint, says nothing.
 pub fn read(path: &Path) -> Result<(Checkpoint, String), FolderError> {
     let (checkpoint, digest) = Checkpoint::read_with_digest(path)?;
     let Some(named) = path.file_name().and_then(|name| named(name.to_str()?)) else {
@@ -115,7 +117,9 @@ pub fn read(path: &Path) -> Result<(Checkpoint, String), FolderError> {
     }
     // Whole tensors are the same in the folders of all ranks.
     let (rank, world) = checkpoint.of_ranks();
-    let folder = fs::canonicalize(path).ok().and_then(|path| path.parent()?.file_name()?.to_str()?.parse().ok());
+    let folder = fs::canonicalize(path)
+        .ok()
+        .and_then(|path| path.parent()?.file_name()?.to_str()?.parse().ok());
     match folder {
         // Any other number, such as a job's, is not a rank's.
         Some(folder) if folder < world && folder != rank => {
@@ -152,6 +156,8 @@ pub enum FolderError {
     )]
     OtherRank { path: PathBuf, folder: u32, rank: u32, world: u32 },
     /// The folders have no moment in common.
-    #[error("the {0} folders have no checkpoint of the same epoch and step: they belong to different runs")]
+    #[error(
+        "the {0} folders have no checkpoint of the same epoch and step: they belong to different runs"
+    )]
     Apart(usize),
 }

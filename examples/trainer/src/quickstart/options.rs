@@ -16,13 +16,20 @@ use crate::sharding::network::{Network, UnknownOperator};
 use crate::sharding::plan::Collectives;
 use crate::sharding::strategy::Strategy;
 
-/// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) with the mean squared error on n ranks, with every operator cut over them.
+/// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) with the mean squared error on n ranks, with every
+/// operator cut over them.
 ///
-/// Every rank uses the same 2 samples and prints the loss of every step. Checkpoints go to device/RANK, the graph with its
-/// strategies and each rank's instructions to saved_graph/rank_RANK. Exit codes: 0 success, 1 wrong environment, strategy
-/// or file, 2 invalid command line, 3 the training failed, 124 a rank timed out.
+/// Every rank uses the same 2 samples and prints the loss of every step. Checkpoints go to
+/// device/RANK, the graph with its strategies and each rank's instructions to
+/// saved_graph/rank_RANK. Exit codes: 0 success, 1 wrong environment, strategy or file, 2 invalid
+/// command line, 3 the training failed, 124 a rank timed out.
 #[derive(Clone, Debug, PartialEq, Parser)]
-#[command(name = "quickstart", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "quickstart",
+    version,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub struct QuickstartArgs {
     #[command(subcommand)]
     pub action: Option<Action>,
@@ -43,9 +50,10 @@ pub enum Action {
 /// What the plan depends on.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Sharding {
-    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the operator named before it:
-    /// matmul2=((2,4),(4,1)). May be repeated; the other operators are cut to fit. Default: ((2,4),(4,1)) if 8 divides the
-    /// number of ranks, otherwise only rows are cut
+    /// Cut an operator over the ranks: a tuple for each input. Applies to matmul, or to the
+    /// operator named before it: matmul2=((2,4),(4,1)). May be repeated; the other operators are
+    /// cut to fit. Default: ((2,4),(4,1)) if 8 divides the number of ranks, otherwise only rows are
+    /// cut
     #[arg(long = "strategy", value_name = "[OP=]STRATEGY")]
     strategies: Vec<Assignment>,
 
@@ -61,7 +69,8 @@ pub struct Sharding {
 /// How to train.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Training {
-    /// Run N ranks as threads of this process. Default: this process takes its rank from its launcher
+    /// Run N ranks as threads of this process. Default: this process takes its rank from its
+    /// launcher
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
 
@@ -84,7 +93,8 @@ pub struct Training {
     #[arg(long, value_name = "FILE")]
     pub resume_from: Option<PathBuf>,
 
-    /// Write whole tensors to every checkpoint, as MindSpore does by default, instead of each rank's parts
+    /// Write whole tensors to every checkpoint, as MindSpore does by default, instead of each
+    /// rank's parts
     #[arg(long)]
     pub integrated: bool,
 
@@ -124,7 +134,8 @@ pub struct Show {
 /// The checkpoints to merge.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Merge {
-    /// The folders of the ranks, such as device/0 device/1. The newest checkpoint that all of them have is used
+    /// The folders of the ranks, such as device/0 device/1. The newest checkpoint that all of them
+    /// have is used
     #[arg(required = true, value_name = "DIR")]
     pub folders: Vec<PathBuf>,
 
@@ -136,12 +147,14 @@ pub struct Merge {
 impl QuickstartArgs {
     /// Parses this process's command line. Exits if it is invalid or asks for help.
     pub fn of_process() -> QuickstartArgs {
-        QuickstartArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("quickstart", &error))
+        QuickstartArgs::of(std::env::args_os())
+            .unwrap_or_else(|error| exit::with_usage("quickstart", &error))
     }
 
     /// Parses a command line that starts with the program's name.
     fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
-        let matches = numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
+        let matches =
+            numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
         QuickstartArgs::from_arg_matches(&matches)
     }
 }
@@ -174,7 +187,9 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<QuickstartArgs, clap::Error> {
-        QuickstartArgs::of(std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from))
+        QuickstartArgs::of(
+            std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from),
+        )
     }
 
     #[test]
@@ -188,8 +203,11 @@ mod tests {
 
     #[test]
     fn strategies_are_for_the_first_product_or_for_the_operator_named() {
-        let strategies =
-            parse("--strategy ((2,4),(4,1)) --strategy relu=((8,1))").unwrap().training.sharding.strategies;
+        let strategies = parse("--strategy ((2,4),(4,1)) --strategy relu=((8,1))")
+            .unwrap()
+            .training
+            .sharding
+            .strategies;
         let texts: Vec<_> = strategies.iter().map(Assignment::to_string).collect();
         assert_eq!(texts, ["matmul=((2,4),(4,1))", "relu=((8,1),)"]);
     }
@@ -221,7 +239,10 @@ mod tests {
             ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
         ] {
             let text = parse(line).unwrap_err().to_string();
-            assert!(text.contains(range) && !text.contains("unexpected argument"), "{line}: {text}");
+            assert!(
+                text.contains(range) && !text.contains("unexpected argument"),
+                "{line}: {text}"
+            );
         }
     }
 

@@ -6,10 +6,12 @@ use std::str::FromStr;
 use super::network::{Network, UnknownOperator};
 use super::strategy::{Strategy, StrategyTextError};
 
-/// The operator for a strategy without a name: the first matrix product in each of these programs' networks.
+/// The operator for a strategy without a name: the first matrix product in each of these programs'
+/// networks.
 pub const FIRST: &str = "matmul";
 
-/// An operator's strategy, such as `matmul2=((2,4),(4,1))`. Without a name, it applies to [`FIRST`].
+/// An operator's strategy, such as `matmul2=((2,4),(4,1))`. Without a name, it applies to
+/// [`FIRST`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     pub operator: String,
@@ -17,12 +19,15 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// Sets the strategies of the network's operators. If an operator has several, the last one applies.
+    /// Sets the strategies of the network's operators. If an operator has several, the last one
+    /// applies.
     ///
     /// # Errors
     /// If the network has no operator of a given name.
     pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), UnknownOperator> {
-        all.iter().try_for_each(|Assignment { operator, strategy }| network.shard(operator, strategy.clone()))
+        all.iter().try_for_each(|Assignment { operator, strategy }| {
+            network.shard(operator, strategy.clone())
+        })
     }
 }
 

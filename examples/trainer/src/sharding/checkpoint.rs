@@ -1,4 +1,5 @@
-//! Checkpoints of sharded runs. Each rank writes its parts, which can be merged and cut again for another plan.
+//! Checkpoints of sharded runs. Each rank writes its parts, which can be merged and cut again for
+//! another plan.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +63,12 @@ impl Checkpoint {
                     offset: layout.offset(mesh, &parameter.shape, rank),
                 });
                 let bytes = N::to_bytes(&part.data);
-                tensors.push(NamedTensor { name, numbers: N::TYPE, shape: part.shape.clone(), bytes });
+                tensors.push(NamedTensor {
+                    name,
+                    numbers: N::TYPE,
+                    shape: part.shape.clone(),
+                    bytes,
+                });
             }
         }
         let about = About {
@@ -77,7 +83,8 @@ impl Checkpoint {
         Checkpoint { about, tensors }
     }
 
-    /// The rank whose parts these are, and the number of ranks. Whole tensors are those of rank 0 of 1.
+    /// The rank whose parts these are, and the number of ranks. Whole tensors are those of rank 0
+    /// of 1.
     pub fn of_ranks(&self) -> (u32, u32) {
         (self.about.rank, self.about.world)
     }
@@ -98,8 +105,10 @@ impl Checkpoint {
     /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let entries = serde_json::to_value(&self.about).and_then(serde_json::from_value::<Entries>);
-        let entries =
-            entries.map_err(|error| CheckpointError::Strange { path: path.to_owned(), reason: error.to_string() })?;
+        let entries = entries.map_err(|error| CheckpointError::Strange {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })?;
         Ok(checksum::seal(entries, self.tensors.clone()).write(path)?)
     }
 
@@ -119,20 +128,28 @@ impl Checkpoint {
             Damage::Metadata(_) => strange(damage.to_string()),
             damage => CheckpointError::Damaged { path: path.to_owned(), damage },
         })?;
-        let about: About =
-            serde_json::from_value(entries.into_iter().collect()).map_err(|error| strange(error.to_string()))?;
+        let about: About = serde_json::from_value(entries.into_iter().collect())
+            .map_err(|error| strange(error.to_string()))?;
         let mut tensors = Vec::new();
         for place in &about.places {
             let Some(tensor) = file.get(&place.name) else {
                 return Err(strange(format!("there is no tensor {}", place.name)));
             };
-            let fits = place.shape.len() == tensor.shape.len() && place.shape.len() == place.offset.len();
-            let ends = place.offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
+            let fits =
+                place.shape.len() == tensor.shape.len() && place.shape.len() == place.offset.len();
+            let ends = place
+                .offset
+                .iter()
+                .zip(&tensor.shape)
+                .map(|(offset, size)| offset.checked_add(*size));
             let part: usize = tensor.shape.iter().product();
-            let whole = place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
-            // Merging allocates the whole tensor, so it must not be larger than the ranks' parts can fill.
+            let whole =
+                place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
+            // Merging allocates the whole tensor, so it must not be larger than the ranks' parts
+            // can fill.
             let filled = |whole: usize| (whole as u128) <= part as u128 * u128::from(about.world);
-            let inside = ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
+            let inside =
+                ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
             if !fits || !inside || !whole.is_some_and(filled) {
                 return Err(strange(format!("tensor {} does not fit into its whole", place.name)));
             }
@@ -159,7 +176,9 @@ impl Checkpoint {
             let wholes = |checkpoint: &Checkpoint| {
                 let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
                 named
-                    .map(|(place, tensor)| (place.name.clone(), place.shape.clone(), tensor.numbers))
+                    .map(|(place, tensor)| {
+                        (place.name.clone(), place.shape.clone(), tensor.numbers)
+                    })
                     .collect::<Vec<_>>()
             };
             if terms(other) != terms(first)
@@ -181,21 +200,29 @@ impl Checkpoint {
             let layout = format!("[{}]", vec!["-"; place.shape.len()].join(", "));
             places.push(Part { layout, offset: vec![0; place.shape.len()], ..place.clone() });
         }
-        let about = About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
+        let about =
+            About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
         Ok(Checkpoint { about, tensors })
     }
 
     /// Returns a tensor by name: a parameter, or its momentum if the name ends in `.momentum`.
     pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
-        let tensor = self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
+        let tensor =
+            self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
         Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
     }
 
-    /// Cuts the parts of `rank` under a plan from a merged checkpoint of any strategy and number of ranks.
+    /// Cuts the parts of `rank` under a plan from a merged checkpoint of any strategy and number of
+    /// ranks.
     ///
     /// # Errors
     /// If the checkpoint has only one rank's parts, or belongs to another network.
-    pub fn state<N: Number>(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State<N>, CheckpointError> {
+    pub fn state<N: Number>(
+        &self,
+        path: &Path,
+        plan: &Plan,
+        rank: u32,
+    ) -> Result<State<N>, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
             return Err(CheckpointError::OnlyPart { path: path.to_owned(), rank, world });
@@ -205,18 +232,31 @@ impl Checkpoint {
                 let name = format!("{}{suffix}", parameter.name);
                 let found = self.tensor(&name).filter(|found| found.shape == parameter.shape);
                 let shape = &parameter.shape;
-                let reason = || format!("the network has a tensor {name} of shape {shape:?}, the file does not");
-                found.ok_or_else(|| CheckpointError::Strange { path: path.to_owned(), reason: reason() })
+                let reason = || {
+                    format!("the network has a tensor {name} of shape {shape:?}, the file does not")
+                };
+                found.ok_or_else(|| CheckpointError::Strange {
+                    path: path.to_owned(),
+                    reason: reason(),
+                })
             };
             plan.parameters().map(find).collect()
         };
         let state = |whole: Vec<Tensor<N>>| parts(plan, rank, &whole);
-        Ok(State { parameters: state(whole("")?), momenta: state(whole(MOMENTUM)?), steps: self.about.steps })
+        Ok(State {
+            parameters: state(whole("")?),
+            momenta: state(whole(MOMENTUM)?),
+            steps: self.about.steps,
+        })
     }
 }
 
 /// Merges the parts of tensor number `index`.
-fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<NamedTensor, CheckpointError> {
+fn merge_tensor(
+    place: &Part,
+    index: usize,
+    parts: &[(PathBuf, Checkpoint)],
+) -> Result<NamedTensor, CheckpointError> {
     let numbers = parts[0].1.tensors[index].numbers;
     let size = numbers.size();
     let count: usize = place.shape.iter().product();
@@ -225,7 +265,9 @@ fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> 
     let mut sources: Vec<Option<usize>> = vec![None; count];
     for (source, (path, checkpoint)) in parts.iter().enumerate() {
         let (place, part) = (&checkpoint.about.places[index], &checkpoint.tensors[index]);
-        for (at, number) in places(&place.shape, &place.offset, &part.shape).zip(part.bytes.chunks_exact(size)) {
+        for (at, number) in
+            places(&place.shape, &place.offset, &part.shape).zip(part.bytes.chunks_exact(size))
+        {
             let whole = &mut bytes[at * size..(at + 1) * size];
             match sources[at] {
                 Some(other) if whole != number => {
@@ -253,7 +295,9 @@ fn merge_tensor(place: &Part, index: usize, parts: &[(PathBuf, Checkpoint)]) -> 
             world: parts[0].1.about.world,
             given: parts.len(),
         }),
-        None => Ok(NamedTensor { name: place.name.clone(), numbers, shape: place.shape.clone(), bytes }),
+        None => {
+            Ok(NamedTensor { name: place.name.clone(), numbers, shape: place.shape.clone(), bytes })
+        }
     }
 }
 

@@ -17,7 +17,8 @@ pub struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// Creates the groups for `steps`, which must be the same on all ranks. `mesh` must have as many ranks as `world`.
+    /// Creates the groups for `steps`, which must be the same on all ranks. `mesh` must have as
+    /// many ranks as `world`.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -30,13 +31,17 @@ impl<'a> Exchange<'a> {
         let mut groups = BTreeMap::new();
         for axes in steps.into_iter().map(Step::group) {
             if !axes.is_empty() && !groups.contains_key(axes) {
-                groups.insert(axes.to_vec(), world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?);
+                groups.insert(
+                    axes.to_vec(),
+                    world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?,
+                );
             }
         }
         Ok(Exchange { mesh, rank, groups })
     }
 
-    /// Runs one of the steps that the groups were created for. Overwrites `moved` with this rank's part of the result.
+    /// Runs one of the steps that the groups were created for. Overwrites `moved` with this rank's
+    /// part of the result.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -84,7 +89,11 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// If a rank is lost.
-    pub fn add<N: Number>(&mut self, axes: &[Axis], numbers: &mut [N]) -> Result<(), CollectiveError> {
+    pub fn add<N: Number>(
+        &mut self,
+        axes: &[Axis],
+        numbers: &mut [N],
+    ) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
             Some(group) => group.all_reduce_sum(numbers),
             None => {
@@ -96,7 +105,11 @@ impl<'a> Exchange<'a> {
 }
 
 /// Concatenates the ranks' parts, all of the same shape.
-fn joined<N: Number>(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor<N>, CollectiveError> {
+fn joined<N: Number>(
+    dim: usize,
+    shape: &[usize],
+    parts: Vec<Vec<u8>>,
+) -> Result<Tensor<N>, CollectiveError> {
     let expected = shape.iter().product();
     let mut tensors = Vec::with_capacity(parts.len());
     for (rank, bytes) in (0..).zip(parts) {

@@ -22,7 +22,8 @@ pub struct State<N> {
 impl<N: Number> State<N> {
     /// The state before the first step.
     pub fn new(parameters: Vec<Tensor<N>>) -> State<N> {
-        let momenta = parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
+        let momenta =
+            parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
         State { parameters, momenta, steps: 0 }
     }
 
@@ -32,7 +33,8 @@ impl<N: Number> State<N> {
     }
 }
 
-/// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's parameters.
+/// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's
+/// parameters.
 pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> Vec<Tensor<N>> {
     let (mesh, parameters) = (plan.mesh(), plan.parameters());
     let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor<N>)| {
@@ -56,13 +58,19 @@ pub struct Executor<'a, N> {
 }
 
 impl<'a, N: Number> Executor<'a, N> {
-    /// Checks that all ranks of `world` have the same plan, and creates the groups. All ranks must call this.
+    /// Checks that all ranks of `world` have the same plan, and creates the groups. All ranks must
+    /// call this.
     ///
     /// `terms` lists options that must be the same on all ranks, one per line.
     ///
     /// # Errors
-    /// If a rank has another plan or other terms, the plan is for another number of ranks, or a rank is lost.
-    pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a, N>, ExecuteError> {
+    /// If a rank has another plan or other terms, the plan is for another number of ranks, or a
+    /// rank is lost.
+    pub fn new(
+        plan: &'a Plan,
+        terms: &str,
+        world: &mut Group,
+    ) -> Result<Executor<'a, N>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // Check this first, because ranks with other plans would make other calls.
@@ -70,26 +78,40 @@ impl<'a, N: Number> Executor<'a, N> {
         if rank.size() != plan.mesh().world() {
             return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
         }
-        let moves = plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
-            Operation::Move(step) => Some(step),
-            _ => None,
-        });
+        let moves =
+            plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
+                Operation::Move(step) => Some(step),
+                _ => None,
+            });
         let exchange = Exchange::new(plan.mesh(), moves, world)?;
         let results = plan.instructions().iter().map(|_| Tensor::default()).collect();
-        Ok(Executor { plan, exchange, results, turned: Tensor::default(), bucket: Vec::new(), own_loss: None })
+        Ok(Executor {
+            plan,
+            exchange,
+            results,
+            turned: Tensor::default(),
+            bucket: Vec::new(),
+            own_loss: None,
+        })
     }
 
-    /// Runs a step with this rank's part of the samples and labels. Returns the loss of all samples before the step.
+    /// Runs a step with this rank's part of the samples and labels. Returns the loss of all samples
+    /// before the step.
     ///
     /// # Errors
     /// If the data has the wrong shape, or a rank is lost.
-    pub fn step(&mut self, state: &mut State<N>, samples: &Tensor<N>, labels: &Tensor<N>) -> Result<N, ExecuteError> {
+    pub fn step(
+        &mut self,
+        state: &mut State<N>,
+        samples: &Tensor<N>,
+        labels: &Tensor<N>,
+    ) -> Result<N, ExecuteError> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
     }
 
-    /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all ranks, which excludes
-    /// the labels of empty rows; see [`xent`].
+    /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all
+    /// ranks, which excludes the labels of empty rows; see [`xent`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -111,7 +133,9 @@ impl<'a, N: Number> Executor<'a, N> {
                 number = self.sum_bucket(number, step.group())?;
                 continue;
             }
-            if let Operation::Momentum { parameter, learning_rate, momentum } = instruction.operation {
+            if let Operation::Momentum { parameter, learning_rate, momentum } =
+                instruction.operation
+            {
                 let gradient = &self.results[instruction.inputs[0]];
                 update(state, parameter, gradient, N::of(learning_rate), N::of(momentum));
                 number += 1;
@@ -140,7 +164,8 @@ impl<'a, N: Number> Executor<'a, N> {
             }
             debug_assert!(
                 matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
-                    || result.shape == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
+                    || result.shape
+                        == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
                 "{instruction:?} has {:?}",
                 result.shape
             );
@@ -151,14 +176,16 @@ impl<'a, N: Number> Executor<'a, N> {
         Ok(self.results[plan.loss()].data[0])
     }
 
-    /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if there are any.
+    /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if
+    /// there are any.
     ///
     /// These are the rank's own samples if the loss operator is cut like the data set.
     pub fn own_loss(&self) -> Option<N> {
         self.own_loss
     }
 
-    /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of the next instruction.
+    /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of
+    /// the next instruction.
     fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
         let instructions = self.plan.instructions();
         let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
@@ -209,12 +236,21 @@ fn compute<'t, N: Number>(
         Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
         Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
         // Inputs and parameters are used in place. The caller handles moves and updates.
-        Operation::Input(_) | Operation::Load(_) | Operation::Move(_) | Operation::Momentum { .. } => {}
+        Operation::Input(_)
+        | Operation::Load(_)
+        | Operation::Move(_)
+        | Operation::Momentum { .. } => {}
     }
 }
 
 /// Updates a parameter: v = momentum v + g, p = p - learning rate v.
-fn update<N: Number>(state: &mut State<N>, parameter: usize, gradient: &Tensor<N>, learning_rate: N, momentum: N) {
+fn update<N: Number>(
+    state: &mut State<N>,
+    parameter: usize,
+    gradient: &Tensor<N>,
+    learning_rate: N,
+    momentum: N,
+) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
     for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
         *velocity = momentum * *velocity + gradient;
@@ -269,7 +305,11 @@ mod tests {
         let mut network = Chain::new(8, 8).matmul("matmul", "w", 8).mse("loss");
         network.shard("matmul", strategy.parse().unwrap()).unwrap();
         let collectives = Collectives::Compat;
-        Plan::new(&network, &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 }).unwrap()
+        Plan::new(
+            &network,
+            &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 },
+        )
+        .unwrap()
     }
 
     fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
@@ -291,20 +331,32 @@ mod tests {
 
     #[test]
     fn the_odd_rank_is_named_even_if_it_is_the_first() {
-        let errors = errors(4, |rank| (plan(4, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
-        assert!(errors.iter().all(|error| error.starts_with("rank 0 has another plan: ")), "{errors:?}");
+        let errors =
+            errors(4, |rank| (plan(4, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
+        assert!(
+            errors.iter().all(|error| error.starts_with("rank 0 has another plan: ")),
+            "{errors:?}"
+        );
         assert!(errors[0].contains("learning_rate: 0.2, "), "{}", errors[0]);
     }
 
     #[test]
     fn a_rank_with_other_terms_is_named() {
-        let errors = errors(2, |rank| (plan(2, "((2,1),(1,1))", 0.1), ["seed: 1", "seed: 2"][rank as usize]));
-        assert!(errors[0].starts_with("rank 1 has another plan: \"seed: 2\" where others have \"seed: 1\";"));
+        let errors = errors(2, |rank| {
+            (plan(2, "((2,1),(1,1))", 0.1), ["seed: 1", "seed: 2"][rank as usize])
+        });
+        assert!(
+            errors[0]
+                .starts_with("rank 1 has another plan: \"seed: 2\" where others have \"seed: 1\";")
+        );
     }
 
     #[test]
     fn a_plan_for_other_ranks_is_refused() {
-        assert_eq!(errors(2, |_| (plan(4, "((2,2),(2,1))", 0.1), ""))[1], "the plan is for 4 ranks, there are 2");
+        assert_eq!(
+            errors(2, |_| (plan(4, "((2,2),(2,1))", 0.1), ""))[1],
+            "the plan is for 4 ranks, there are 2"
+        );
     }
 
     #[test]
@@ -316,6 +368,9 @@ mod tests {
             let whole = Tensor::zeros(vec![8, 8]);
             executor.step(&mut state, &whole, &whole).unwrap_err().to_string()
         });
-        assert_eq!(error.unwrap()[0], "the rank's Samples have the shape [8, 8], the plan has [4, 8]");
+        assert_eq!(
+            error.unwrap()[0],
+            "the rank's Samples have the shape [8, 8], the plan has [4, 8]"
+        );
     }
 }

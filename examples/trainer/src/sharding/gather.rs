@@ -4,11 +4,15 @@ use super::number::Number;
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
 
-/// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors, of the same shapes.
+/// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors,
+/// of the same shapes.
 ///
 /// # Errors
 /// If the ranks' tensors differ in size, or a rank is lost.
-pub fn gather<N: Number>(own: &[Tensor<N>], group: &mut Group) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
+pub fn gather<N: Number>(
+    own: &[Tensor<N>],
+    group: &mut Group,
+) -> Result<Vec<Vec<Tensor<N>>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| N::to_bytes(&tensor.data)).collect();
     let expected = own.iter().map(|tensor| tensor.data.len()).sum();
     let all = group.all_gather(&bytes)?;
@@ -17,7 +21,9 @@ pub fn gather<N: Number>(own: &[Tensor<N>], group: &mut Group) -> Result<Vec<Vec
         if numbers.len() != expected {
             return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
         }
-        let tensor = |own: &Tensor<N>| Tensor::new(own.shape.clone(), numbers.by_ref().take(own.data.len()).collect());
+        let tensor = |own: &Tensor<N>| {
+            Tensor::new(own.shape.clone(), numbers.by_ref().take(own.data.len()).collect())
+        };
         Ok(own.iter().map(tensor).collect())
     };
     (0..).zip(all).map(tensors).collect()
@@ -35,7 +41,9 @@ mod tests {
             let number = f64::from(rank);
             [Tensor::new(vec![1, 2], vec![number, 0.5]), Tensor::new(vec![1], vec![-number])]
         };
-        let all = threads::run(3, Duration::from_secs(1200), |rank| gather(&of(rank.rank().index()), rank).unwrap());
+        let all = threads::run(3, Duration::from_secs(1200), |rank| {
+            gather(&of(rank.rank().index()), rank).unwrap()
+        });
         assert!(all.unwrap().iter().all(|all| *all == [of(0), of(1), of(2)]));
     }
 

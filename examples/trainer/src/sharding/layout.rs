@@ -6,7 +6,8 @@ use std::fmt;
 use super::mesh::{Axis, Mesh};
 use crate::list::join;
 
-/// The mesh axes that cut each dimension of a tensor, and the axes over which its values must still be summed.
+/// The mesh axes that cut each dimension of a tensor, and the axes over which its values must still
+/// be summed.
 ///
 /// Ranks that differ only in any other axis are replicas: they hold the same part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,11 @@ impl Layout {
     /// Returns the offset of the part of `rank` in a tensor of `shape`.
     pub fn offset(&self, mesh: &Mesh, shape: &[usize], rank: u32) -> Vec<usize> {
         let local = self.local_shape(mesh, shape);
-        local.iter().zip(&self.dims).map(|(size, axes)| size * mesh.index(rank, axes) as usize).collect()
+        local
+            .iter()
+            .zip(&self.dims)
+            .map(|(size, axes)| size * mesh.index(rank, axes) as usize)
+            .collect()
     }
 
     /// Returns the index of the part of `rank`, in row-major order, and the number of parts.
@@ -52,12 +57,19 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// Writes, for example, `[0 1, -] partial 2`: axes 0 and 1 cut dimension 0, dimension 1 is whole, and a sum over
-    /// axis 2 is pending.
+    /// Writes, for example, `[0 1, -] partial 2`: axes 0 and 1 cut dimension 0, dimension 1 is
+    /// whole, and a sum over axis 2 is pending.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims = self.dims.iter().map(|axes| if axes.is_empty() { "-".to_owned() } else { join(axes, " ") });
+        let dims = self
+            .dims
+            .iter()
+            .map(|axes| if axes.is_empty() { "-".to_owned() } else { join(axes, " ") });
         write!(f, "[{}]", join(dims, ", "))?;
-        if self.partial.is_empty() { Ok(()) } else { write!(f, " partial {}", join(&self.partial, " ")) }
+        if self.partial.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " partial {}", join(&self.partial, " "))
+        }
     }
 }
 

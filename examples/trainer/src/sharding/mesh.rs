@@ -19,11 +19,15 @@ impl Mesh {
         Mesh { dims }
     }
 
-    /// Returns the coarsest grid of `world` ranks in which each arrangement's dimensions are whole axes, if any.
+    /// Returns the coarsest grid of `world` ranks in which each arrangement's dimensions are whole
+    /// axes, if any.
     ///
-    /// An arrangement is itself a grid of all ranks. `[2, 4]` and `[8]` result in the mesh 2 x 4, and `[4, 2]` and
-    /// `[2, 4]` in 2 x 2 x 2. `[3, 4]` and `[2, 6]` have no common grid.
-    pub fn refining<'a>(world: u32, arrangements: impl IntoIterator<Item = &'a [u32]>) -> Option<Mesh> {
+    /// An arrangement is itself a grid of all ranks. `[2, 4]` and `[8]` result in the mesh 2 x 4,
+    /// and `[4, 2]` and `[2, 4]` in 2 x 2 x 2. `[3, 4]` and `[2, 6]` have no common grid.
+    pub fn refining<'a>(
+        world: u32,
+        arrangements: impl IntoIterator<Item = &'a [u32]>,
+    ) -> Option<Mesh> {
         let mut cuts = vec![1, world];
         for arrangement in arrangements {
             let mut product = 1;
@@ -44,7 +48,8 @@ impl Mesh {
         Some(Mesh { dims })
     }
 
-    /// Returns the axes of each dimension of an arrangement that this mesh refines. A dimension of size 1 has none.
+    /// Returns the axes of each dimension of an arrangement that this mesh refines. A dimension of
+    /// size 1 has none.
     pub fn axes_of(&self, arrangement: &[u32]) -> Vec<Vec<Axis>> {
         let mut next = 0;
         let mut axes_of = |&size: &u32| {
@@ -65,7 +70,8 @@ impl Mesh {
         self.dims.iter().product()
     }
 
-    /// The number of ranks that differ only in `axes`, which is also the number of parts that the axes cut.
+    /// The number of ranks that differ only in `axes`, which is also the number of parts that the
+    /// axes cut.
     pub fn size(&self, axes: &[Axis]) -> u32 {
         axes.iter().map(|&axis| self.dims[axis]).product()
     }
@@ -75,12 +81,16 @@ impl Mesh {
         self.dims[axis + 1..].iter().product()
     }
 
-    /// Returns the index of `rank` among the ranks that differ only in `axes`. The first of `axes` varies slowest.
+    /// Returns the index of `rank` among the ranks that differ only in `axes`. The first of `axes`
+    /// varies slowest.
     pub fn index(&self, rank: u32, axes: &[Axis]) -> u32 {
-        axes.iter().fold(0, |index, &axis| index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis])
+        axes.iter().fold(0, |index, &axis| {
+            index * self.dims[axis] + rank / self.stride(axis) % self.dims[axis]
+        })
     }
 
-    /// Returns `rank` and the ranks that differ from it only in `axes`, in the order of [`Mesh::index`].
+    /// Returns `rank` and the ranks that differ from it only in `axes`, in the order of
+    /// [`Mesh::index`].
     pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
         let first = self.origin(rank, axes);
         (0..self.size(axes))
@@ -97,7 +107,9 @@ impl Mesh {
 
     /// Returns the first rank of the group, which identifies the group.
     pub fn origin(&self, rank: u32, axes: &[Axis]) -> u32 {
-        axes.iter().fold(rank, |rank, &axis| rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis))
+        axes.iter().fold(rank, |rank, &axis| {
+            rank - rank / self.stride(axis) % self.dims[axis] * self.stride(axis)
+        })
     }
 }
 

@@ -85,7 +85,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Starts a chain with `rows` samples on all ranks together, of `columns` numbers each. Both must be at least 1.
+    /// Starts a chain with `rows` samples on all ranks together, of `columns` numbers each. Both
+    /// must be at least 1.
     pub fn new(rows: usize, columns: usize) -> Chain {
         Chain { nodes: Vec::new(), parameters: Vec::new(), shape: vec![rows, columns] }
     }
@@ -113,20 +114,27 @@ impl Chain {
         self.ending(name, Operator::Mse, labels)
     }
 
-    /// Ends the chain in the mean softmax cross-entropy. The labels are class numbers, one per sample.
+    /// Ends the chain in the mean softmax cross-entropy. The labels are class numbers, one per
+    /// sample.
     pub fn xent(self, name: &str) -> Network {
         let labels = vec![self.shape[0]];
         self.ending(name, Operator::Xent, labels)
     }
 
-    fn with(mut self, name: &str, operator: Operator, parameter: Option<(&str, Vec<usize>)>) -> Chain {
+    fn with(
+        mut self,
+        name: &str,
+        operator: Operator,
+        parameter: Option<(&str, Vec<usize>)>,
+    ) -> Chain {
         let mut shapes = vec![self.shape];
         let number = parameter.as_ref().map(|_| self.parameters.len());
         if let Some((name, shape)) = parameter {
             shapes.push(shape.clone());
             self.parameters.push(Parameter { name: name.to_owned(), shape });
         }
-        let node = Node { name: name.to_owned(), operator, shapes, parameter: number, strategy: None };
+        let node =
+            Node { name: name.to_owned(), operator, shapes, parameter: number, strategy: None };
         self.shape = node.output();
         self.nodes.push(node);
         self
@@ -134,7 +142,13 @@ impl Chain {
 
     fn ending(mut self, name: &str, operator: Operator, labels: Vec<usize>) -> Network {
         let shapes = vec![self.shape, labels];
-        self.nodes.push(Node { name: name.to_owned(), operator, shapes, parameter: None, strategy: None });
+        self.nodes.push(Node {
+            name: name.to_owned(),
+            operator,
+            shapes,
+            parameter: None,
+            strategy: None,
+        });
         Network { nodes: self.nodes, parameters: self.parameters }
     }
 }
@@ -145,11 +159,16 @@ mod tests {
 
     #[test]
     fn shapes_follow_from_the_chain() {
-        let network = Chain::new(6, 4).matmul("a", "w", 8).bias_add("b", "v").relu("c").xent("loss");
+        let network =
+            Chain::new(6, 4).matmul("a", "w", 8).bias_add("b", "v").relu("c").xent("loss");
         let shapes: Vec<_> = network.nodes().iter().map(|node| node.shapes.clone()).collect();
         let six = vec![6, 8];
-        let expected =
-            [vec![vec![6, 4], vec![4, 8]], vec![six.clone(), vec![8]], vec![six.clone()], vec![six.clone(), vec![6]]];
+        let expected = [
+            vec![vec![6, 4], vec![4, 8]],
+            vec![six.clone(), vec![8]],
+            vec![six.clone()],
+            vec![six.clone(), vec![6]],
+        ];
         assert_eq!(shapes, expected);
         assert_eq!(network.parameters()[1], Parameter { name: "v".to_owned(), shape: vec![8] });
     }

@@ -35,7 +35,8 @@ pub trait Number:
 
     fn ln(self) -> Self;
 
-    /// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns` columns.
+    /// Overwrites `product` with a matrix product. `right` and `product` are row-major with
+    /// `columns` columns.
     fn multiply(left: Left<'_, Self>, right: &[Self], columns: usize, product: &mut [Self]);
 
     /// Converts to little-endian bytes.

@@ -1,8 +1,8 @@
 //! The operators and how they can be cut.
 //!
-//! An operator is a set of loops over its inputs' dimensions. A matrix product loops over rows m, inner k and columns
-//! n. Cutting a loop cuts every dimension that belongs to it. If the result lacks the loop, its values must still be
-//! summed.
+//! An operator is a set of loops over its inputs' dimensions. A matrix product loops over rows m,
+//! inner k and columns n. Cutting a loop cuts every dimension that belongs to it. If the result
+//! lacks the loop, its values must still be summed.
 
 pub mod bias_add;
 pub mod matmul;
@@ -61,7 +61,8 @@ impl Operator {
         }
     }
 
-    /// Returns the cuts of each loop for all legal strategies on `ranks` ranks, in descending lexicographic order.
+    /// Returns the cuts of each loop for all legal strategies on `ranks` ranks, in descending
+    /// lexicographic order.
     pub fn candidates(self, shapes: &[Vec<usize>], ranks: u32) -> Vec<Vec<u32>> {
         let rule = self.rule();
         let mut sizes = vec![1; rule.loops];
@@ -76,8 +77,13 @@ impl Operator {
             all = all
                 .into_iter()
                 .flat_map(|(cuts, rest): (Vec<u32>, u32)| {
-                    let fits = move |cut: &u32| rest.is_multiple_of(*cut) && size.is_multiple_of(*cut as usize);
-                    (1..=rest).rev().filter(fits).map(move |cut| ([cuts.as_slice(), &[cut]].concat(), rest / cut))
+                    let fits = move |cut: &u32| {
+                        rest.is_multiple_of(*cut) && size.is_multiple_of(*cut as usize)
+                    };
+                    (1..=rest)
+                        .rev()
+                        .filter(fits)
+                        .map(move |cut| ([cuts.as_slice(), &[cut]].concat(), rest / cut))
                 })
                 .collect();
         }
@@ -102,7 +108,8 @@ impl Rule {
         self.with_sums(self.output, axes)
     }
 
-    /// Returns the layout of an input's gradient, computed from a result's gradient without pending sums.
+    /// Returns the layout of an input's gradient, computed from a result's gradient without pending
+    /// sums.
     pub fn gradient(&self, input: usize, axes: &[Vec<Axis>]) -> Layout {
         self.with_sums(self.inputs[input], axes)
     }

@@ -40,8 +40,8 @@ pub enum PlanError {
 pub struct Terms {
     /// The number of ranks; at least 1.
     pub world: u32,
-    /// The number of parts into which the rows of a step's data are cut: the number of ranks if each has its own
-    /// samples, or 1 if each has all samples. Must divide the number of ranks.
+    /// The number of parts into which the rows of a step's data are cut: the number of ranks if
+    /// each has its own samples, or 1 if each has all samples. Must divide the number of ranks.
     pub data_cut: u32,
     pub collectives: Collectives,
     pub learning_rate: f64,
@@ -97,8 +97,8 @@ pub struct Instruction {
     pub name: String,
     /// The strategy, if the instruction computes an operator.
     pub strategy: Option<Strategy>,
-    /// The number, from 1, of the bucket that a sum belongs to. The sums of a bucket are consecutive, run over the same
-    /// ranks, and share a call.
+    /// The number, from 1, of the bucket that a sum belongs to. The sums of a bucket are
+    /// consecutive, run over the same ranks, and share a call.
     pub bucket: Option<usize>,
 }
 
@@ -142,7 +142,8 @@ impl Plan {
     /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
         let nodes = self.network.nodes().iter().zip(&self.strategies);
-        let named: Vec<String> = nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
+        let named: Vec<String> =
+            nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
         named.join(", ")
     }
 
@@ -167,7 +168,8 @@ impl Plan {
         self.loss
     }
 
-    /// The number of the instruction that computes the loss operator. Its result is a rank's share of the loss.
+    /// The number of the instruction that computes the loss operator. Its result is a rank's share
+    /// of the loss.
     pub fn loss_operator(&self) -> usize {
         self.loss_operator
     }
@@ -179,7 +181,8 @@ impl Plan {
         for instruction in &self.instructions {
             if let Operation::Move(step) = &instruction.operation {
                 let before = &self.instructions[instruction.inputs[0]];
-                let part: usize = before.layout.local_shape(&self.mesh, &before.shape).iter().product();
+                let part: usize =
+                    before.layout.local_shape(&self.mesh, &before.shape).iter().product();
                 let mut more = step.traffic(&self.mesh, part as u64 * NUMBER_BYTES);
                 if instruction.bucket.is_some() && instruction.bucket == last {
                     // This sum shares the call of the previous one.
@@ -205,7 +208,8 @@ mod tests {
     }
 
     fn quick_start(strategies: &[(&str, &str)]) -> Network {
-        let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
+        let chain =
+            Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
         sharded(chain.mse("loss"), strategies)
     }
 
@@ -225,21 +229,26 @@ mod tests {
         assert_eq!(traffic(&column, Collectives::Min).0, 2311.0);
         let data = quick_start(&[("matmul", "((8,1),(1,1))")]);
         assert_eq!(traffic(&data, Collectives::Compat), (5383.0, 1));
-        let best = [("matmul", "((2,1),(1,4))"), ("matmul2", "((2,2),(2,2))"), ("loss", "((4,2),(4,2))")];
+        let best =
+            [("matmul", "((2,1),(1,4))"), ("matmul2", "((2,2),(2,2))"), ("loss", "((4,2),(4,2))")];
         assert_eq!(traffic(&quick_start(&best), Collectives::Min).0, 2119.0);
     }
 
     #[test]
     fn the_digits_network_sends_the_published_bytes() {
         let network = |strategies: &[(&str, &str)]| {
-            let chain = Chain::new(64, 784).matmul("fc1", "w1", 128).bias_add("bias1", "b1").relu("relu");
+            let chain =
+                Chain::new(64, 784).matmul("fc1", "w1", 128).bias_add("bias1", "b1").relu("relu");
             sharded(chain.matmul("fc2", "w2", 10).bias_add("bias2", "b2").xent("loss"), strategies)
         };
         let rows = [("bias2", "((2,1),(1,))"), ("loss", "((2,1),(2,))")];
         let blocks = [&[("fc1", "((2,4),(4,1))"), ("fc2", "((2,4),(4,1))")], &rows[..]].concat();
         assert_eq!(traffic(&network(&blocks), Collectives::Compat).0, 215_948.0);
         assert_eq!(traffic(&network(&blocks), Collectives::Min).0, 147_212.0);
-        assert_eq!(traffic(&network(&[("fc1", "((8,1),(1,1))")]), Collectives::Compat), (712_397.0, 1));
+        assert_eq!(
+            traffic(&network(&[("fc1", "((8,1),(1,1))")]), Collectives::Compat),
+            (712_397.0, 1)
+        );
         assert_eq!(traffic(&network(&[("fc1", "((2,1),(1,4))")]), Collectives::Min).0, 179_021.0);
     }
 }

@@ -1,4 +1,5 @@
-//! Chooses strategies for operators that have none, so that they exchange the least with their neighbors.
+//! Chooses strategies for operators that have none, so that they exchange the least with their
+//! neighbors.
 
 use std::collections::VecDeque;
 
@@ -32,7 +33,9 @@ pub enum CutError {
         without_ones(.first_dims), without_ones(.second_dims)
     )]
     Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
-    #[error("the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both")]
+    #[error(
+        "the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both"
+    )]
     Data { rows: usize, world: u32, cut: u32 },
 }
 
@@ -41,22 +44,33 @@ fn without_ones(dims: &[u32]) -> String {
     format!("({})", join(dims.iter().filter(|&&size| size != 1), ","))
 }
 
-/// Returns the cuts of all operators of `network` on `world` ranks, with the data cut into `data_cut` parts.
+/// Returns the cuts of all operators of `network` on `world` ranks, with the data cut into
+/// `data_cut` parts.
 ///
-/// Operators keep their strategies. Starting from them, each neighbor without a strategy uses as many ranks as possible
-/// and, among the legal strategies, gets the one that moves the fewest bytes, forward and backward, to and from its
-/// known neighbors. Ties go to the neighbor's arrangement, then to the one that cuts rows the most. If no operator has
-/// a strategy, the search starts with the first operator and the data set's arrangement.
+/// Operators keep their strategies. Starting from them, each neighbor without a strategy uses as
+/// many ranks as possible and, among the legal strategies, gets the one that moves the fewest
+/// bytes, forward and backward, to and from its known neighbors. Ties go to the neighbor's
+/// arrangement, then to the one that cuts rows the most. If no operator has a strategy, the search
+/// starts with the first operator and the data set's arrangement.
 ///
 /// # Errors
 /// If strategies do not fit their operators, each other or the data.
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
     let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
-    if world == 0 || data_cut == 0 || !world.is_multiple_of(data_cut) || !rows.is_multiple_of(data_cut as usize) {
+    if world == 0
+        || data_cut == 0
+        || !world.is_multiple_of(data_cut)
+        || !rows.is_multiple_of(data_cut as usize)
+    {
         return Err(CutError::Data { rows, world, cut: data_cut });
     }
-    let mut search = Search { nodes, world, data: vec![data_cut, world / data_cut], known: vec![None; nodes.len()] };
+    let mut search = Search {
+        nodes,
+        world,
+        data: vec![data_cut, world / data_cut],
+        known: vec![None; nodes.len()],
+    };
     for (index, node) in nodes.iter().enumerate() {
         if let Some(strategy) = &node.strategy {
             let mut cuts = strategy.check(&node.name, node.operator, &node.shapes, world)?;
@@ -97,7 +111,8 @@ impl Search<'_> {
         Mesh::refining(self.world, known.chain([self.data.as_slice(), more]))
     }
 
-    /// Checks that an arrangement has a common mesh with each known one, and therefore with all of them.
+    /// Checks that an arrangement has a common mesh with each known one, and therefore with all of
+    /// them.
     fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), CutError> {
         let named = self.nodes.iter().zip(&self.known);
         let known = named.filter_map(|(node, known)| Some((node.name.as_str(), known.as_ref()?)));
@@ -116,7 +131,8 @@ impl Search<'_> {
 
     /// Chooses arrangements outward from the known operators, neighbor by neighbor.
     fn spread(&mut self) {
-        let mut queue: VecDeque<usize> = (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
+        let mut queue: VecDeque<usize> =
+            (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
         if queue.is_empty() && !self.nodes.is_empty() {
             self.choose(0, &self.data.clone());
             queue.push_back(0);
@@ -135,13 +151,17 @@ impl Search<'_> {
     /// Chooses the best arrangement for an operator whose neighbor is arranged as `from`.
     fn choose(&mut self, node: usize, from: &[u32]) {
         let Node { operator, shapes, .. } = &self.nodes[node];
-        // Use as many ranks as possible. All strategies for the same number of ranks need equal computation.
-        let fitting = (1..=self.world).rev().filter(|ranks| self.world.is_multiple_of(*ranks)).find_map(|ranks| {
-            let mut all = operator.candidates(shapes, ranks);
-            all.iter_mut().for_each(|cuts| cuts.push(self.world / ranks));
-            all.retain(|arrangement| self.mesh_with(arrangement).is_some());
-            (!all.is_empty()).then_some(all)
-        });
+        // Use as many ranks as possible. All strategies for the same number of ranks need equal
+        // computation.
+        let fitting = (1..=self.world)
+            .rev()
+            .filter(|ranks| self.world.is_multiple_of(*ranks))
+            .find_map(|ranks| {
+                let mut all = operator.candidates(shapes, ranks);
+                all.iter_mut().for_each(|cuts| cuts.push(self.world / ranks));
+                all.retain(|arrangement| self.mesh_with(arrangement).is_some());
+                (!all.is_empty()).then_some(all)
+            });
         let best = fitting.into_iter().flatten().min_by_key(|arrangement| {
             let other = without_ones(arrangement) != without_ones(from);
             (self.bytes(node, arrangement), other)
@@ -149,7 +169,8 @@ impl Search<'_> {
         self.known[node] = best;
     }
 
-    /// Returns the bytes that move between an operator with this arrangement and its known neighbors or the data set.
+    /// Returns the bytes that move between an operator with this arrangement and its known
+    /// neighbors or the data set.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
         let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
@@ -170,7 +191,10 @@ impl Search<'_> {
         let mut bytes = 0;
         match node.checked_sub(1) {
             None => bytes += fed(0),
-            Some(before) => bytes += placed(before).map_or(0, |before| edge(&before, &this, self.is_learnt(node))),
+            Some(before) => {
+                bytes +=
+                    placed(before).map_or(0, |before| edge(&before, &this, self.is_learnt(node)))
+            }
         }
         if node + 1 == self.nodes.len() {
             bytes += fed(1);
@@ -179,7 +203,8 @@ impl Search<'_> {
         Some(bytes)
     }
 
-    /// Returns whether an earlier operator has a parameter, so that the gradient of this operator's input is needed.
+    /// Returns whether an earlier operator has a parameter, so that the gradient of this operator's
+    /// input is needed.
     fn is_learnt(&self, node: usize) -> bool {
         self.nodes[..node].iter().any(|node| node.parameter.is_some())
     }
@@ -224,8 +249,11 @@ mod tests {
 
     fn strategies(first: Option<&str>, world: u32) -> Vec<String> {
         let rows = 2 * world as usize;
-        let mut network =
-            Chain::new(rows, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16).mse("loss");
+        let mut network = Chain::new(rows, 32)
+            .matmul("matmul", "w", 16)
+            .relu("relu")
+            .matmul("matmul2", "w2", 16)
+            .mse("loss");
         if let Some(first) = first {
             network.shard("matmul", first.parse().unwrap()).unwrap();
         }

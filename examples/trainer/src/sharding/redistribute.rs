@@ -7,7 +7,8 @@ use super::traffic::Traffic;
 /// A step that all ranks perform on the parts of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Keeps a slice of each part: `axes` cut `dim` in addition to the axes that already do. Sends nothing.
+    /// Keeps a slice of each part: `axes` cut `dim` in addition to the axes that already do. Sends
+    /// nothing.
     Slice { dim: usize, axes: Vec<Axis> },
     /// Sums over `axes`. All ranks keep the whole sum.
     AllReduce { axes: Vec<Axis> },
@@ -55,20 +56,25 @@ impl Step {
         match self {
             Step::Slice { .. } => Traffic::default(),
             Step::AllReduce { .. } => Traffic::of_all_reduce(world, ranks, bytes),
-            Step::ReduceScatter { .. } | Step::AllToAll { .. } => Traffic::of_reduce_scatter(world, ranks, bytes),
+            Step::ReduceScatter { .. } | Step::AllToAll { .. } => {
+                Traffic::of_reduce_scatter(world, ranks, bytes)
+            }
             Step::AllGather { .. } => Traffic::of_all_gather(world, ranks, bytes),
         }
     }
 
-    /// Replaces the step with sums and gathers, which send more: a reduce-scatter becomes a sum and a slice, and an
-    /// all-to-all becomes a gather and a slice.
+    /// Replaces the step with sums and gathers, which send more: a reduce-scatter becomes a sum and
+    /// a slice, and an all-to-all becomes a gather and a slice.
     pub fn lowered(self) -> Vec<Step> {
         match self {
             Step::ReduceScatter { dim, axes } => {
                 vec![Step::AllReduce { axes: axes.clone() }, Step::Slice { dim, axes }]
             }
             Step::AllToAll { from, to, axes } => {
-                vec![Step::AllGather { dim: from, axes: axes.clone() }, Step::Slice { dim: to, axes }]
+                vec![
+                    Step::AllGather { dim: from, axes: axes.clone() },
+                    Step::Slice { dim: to, axes },
+                ]
             }
             step => vec![step],
         }
@@ -128,8 +134,12 @@ impl Work<'_> {
     /// Cuts every dimension by its missing axes that are free.
     fn slice(&mut self) {
         for dim in self.dims() {
-            let axes: Vec<Axis> =
-                self.missing(dim).iter().copied().take_while(|&axis| self.now.is_free(axis)).collect();
+            let axes: Vec<Axis> = self
+                .missing(dim)
+                .iter()
+                .copied()
+                .take_while(|&axis| self.now.is_free(axis))
+                .collect();
             if !axes.is_empty() {
                 self.push(Step::Slice { dim, axes });
             }
@@ -146,8 +156,8 @@ impl Work<'_> {
         found.map(|step| self.push(step)).is_some()
     }
 
-    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing axes. Returns
-    /// whether there was one.
+    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing
+    /// axes. Returns whether there was one.
     fn all_to_all(&mut self) -> bool {
         let found = self.dims().find_map(|from| {
             let surplus = self.surplus(from);
@@ -173,7 +183,10 @@ mod tests {
     use super::*;
 
     fn layout(dims: &[&[Axis]], partial: &[Axis]) -> Layout {
-        Layout { dims: dims.iter().map(|axes| axes.to_vec()).collect(), partial: partial.iter().copied().collect() }
+        Layout {
+            dims: dims.iter().map(|axes| axes.to_vec()).collect(),
+            partial: partial.iter().copied().collect(),
+        }
     }
 
     #[test]
@@ -181,7 +194,8 @@ mod tests {
         // The samples, from rows on every rank to blocks for the matrix product.
         let steps = redistribute(&layout(&[&[0, 1], &[]], &[]), &layout(&[&[0], &[1]], &[]));
         assert_eq!(steps, [Step::AllToAll { from: 0, to: 1, axes: vec![1] }]);
-        let lowered = [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];
+        let lowered =
+            [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];
         assert_eq!(steps.into_iter().flat_map(Step::lowered).collect::<Vec<_>>(), lowered);
         // The product's sum.
         let steps = redistribute(&layout(&[&[0], &[]], &[1]), &layout(&[&[0], &[1]], &[]));
@@ -197,14 +211,18 @@ mod tests {
     #[test]
     fn what_is_cut_off_is_not_sent() {
         let steps = redistribute(&layout(&[&[], &[0]], &[]), &layout(&[&[1], &[]], &[]));
-        let expected = [Step::Slice { dim: 0, axes: vec![1] }, Step::AllGather { dim: 1, axes: vec![0] }];
+        let expected =
+            [Step::Slice { dim: 0, axes: vec![1] }, Step::AllGather { dim: 1, axes: vec![0] }];
         assert_eq!(steps, expected);
     }
 
     #[test]
     fn axes_in_another_order_are_gathered_and_cut_again() {
         let steps = redistribute(&layout(&[&[0, 1]], &[]), &layout(&[&[1, 0]], &[]));
-        let expected = [Step::AllGather { dim: 0, axes: vec![0, 1] }, Step::Slice { dim: 0, axes: vec![1, 0] }];
+        let expected = [
+            Step::AllGather { dim: 0, axes: vec![0, 1] },
+            Step::Slice { dim: 0, axes: vec![1, 0] },
+        ];
         assert_eq!(steps, expected);
     }
 }

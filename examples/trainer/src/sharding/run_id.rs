@@ -17,12 +17,14 @@ pub struct RunId {
 }
 
 impl RunId {
-    /// Identifies a run of `plan` with initial parameters drawn by `drawn`, such as an [`Init`](super::init::Init).
+    /// Identifies a run of `plan` with initial parameters drawn by `drawn`, such as an
+    /// [`Init`](super::init::Init).
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
         RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
-    /// Identifies the run that resumes with `plan` after `steps` steps. It is the same run if the plan is the same.
+    /// Identifies the run that resumes with `plan` after `steps` steps. It is the same run if the
+    /// plan is the same.
     pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
         let next = of_plan(plan);
         if next == self.plan {
@@ -58,7 +60,11 @@ mod tests {
 
     fn plan(learning_rate: f64, collectives: Collectives) -> Plan {
         let network = Chain::new(8, 8).matmul("matmul", "w", 8).mse("loss");
-        Plan::new(&network, &Terms { world: 2, data_cut: 2, collectives, learning_rate, momentum: 0.1 }).unwrap()
+        Plan::new(
+            &network,
+            &Terms { world: 2, data_cut: 2, collectives, learning_rate, momentum: 0.1 },
+        )
+        .unwrap()
     }
 
     #[test]

@@ -29,7 +29,12 @@ impl Strategy {
         })
     }
 
-    fn cuts(&self, operator: Operator, shapes: &[Vec<usize>], world: u32) -> Result<Vec<u32>, StrategyFault> {
+    fn cuts(
+        &self,
+        operator: Operator,
+        shapes: &[Vec<usize>],
+        world: u32,
+    ) -> Result<Vec<u32>, StrategyFault> {
         let rule = operator.rule();
         if self.0.len() != shapes.len() {
             return Err(StrategyFault::Entries { found: self.0.len(), expected: shapes.len() });
@@ -56,18 +61,25 @@ impl Strategy {
                 let place = InputDim { input, dim, dims: loops.len() };
                 match known[number] {
                     Some((first, other)) if other != cut => {
-                        return Err(StrategyFault::Inputs { first, first_cut: other, second: place, second_cut: cut });
+                        return Err(StrategyFault::Inputs {
+                            first,
+                            first_cut: other,
+                            second: place,
+                            second_cut: cut,
+                        });
                     }
                     Some(_) => {}
                     None => known[number] = Some((place, cut)),
                 }
             }
         }
-        let cuts: Vec<u32> = known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
+        let cuts: Vec<u32> =
+            known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
         if rule.whole.is_some_and(|number| cuts[number] != 1) {
             return Err(StrategyFault::Classes);
         }
-        let needed = cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
+        let needed =
+            cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
         if !u64::from(world).is_multiple_of(needed) {
             return Err(StrategyFault::Devices { needed, world });
         }
@@ -102,7 +114,8 @@ impl FromStr for Strategy {
         let mut entries = Vec::new();
         rest = rest.strip_prefix('(').ok_or_else(error)?.trim_start();
         while !rest.starts_with(')') {
-            let (inner, after) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).ok_or_else(error)?;
+            let (inner, after) =
+                rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).ok_or_else(error)?;
             let inner = inner.trim();
             let inner = inner.strip_suffix(',').unwrap_or(inner);
             let cuts = inner.split(',').map(|cut| cut.trim().parse().map_err(|_| error()));
@@ -212,9 +225,18 @@ mod tests {
 
     #[test]
     fn what_is_not_a_strategy_is_refused() {
-        for text in
-            ["", "()", "(2,4)", "((2,4)", "((2,4)))", "((2,4)(4,1))", "((2,-4))", "((2,,4))", "(())", "((2,4),,)"]
-        {
+        for text in [
+            "",
+            "()",
+            "(2,4)",
+            "((2,4)",
+            "((2,4)))",
+            "((2,4)(4,1))",
+            "((2,-4))",
+            "((2,,4))",
+            "(())",
+            "((2,4),,)",
+        ] {
             let error = text.parse::<Strategy>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("\"{text}\" is not a strategy: ")), "{error}");
         }
@@ -229,11 +251,19 @@ mod tests {
 
     #[test]
     fn each_illegal_strategy_has_its_message() {
-        let matmul = |text, expected| assert_refused(Operator::MatMul, &[&[16, 32], &[32, 16]], text, expected);
+        let matmul = |text, expected| {
+            assert_refused(Operator::MatMul, &[&[16, 32], &[32, 16]], text, expected)
+        };
         matmul("((2,4))", "op: strategy ((2,4),) has 1 entries, the operator has 2 inputs");
-        matmul("((2,4,1),(4,1))", "op: strategy ((2,4,1),(4,1)): entry 0 has 3 dims, the input has shape (16,32)");
+        matmul(
+            "((2,4,1),(4,1))",
+            "op: strategy ((2,4,1),(4,1)): entry 0 has 3 dims, the input has shape (16,32)",
+        );
         matmul("((0,4),(4,1))", "op: strategy ((0,4),(4,1)): value 0 must be larger than 0");
-        matmul("((3,4),(4,1))", "op: strategy ((3,4),(4,1)): input 0 dim 0 of size 16 cannot be divided by 3");
+        matmul(
+            "((3,4),(4,1))",
+            "op: strategy ((3,4),(4,1)): input 0 dim 0 of size 16 cannot be divided by 3",
+        );
         matmul(
             "((2,4),(2,1))",
             "op: strategy ((2,4),(2,1)): first input's columns are cut in 4, second input's rows in 2",

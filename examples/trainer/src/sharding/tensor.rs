@@ -97,7 +97,9 @@ impl<N: Number> Tensor<N> {
         shape[dim] *= parts.len();
         let (outer, inner) = first.strides(dim);
         let length = first.shape[dim] * inner;
-        let data = (0..outer).flat_map(|row| parts.iter().flat_map(move |part| &part.data[row * length..][..length]));
+        let data = (0..outer).flat_map(|row| {
+            parts.iter().flat_map(move |part| &part.data[row * length..][..length])
+        });
         Some(Tensor { data: data.copied().collect(), shape })
     }
 
@@ -108,7 +110,8 @@ impl<N: Number> Tensor<N> {
     }
 }
 
-/// Returns the indices, in a tensor of shape `whole`, of the numbers in a part of shape `part` at `offset`.
+/// Returns the indices, in a tensor of shape `whole`, of the numbers in a part of shape `part` at
+/// `offset`.
 pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterator<Item = usize> {
     let count: usize = part.iter().product();
     (0..count).map(move |index| {

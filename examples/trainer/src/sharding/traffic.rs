@@ -4,8 +4,9 @@ use std::ops::AddAssign;
 
 /// The number of collective calls of a rank, and the bytes that all ranks send in them.
 ///
-/// In a ring of p ranks, a rank sends 2(p-1)/p of the bytes of an all-reduce, (p-1)/p of the bytes of a reduce-scatter
-/// or an all-to-all, and p-1 times its own bytes in an all-gather. The total over all ranks is a whole number of bytes.
+/// In a ring of p ranks, a rank sends 2(p-1)/p of the bytes of an all-reduce, (p-1)/p of the bytes
+/// of a reduce-scatter or an all-to-all, and p-1 times its own bytes in an all-gather. The total
+/// over all ranks is a whole number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Traffic {
     /// The bytes that all ranks of the world send.
@@ -15,7 +16,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The traffic of an all-reduce of `bytes` bytes in each group of `ranks` ranks, out of `world` ranks.
+    /// The traffic of an all-reduce of `bytes` bytes in each group of `ranks` ranks, out of `world`
+    /// ranks.
     pub fn of_all_reduce(world: u64, ranks: u64, bytes: u64) -> Traffic {
         Traffic { bytes: world / ranks * 2 * (ranks - 1) * bytes, calls: 1 }
     }

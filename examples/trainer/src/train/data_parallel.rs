@@ -1,5 +1,5 @@
-//! Data parallelism: every rank holds all parameters and computes the gradient of its own samples. Each step needs one
-//! all-reduce.
+//! Data parallelism: every rank holds all parameters and computes the gradient of its own samples.
+//! Each step needs one all-reduce.
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
@@ -12,7 +12,8 @@ pub(super) struct DataParallel<'a> {
     parameters: &'a mut [f32],
     learning_rate: f32,
     batch: Batch,
-    /// The gradient, loss and stop weight. One all-reduce sums them, so that all ranks stop after the same step.
+    /// The gradient, loss and stop weight. One all-reduce sums them, so that all ranks stop after
+    /// the same step.
     sum: Vec<f32>,
 }
 
@@ -35,7 +36,13 @@ impl Learner for DataParallel<'_> {
         Batch::fetch(data, own.iter().copied());
         self.batch.gather(data, own.iter().copied());
         let (gradient, rest) = self.sum.split_at_mut(self.parameters.len());
-        let loss = self.model.gradient(self.parameters, self.batch.images(), self.batch.labels(), whole, gradient);
+        let loss = self.model.gradient(
+            self.parameters,
+            self.batch.images(),
+            self.batch.labels(),
+            whole,
+            gradient,
+        );
         rest.copy_from_slice(&[loss / whole as f32, stop]);
         group.all_reduce_sum(&mut self.sum)?;
         let (gradient, rest) = self.sum.split_at(self.parameters.len());

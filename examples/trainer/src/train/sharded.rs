@@ -58,7 +58,16 @@ impl<'a> ShardedLearner<'a> {
             Tensor::zeros(placed.layout.local_shape(plan.mesh(), &placed.shape))
         };
         let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
-        Ok(ShardedLearner { model, plan, executor, state, whole, samples, labels, arch: Arch::new() })
+        Ok(ShardedLearner {
+            model,
+            plan,
+            executor,
+            state,
+            whole,
+            samples,
+            labels,
+            arch: Arch::new(),
+        })
     }
 }
 
@@ -88,7 +97,9 @@ impl Learner for ShardedLearner<'_> {
 
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
         let all = gather(&self.state.parameters, group)?;
-        for (number, (slice, (parameter, layout))) in slices(self.plan).zip(self.plan.parameters()).enumerate() {
+        for (number, (slice, (parameter, layout))) in
+            slices(self.plan).zip(self.plan.parameters()).enumerate()
+        {
             // The ranks that hold the part at each offset.
             let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
             for (rank, parts) in (0..).zip(&all) {
@@ -103,7 +114,9 @@ impl Learner for ShardedLearner<'_> {
                 }
                 let Some(&(rank, _)) = held.first() else { continue };
                 let part = &all[rank][number];
-                for (place, &number) in places(&parameter.shape, &offset, &part.shape).zip(&part.data) {
+                for (place, &number) in
+                    places(&parameter.shape, &offset, &part.shape).zip(&part.data)
+                {
                     whole[model_place(&parameter.shape, place)] = number;
                 }
             }
@@ -135,8 +148,8 @@ fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
     Tensor::new(shape.to_vec(), data)
 }
 
-/// Converts an index in a network's parameter to an index in the model's. Models store weights output by output,
-/// networks input by input.
+/// Converts an index in a network's parameter to an index in the model's. Models store weights
+/// output by output, networks input by input.
 fn model_place(shape: &[usize], place: usize) -> usize {
     match shape {
         [inputs, outputs] => place % outputs * inputs + place / outputs,
@@ -162,9 +175,14 @@ mod tests {
         assert_eq!(to_tensor(&[3], &[1.0, 2.0, 3.0]).data, [1.0, 2.0, 3.0]);
     }
 
-    /// Syncs 4 ranks after `change` has modified their parts. Returns the whole parameters, or which rank differs.
-    fn synced(strategy: &str, change: impl Fn(u32, &mut State<f32>) + Sync) -> Vec<Result<Vec<f32>, String>> {
-        let cuts = Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
+    /// Syncs 4 ranks after `change` has modified their parts. Returns the whole parameters, or
+    /// which rank differs.
+    fn synced(
+        strategy: &str,
+        change: impl Fn(u32, &mut State<f32>) + Sync,
+    ) -> Vec<Result<Vec<f32>, String>> {
+        let cuts =
+            Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
         let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
         threads::run(4, Duration::from_secs(1200), |rank| {
             let own = rank.rank().index();
@@ -197,6 +215,9 @@ mod tests {
             }
         });
         let start = "rank 3 holds other parameters than rank 1: ";
-        assert!(synced.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))), "{synced:?}");
+        assert!(
+            synced.iter().all(|found| found.as_ref().is_err_and(|error| error.starts_with(start))),
+            "{synced:?}"
+        );
     }
 }

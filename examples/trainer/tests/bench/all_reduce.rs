@@ -1,4 +1,5 @@
-//! Measures the median time of an all-reduce of 8 bytes to 64 MB, with 2 and 4 ranks on one machine, by transport.
+//! Measures the median time of an all-reduce of 8 bytes to 64 MB, with 2 and 4 ranks on one
+//! machine, by transport.
 
 #[path = "job.rs"]
 mod job;
@@ -21,7 +22,11 @@ const SUMS: [(usize, usize); 8] = [
 ];
 
 fn main() -> Result<(), Failure> {
-    job::run("| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |", &[2, 4], measure)
+    job::run(
+        "| over | ranks | bytes | us | GB/s bus |\n| --- | --- | --- | --- | --- |",
+        &[2, 4],
+        measure,
+    )
 }
 
 fn measure(group: &mut Group, over: &str) -> Result<(), Failure> {

@@ -20,7 +20,8 @@ use mpienv_trainer::cluster;
 /// Why a benchmark fails.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A rank's work. The text names the transport, `threads`, `shared-memory`, `tcp` or `mpi`, or is `alone` for one rank.
+/// A rank's work. The text names the transport, `threads`, `shared-memory`, `tcp` or `mpi`, or is
+/// `alone` for one rank.
 pub type Work = fn(&mut Group, &str) -> Result<(), Failure>;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,13 +29,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const OVER: &str = "--over=";
 const ALL: [&str; 4] = ["threads", "shared-memory", "tcp", "mpi"];
 
-/// Prints `head`, then runs `work` with each number of ranks in `sizes`, over all transports or those that the command
-/// line names. MPI is skipped if there is no `mpirun`.
+/// Prints `head`, then runs `work` with each number of ranks in `sizes`, over all transports or
+/// those that the command line names. MPI is skipped if there is no `mpirun`.
 pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
-        let mut group = backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
+        let mut group =
+            backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
         return work(&mut group, over);
     }
     let named = |over: &&str| words.iter().any(|word| word == over);

@@ -1,5 +1,5 @@
-//! Measures the median time from the start of `mnist` to the line of its first step, and the peak memory of a rank, for
-//! one rank and for two over TCP and MPI.
+//! Measures the median time from the start of `mnist` to the line of its first step, and the peak
+//! memory of a rank, for one rank and for two over TCP and MPI.
 //!
 //! If DATA_PATH names a folder, `mnist` reads its files. Otherwise, it draws digits.
 

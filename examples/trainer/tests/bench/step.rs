@@ -1,5 +1,5 @@
-//! Measures the parts of a step, as medians in microseconds: on one rank by model and batch, and on two ranks over each
-//! transport.
+//! Measures the parts of a step, as medians in microseconds: on one rank by model and batch, and on
+//! two ranks over each transport.
 //!
 //! If DATA_PATH names a folder, the benchmark reads its files. Otherwise, it draws digits.
 
@@ -28,8 +28,11 @@ fn main() -> Result<(), Failure> {
     job::run(HEAD, &[1, 2], |group, over| {
         let data = data()?;
         let size = group.rank().size();
-        let (ranks, batches) =
-            if size == 1 { ("1".to_owned(), &[32, 64, 256, 1024][..]) } else { (format!("{size}, {over}"), &[32][..]) };
+        let (ranks, batches) = if size == 1 {
+            ("1".to_owned(), &[32, 64, 256, 1024][..])
+        } else {
+            (format!("{size}, {over}"), &[32][..])
+        };
         for &architecture in Architecture::value_variants() {
             for &batch in batches {
                 measure(architecture, batch, &data, group, &ranks)?;
@@ -44,7 +47,8 @@ fn data() -> Result<Dataset, Failure> {
     Ok(folder.map_or(Source::Embedded, |folder| Source::Folder(folder.into())).load()?.train)
 }
 
-/// Measures the steps of [`mpienv_trainer::train::train`] with `size` samples per rank. Rank 0 prints a line.
+/// Measures the steps of [`mpienv_trainer::train::train`] with `size` samples per rank. Rank 0
+/// prints a line.
 fn measure(
     architecture: Architecture,
     size: usize,
@@ -60,7 +64,8 @@ fn measure(
     let mut sum = vec![0.0; parameters.len() + 2];
     let mut batch = Batch::new(size);
     let whole = size * rank.size() as usize;
-    let batches: Vec<_> = sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
+    let batches: Vec<_> =
+        sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
     let gather = |batch: &mut Batch, step: usize| {
         let positions = batches[step % batches.len()].clone();
         Batch::fetch(data, sampler::share(positions.clone(), rank).map(|position| order[position]));
@@ -79,7 +84,13 @@ fn measure(
         let summed = begun.elapsed();
         model::sgd_step(&mut parameters, &sum, 0.01);
         let moved = begun.elapsed();
-        taken.push([gathered, differentiated - gathered, summed - differentiated, moved - summed, moved]);
+        taken.push([
+            gathered,
+            differentiated - gathered,
+            summed - differentiated,
+            moved - summed,
+            moved,
+        ]);
     }
     // The forward pass is part of the gradient. Measure it with the caches in the same state.
     let mut forward = Vec::new();
@@ -105,7 +116,8 @@ fn measure(
 /// Returns medians in microseconds. Ignores the first tenth, which warms up.
 fn medians<const N: usize>(taken: &[[Duration; N]]) -> [f64; N] {
     std::array::from_fn(|part| {
-        let mut times: Vec<Duration> = taken[taken.len() / 10..].iter().map(|times| times[part]).collect();
+        let mut times: Vec<Duration> =
+            taken[taken.len() / 10..].iter().map(|times| times[part]).collect();
         times.sort();
         times[times.len() / 2].as_secs_f64() * 1e6
     })

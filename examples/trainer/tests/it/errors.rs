@@ -29,11 +29,15 @@ fn no_error_repeats_the_text_of_its_source() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, [b'{'; 100]).unwrap();
-    let cuts = Cuts { strategies: vec!["other=((1,1),(1,1))".parse().unwrap()], collectives: Collectives::Compat };
+    let cuts = Cuts {
+        strategies: vec!["other=((1,1),(1,1))".parse().unwrap()],
+        collectives: Collectives::Compat,
+    };
     let shapes = Architecture::Linear.model(1).parameter_shapes();
     let run = Run::new(&curve::plan(1), shapes.clone(), 1, &digits::draw().train);
     let settings = Settings { folder: Some(file.join("below")), ..Settings::default() };
-    let begun = Checkpoints::begin(&settings, run, &mut Vec::new(), &mut Group::alone(), &mut |_| {});
+    let begun =
+        Checkpoints::begin(&settings, run, &mut Vec::new(), &mut Group::alone(), &mut |_| {});
     let errors: [Box<dyn Error>; 7] = [
         Box::new(TrainError::from(io::Error::from(io::ErrorKind::StorageFull))),
         Box::new(ConnectError::from(io::Error::from(io::ErrorKind::AddrInUse))),

@@ -33,12 +33,15 @@ fn three_ranks(more: &[&str]) -> Vec<Running> {
 /// The same with a timeout in seconds; `None` if they are too slow to train.
 fn three_ranks_in_time(timeout: &str, more: &[&str]) -> Option<Vec<Running>> {
     let port = free_port();
-    let start = |index| Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", timeout]).args(more));
+    let start = |index| {
+        Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", timeout]).args(more))
+    };
     let ranks: Vec<_> = [0, 1, 2].map(start).into();
     ranks[0].trains().then_some(ranks)
 }
 
-/// `ranks` ranks that `mnist` starts, all training, and the PID of rank 1; `more` are arguments for all.
+/// `ranks` ranks that `mnist` starts, all training, and the PID of rank 1; `more` are arguments for
+/// all.
 fn launched(ranks: &str, more: &[&str]) -> (Running, Pid) {
     launched_in_time(ranks, PATIENT, more).unwrap()
 }
@@ -47,7 +50,11 @@ fn launched(ranks: &str, more: &[&str]) -> (Running, Pid) {
 fn launched_in_time(ranks: &str, timeout: &str, more: &[&str]) -> Option<(Running, Pid)> {
     let mark = format!("{}-{:?}", std::process::id(), thread::current().id());
     let mut command = mnist();
-    command.env("MNIST_TEST", &mark).args(["--ranks", ranks, "--timeout", timeout]).args(FOREVER).args(more);
+    command
+        .env("MNIST_TEST", &mark)
+        .args(["--ranks", ranks, "--timeout", timeout])
+        .args(FOREVER)
+        .args(more);
     let launcher = Running::start(&mut command);
     if !launcher.trains() {
         return None;
@@ -75,7 +82,10 @@ fn a_killed_rank_ends_all_others_which_name_it_and_its_host() {
         for rank in ranks {
             let (code, said) = rank.end();
             assert_eq!(code, Some(3), "{said}");
-            assert!(said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) is lost: ", host())), "{said}");
+            assert!(
+                said.contains(&format!("mnist: rank {odd} on {} (127.0.0.1) is lost: ", host())),
+                "{said}"
+            );
         }
         assert!(begun.elapsed() < SLACK);
         killed.end();
@@ -102,7 +112,8 @@ fn wait_for_a_hello(port: u16) {
 fn a_rank_killed_before_all_have_come_is_a_lost_one() {
     for odd in [0, 1] {
         let port = free_port();
-        let start = |index| Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", PATIENT]));
+        let start =
+            |index| Running::start(rank(index, 3, port).args(FOREVER).args(["--timeout", PATIENT]));
         let mut ranks = vec![start(0), start(1)];
         wait_for_a_hello(port);
         let killed = ranks.remove(odd);
@@ -113,7 +124,10 @@ fn a_rank_killed_before_all_have_come_is_a_lost_one() {
         for rank in ranks {
             let (code, said) = rank.end();
             assert_eq!(code, Some(3), "{said}");
-            assert!(said.contains("lost") && said.contains("before all ranks had connected"), "{said}");
+            assert!(
+                said.contains("lost") && said.contains("before all ranks had connected"),
+                "{said}"
+            );
         }
         killed.end();
     }
@@ -133,7 +147,9 @@ fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
             hung.end();
             Some((timeout, waited, ends))
         };
-        let named = |timeout| format!("mnist: rank {odd} on {} (127.0.0.1) did not come within {timeout} s", host());
+        let named = |timeout| {
+            format!("mnist: rank {odd} on {} (127.0.0.1) did not come within {timeout} s", host())
+        };
         // Otherwise a rank that was only slow was given up.
         let all_name_it = |ended: &Option<(u32, Duration, Vec<(_, String)>)>| {
             let name_it = |(timeout, _, ends): &(_, _, Vec<(_, String)>)| {
@@ -171,11 +187,17 @@ fn a_hung_rank_of_a_launcher_ends_all() {
         let begun = Instant::now();
         let (code, said) = launcher.end();
         // The launcher gives the others some time to exit by themselves; a hung rank does not.
-        assert!(begun.elapsed() < Duration::from_secs(timeout.into()) + SLACK, "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(timeout.into()) + SLACK,
+            "{:?}",
+            begun.elapsed()
+        );
         assert!(!is_there(hung));
         Some((timeout, code, said))
     };
-    let named = |timeout| format!("mnist: rank 1 on {} (127.0.0.1) did not come within {timeout} s", host());
+    let named = |timeout| {
+        format!("mnist: rank 1 on {} (127.0.0.1) did not come within {timeout} s", host())
+    };
     // Otherwise a rank that was only slow was given up.
     let names_it = |ended: &Option<(u32, _, String)>| {
         ended.as_ref().is_some_and(|(timeout, _, said)| said.contains(&named(*timeout)))
@@ -214,10 +236,11 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
     let kept = folder.path().join("killed");
     let mut random = Stream::new(7, Purpose::Digit(0));
     let (mut kills, mut steps) = (0, 0);
-    // A busy machine takes longer to write the first checkpoint: kills are spread over twice the time that this takes
-    // here.
+    // A busy machine takes longer to write the first checkpoint: kills are spread over twice the
+    // time that this takes here.
     let begun = Instant::now();
-    let first = Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
+    let first =
+        Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
     while checkpoints(&kept).is_empty() {
         assert!(begun.elapsed() < SLACK, "no checkpoint");
         thread::sleep(Duration::from_millis(1));
@@ -226,7 +249,8 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
     signal(&first, Signal::KILL);
     first.end();
     while kills < 50 || steps < 30 && kills < 500 {
-        let run = Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
+        let run =
+            Running::start(mnist().args(["--epochs", "1000000", "--quiet"]).args(keeping(&kept)));
         thread::sleep(Duration::from_secs_f64(random.between(0.2 * longest, longest)));
         signal(&run, Signal::KILL);
         let (_, said) = run.end();
@@ -238,7 +262,16 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
         }
         assert!(files.len() <= 5, "{files:?}");
         if let Some(newest) = files.last() {
-            let now = newest.file_stem().unwrap().to_str().unwrap().split_once('-').unwrap().1.parse().unwrap();
+            let now = newest
+                .file_stem()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .split_once('-')
+                .unwrap()
+                .1
+                .parse()
+                .unwrap();
             // No run goes back before the last checkpoint of the previous run.
             assert!(now >= steps, "{now} after {steps}");
             if now == steps {
@@ -253,7 +286,14 @@ fn fifty_kills_at_random_times_leave_a_newest_checkpoint_that_is_whole() {
     let epochs = (steps / 375 + 1).to_string();
     let whole = folder.path().join("whole");
     for kept in [&kept, &whole] {
-        let arguments = ["--epochs", &epochs, "--quiet", "--resume", "--checkpoint-dir", kept.to_str().unwrap()];
+        let arguments = [
+            "--epochs",
+            &epochs,
+            "--quiet",
+            "--resume",
+            "--checkpoint-dir",
+            kept.to_str().unwrap(),
+        ];
         succeeded(&mnist().args(arguments).output().unwrap());
     }
     let last = |folder: &Path| fs::read(checkpoints(folder).pop().unwrap()).unwrap();
@@ -271,10 +311,15 @@ fn a_signal_to_any_rank_stops_all_after_the_same_step_and_a_checkpoint_is_kept()
         let newest = checkpoints(&kept).pop().unwrap();
         let about = about(&newest);
         let text = |name: &str| about[name].as_str().unwrap();
-        let at = format!("mnist: stopped by {name} in epoch {} after {} steps; ", text("epoch"), text("step"));
+        let at = format!(
+            "mnist: stopped by {name} in epoch {} after {} steps; ",
+            text("epoch"),
+            text("step")
+        );
         for (index, (end, said)) in ends.into_iter().enumerate() {
             assert_eq!(end, Some(code), "{said}");
-            let rest = format!("{at}{} was written: continue from it with --resume", newest.display());
+            let rest =
+                format!("{at}{} was written: continue from it with --resume", newest.display());
             // Rank 0 reports for all.
             assert_eq!(said.matches("stopped by").count(), usize::from(index == 0), "{said}");
             assert_eq!(said.contains(&rest), index == 0, "{said}");
@@ -307,13 +352,27 @@ fn sigterm_to_a_launcher_reaches_its_ranks_and_none_is_left() {
 #[test]
 fn a_checkpoint_of_another_world_is_refused_by_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments = ["--epochs", "1", "--quiet", "--resume", "--checkpoint-dir", folder.path().to_str().unwrap()];
+    let arguments = [
+        "--epochs",
+        "1",
+        "--quiet",
+        "--resume",
+        "--checkpoint-dir",
+        folder.path().to_str().unwrap(),
+    ];
     succeeded(&mnist().args(arguments).output().unwrap());
     let port = free_port();
-    let ranks = [0, 1].map(|index| Running::start(rank(index, 2, port).args(["--timeout", PATIENT]).args(arguments)));
+    let ranks = [0, 1].map(|index| {
+        Running::start(rank(index, 2, port).args(["--timeout", PATIENT]).args(arguments))
+    });
     for (end, said) in ranks.map(Running::end) {
         assert_eq!(end, Some(1), "{said}");
-        assert!(said.contains("000000375.safetensors is of another run: it has ranks 1, this run has 2; "), "{said}");
+        assert!(
+            said.contains(
+                "000000375.safetensors is of another run: it has ranks 1, this run has 2; "
+            ),
+            "{said}"
+        );
     }
 }
 
@@ -333,7 +392,8 @@ fn a_signal_that_is_repeated_at_once_is_one_request_to_stop() {
         let took = begun.elapsed();
         signal(&ranks[1], Signal::CONT);
         let ends: Vec<_> = ranks.into_iter().map(Running::end).collect();
-        // If the machine left this test no time, it may have left the rank none between the signals either.
+        // If the machine left this test no time, it may have left the rank none between the signals
+        // either.
         let is_one = ends[0].1.contains("mnist: stopped by SIGINT in epoch ");
         (is_one || took < Duration::from_millis(250)).then_some(ends)
     };
@@ -374,7 +434,13 @@ fn the_real_timeout_which_signals_twice_leaves_a_checkpoint() {
             .find_map(|seconds| {
                 let folder = tempfile::tempdir().unwrap();
                 let mut timeout = Command::new("timeout");
-                timeout.env_clear().args(["--preserve-status", "-s", "INT", seconds, env!("CARGO_BIN_EXE_mnist")]);
+                timeout.env_clear().args([
+                    "--preserve-status",
+                    "-s",
+                    "INT",
+                    seconds,
+                    env!("CARGO_BIN_EXE_mnist"),
+                ]);
                 timeout.args(["--ranks", "2", "--timeout", PATIENT]).args(FOREVER).args([
                     "--checkpoint-every",
                     "1",
@@ -402,7 +468,9 @@ fn nothing_is_said_of_the_output_of_ranks_that_a_signal_ended_before_they_traine
         let (begun, mark) = (Instant::now(), format!("MNIST_TEST={mark}"));
         let mut run = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
         drop(command);
-        let count = || ["RANK=0", "RANK=1"].iter().filter(|rank| !living(&[&mark, rank]).is_empty()).count();
+        let count = || {
+            ["RANK=0", "RANK=1"].iter().filter(|rank| !living(&[&mark, rank]).is_empty()).count()
+        };
         let wait_for = |ranks, what| {
             while count() != ranks {
                 assert!(begun.elapsed() < SLACK, "{what}");

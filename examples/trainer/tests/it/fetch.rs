@@ -24,7 +24,9 @@ fn bytes(seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..200_000)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
         })
         .collect()
@@ -52,7 +54,8 @@ fn serve(answers: &[Answer]) -> Server {
     Server::start(HashMap::from([(PATH.to_owned(), answers.to_vec())]))
 }
 
-/// The result of fetching from the servers: the standard output, the progress messages, and the final result.
+/// The result of fetching from the servers: the standard output, the progress messages, and the
+/// final result.
 ///
 /// They may be silent for longer than any test waits.
 fn fetch(folder: &Path, servers: &[&Server]) -> (String, String, Result<(), String>) {
@@ -63,7 +66,11 @@ fn fetch(folder: &Path, servers: &[&Server]) -> (String, String, Result<(), Stri
 const SHORT: Duration = Duration::from_secs(8);
 
 /// The same with the time that a server may be silent.
-fn fetch_within(timeout: Duration, folder: &Path, servers: &[&Server]) -> (String, String, Result<(), String>) {
+fn fetch_within(
+    timeout: Duration,
+    folder: &Path,
+    servers: &[&Server],
+) -> (String, String, Result<(), String>) {
     let bytes = bytes(1);
     let hex: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
     let fetch = Fetch {
@@ -96,7 +103,10 @@ fn a_server_that_does_well_is_asked_once_and_never_again() {
     let (out, remarks, result) = fetch(&path, &[&server]);
     assert_eq!((remarks.as_str(), result), ("", Ok(())));
     assert!(out.contains(&format!("from {}/mnist/a.gz, SHA-256 verified\n", server.url)), "{out}");
-    assert!(out.ends_with(&format!("MNIST is complete: mnist --data {}\n", path.display())), "{out}");
+    assert!(
+        out.ends_with(&format!("MNIST is complete: mnist --data {}\n", path.display())),
+        "{out}"
+    );
     assert_whole(&path, &right());
     let (out, _, result) = fetch(&path, &[&server]);
     assert_eq!((server.asked().len(), result), (1, Ok(())));
@@ -106,10 +116,15 @@ fn a_server_that_does_well_is_asked_once_and_never_again() {
 #[test]
 fn a_transfer_that_is_cut_goes_on_where_it_ended() {
     let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::Cut(right(), 50_000), Answer::Cut(right(), 70_000), Answer::File(right())]);
+    let server =
+        serve(&[Answer::Cut(right(), 50_000), Answer::Cut(right(), 70_000), Answer::File(right())]);
     let (_, remarks, result) = fetch(folder.path(), &[&server]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("resuming at byte 50000\n") && remarks.contains("resuming at byte 120000\n"), "{remarks}");
+    assert!(
+        remarks.contains("resuming at byte 50000\n")
+            && remarks.contains("resuming at byte 120000\n"),
+        "{remarks}"
+    );
     assert_whole(folder.path(), &right());
     let asked = server.asked();
     assert_eq!(asked[1].range.as_deref(), Some("bytes=50000-"));
@@ -148,7 +163,8 @@ fn a_server_that_ignores_the_range_is_taken_from_the_beginning() {
 #[test]
 fn a_server_that_sends_another_range_is_asked_for_all() {
     let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::Cut(right(), 50_000), Answer::OtherRange(right()), Answer::File(right())]);
+    let server =
+        serve(&[Answer::Cut(right(), 50_000), Answer::OtherRange(right()), Answer::File(right())]);
     assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
     assert_eq!(ranges(&server)[2], None);
     assert_whole(folder.path(), &right());
@@ -170,7 +186,10 @@ fn a_byte_that_is_wrong_sends_to_the_next_mirror() {
     let (bad, good) = (serve(&[Answer::File(corrupt())]), serve(&[Answer::File(right())]));
     let (_, remarks, result) = fetch(folder.path(), &[&bad, &good]);
     assert_eq!(result, Ok(()));
-    assert!(remarks.contains("the file is not MNIST's: the SHA-256 of its content is "), "{remarks}");
+    assert!(
+        remarks.contains("the file is not MNIST's: the SHA-256 of its content is "),
+        "{remarks}"
+    );
     assert_eq!(ranges(&bad), [None]);
     assert_whole(folder.path(), &right());
 }
@@ -210,7 +229,10 @@ fn a_transfer_that_stalls_goes_on_where_it_stopped() {
 #[test]
 fn a_server_that_answers_with_an_error_is_left_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let bad = [serve(&[Answer::Status("404 Not Found")]), serve(&[Answer::Status("500 Internal Server Error")])];
+    let bad = [
+        serve(&[Answer::Status("404 Not Found")]),
+        serve(&[Answer::Status("500 Internal Server Error")]),
+    ];
     let good = serve(&[Answer::File(right())]);
     let (_, remarks, result) = fetch(folder.path(), &[&bad[0], &bad[1], &good]);
     assert_eq!(result, Ok(()));
@@ -229,7 +251,9 @@ fn a_file_that_is_nowhere_is_named_with_what_each_mirror_did() {
     assert!(error.starts_with("a.gz could not be fetched: http://127.0.0.1:"), "{error}");
     assert!(error.contains("404 Not Found; http://127.0.0.1:"), "{error}");
     assert!(
-        error.ends_with("; try another mirror with --mirror URL, or put the files into the folder by hand"),
+        error.ends_with(
+            "; try another mirror with --mirror URL, or put the files into the folder by hand"
+        ),
         "{error}"
     );
     assert_eq!(out, "");
@@ -279,16 +303,26 @@ fn said(output: &Output) -> String {
 fn the_program_names_the_mirror_and_ends_with_1() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(&[Answer::File(right())]);
-    let output = mnist(&["fetch", "--only", "--mirror", &server.url]).arg(folder.path()).output().unwrap();
+    let output =
+        mnist(&["fetch", "--only", "--mirror", &server.url]).arg(folder.path()).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("train-images-idx3-ubyte.gz could not be fetched: "), "{}", said(&output));
+    assert!(
+        said(&output).contains("train-images-idx3-ubyte.gz could not be fetched: "),
+        "{}",
+        said(&output)
+    );
     assert_eq!(server.asked()[0].path, "/train-images-idx3-ubyte.gz");
 }
 
 #[test]
 fn ranks_do_not_fetch() {
     let mut command = mnist(&["fetch", "d", "--only", "--mirror", "http://127.0.0.1:1"]);
-    let output = command.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").output().unwrap();
+    let output = command
+        .env("RANK", "0")
+        .env("WORLD_SIZE", "2")
+        .env("MASTER_ADDR", "127.0.0.1")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("this is one of 2 ranks"), "{}", said(&output));
 }
@@ -297,12 +331,21 @@ fn ranks_do_not_fetch() {
 fn mnist_itself_is_fetched_and_trained_on() {
     let Some((folder, _)) = real_mnist() else { return };
     let names = mpienv_trainer::fetch::content::FILES.map(|file| format!("{}.gz", file.name));
-    let read = |name| Some((format!("/{name}"), vec![Answer::File(fs::read(folder.join(name)).ok()?)]));
-    let Some(files) = names.iter().map(read).collect() else { return missing("packed MNIST (set DATA_PATH)") };
+    let read =
+        |name| Some((format!("/{name}"), vec![Answer::File(fs::read(folder.join(name)).ok()?)]));
+    let Some(files) = names.iter().map(read).collect() else {
+        return missing("packed MNIST (set DATA_PATH)");
+    };
     let server = Server::start(files);
     let folder = tempfile::tempdir().unwrap();
-    let output = mnist(&["fetch", "--only", "--mirror", &server.url]).arg(folder.path()).output().unwrap();
+    let output =
+        mnist(&["fetch", "--only", "--mirror", &server.url]).arg(folder.path()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
-    let output = mnist(&["--epochs", "1", "--quiet", "--data"]).arg(folder.path()).output().unwrap();
-    assert!(String::from_utf8_lossy(&output.stdout).contains("test accuracy is 0.9"), "{}", said(&output));
+    let output =
+        mnist(&["--epochs", "1", "--quiet", "--data"]).arg(folder.path()).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&output.stdout).contains("test accuracy is 0.9"),
+        "{}",
+        said(&output)
+    );
 }

@@ -14,7 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// A run that has started and does not finish by itself, with its checkpoints in `folder`.
 fn endless(folder: &Path, more: &[&str]) -> Running {
-    let run = Running::start(keeping(&mut mnist(), folder).args(["--epochs", "1000000", "--quiet"]).args(more));
+    let run = Running::start(
+        keeping(&mut mnist(), folder).args(["--epochs", "1000000", "--quiet"]).args(more),
+    );
     assert!(run.trains());
     run
 }
@@ -43,11 +45,18 @@ fn a_job_that_is_refused_leaves_the_one_that_runs_alone_and_names_it() {
     for more in [&[][..], &["--resume"]] {
         // Writing and deleting must coincide, which does not happen every time.
         for _ in 0..5 {
-            let second = keeping(&mut mnist(), folder.path()).args(["--epochs", "1"]).args(more).output().unwrap();
+            let second = keeping(&mut mnist(), folder.path())
+                .args(["--epochs", "1"])
+                .args(more)
+                .output()
+                .unwrap();
             assert_eq!(second.status.code(), Some(1), "{}", said(&second));
             assert!(second.stdout.is_empty());
             let text = said(&second);
-            assert!(text.contains(&format!("{} is in use by another run (", folder.path().display())), "{text}");
+            assert!(
+                text.contains(&format!("{} is in use by another run (", folder.path().display())),
+                "{text}"
+            );
             assert!(text.contains(&owner) && text.contains("another --checkpoint-dir"), "{text}");
         }
     }
@@ -66,16 +75,21 @@ fn a_folder_is_free_again_when_its_run_is_killed() {
 #[test]
 fn a_run_that_is_over_leaves_nothing_but_checkpoints() {
     let folder = tempfile::tempdir().unwrap();
-    let output = keeping(&mut mnist(), folder.path()).args(["--epochs", "1", "--quiet"]).output().unwrap();
+    let output =
+        keeping(&mut mnist(), folder.path()).args(["--epochs", "1", "--quiet"]).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let names: Vec<String> = files(folder.path()).into_keys().collect();
-    assert!(names.len() == 5 && names.iter().all(|name| name.starts_with("checkpoint-")), "{names:?}");
+    assert!(
+        names.len() == 5 && names.iter().all(|name| name.starts_with("checkpoint-")),
+        "{names:?}"
+    );
 }
 
 #[test]
 fn a_run_without_resume_removes_nothing_from_a_folder_that_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    for name in ["checkpoint-000000005.safetensors", ".checkpoint-000000010.safetensors.4711.part"] {
+    for name in ["checkpoint-000000005.safetensors", ".checkpoint-000000010.safetensors.4711.part"]
+    {
         fs::write(folder.path().join(name), "as it was").unwrap();
     }
     let before = files(folder.path());
@@ -98,7 +112,13 @@ fn a_quick_start_is_refused_the_output_of_one_that_runs() {
     let second = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
     let (code, text) = (second.status.code(), said(&second));
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(&format!("device/0 is in use by another run (process {} on ", first.child.id())), "{text}");
+    assert!(
+        text.contains(&format!(
+            "device/0 is in use by another run (process {} on ",
+            first.child.id()
+        )),
+        "{text}"
+    );
     assert!(text.contains("another --output"), "{text}");
     let mut first = first;
     first.child.kill().unwrap();
@@ -122,8 +142,12 @@ fn a_rank_whose_quick_start_folder_is_taken_says_so_to_all() {
     let ranks = [free.path(), taken.path()].into_iter().zip(0..).map(|(folder, index)| {
         let as_mnist = rank(index, 2, port);
         let mut command = Command::new(program);
-        command.env_clear().envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Running::start(command.args(["--backend", "tcp", "--timeout", PATIENT, "--output"]).arg(folder))
+        command
+            .env_clear()
+            .envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Running::start(
+            command.args(["--backend", "tcp", "--timeout", PATIENT, "--output"]).arg(folder),
+        )
     });
     for (code, said) in ranks.collect::<Vec<_>>().into_iter().map(Running::end) {
         assert_eq!(code, Some(1), "{said}");

@@ -1,4 +1,5 @@
-//! The trainer on several hosts: started by the real mpirun in every layout, and by hand with faults.
+//! The trainer on several hosts: started by the real mpirun in every layout, and by hand with
+//! faults.
 
 mod checkpoints;
 mod faults;

@@ -24,26 +24,44 @@ fn assert_trains_alike(architecture: Architecture) {
     let data = few_digits(1601, 333);
     let mut model = architecture.model(64);
     let mut alone = (Curve::default(), model.initial_parameters(5));
-    train(model.as_mut(), &mut alone.1, &data, &plan(64), &mut Group::alone(), &Checkpoints::default(), &mut alone.0)
-        .unwrap();
+    train(
+        model.as_mut(),
+        &mut alone.1,
+        &data,
+        &plan(64),
+        &mut Group::alone(),
+        &Checkpoints::default(),
+        &mut alone.0,
+    )
+    .unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
         let runs = data_parallel(architecture, &data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
         for (curve, parameters) in &runs {
             assert_eq!(bits(parameters), bits(&runs[0].1), "{ranks} ranks");
             for (epoch, first) in curve.epochs.iter().zip(&runs[0].0.epochs) {
-                assert_eq!((epoch.train_loss, epoch.test_loss), (first.train_loss, first.test_loss));
+                assert_eq!(
+                    (epoch.train_loss, epoch.test_loss),
+                    (first.train_loss, first.test_loss)
+                );
             }
         }
         if ranks * batch as u32 != 64 {
             continue;
         }
         for (own, other) in runs[0].0.epochs.iter().zip(&alone.0.epochs) {
-            assert!((own.train_loss - other.train_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
-            assert!((own.test_loss - other.test_loss).abs() < 1e-5, "{ranks} ranks: {own:?} {other:?}");
+            assert!(
+                (own.train_loss - other.train_loss).abs() < 1e-5,
+                "{ranks} ranks: {own:?} {other:?}"
+            );
+            assert!(
+                (own.test_loss - other.test_loss).abs() < 1e-5,
+                "{ranks} ranks: {own:?} {other:?}"
+            );
             assert_eq!(own.test_accuracy, other.test_accuracy, "{ranks} ranks");
         }
-        let furthest = runs[0].1.iter().zip(&alone.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        let furthest =
+            runs[0].1.iter().zip(&alone.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(furthest < 1e-5, "{ranks} ranks: {furthest}");
         // The mean consists of the ranks' own losses, each over 16 or 32 samples of the first step.
         let mean = runs.iter().map(|(curve, _)| curve.steps[0].loss).sum::<f32>() / ranks as f32;
@@ -54,7 +72,10 @@ fn assert_trains_alike(architecture: Architecture) {
 #[test]
 fn more_ranks_than_samples_train_as_one() {
     let Datasets { train: set, test } = few_digits(1601, 333);
-    let few = Dataset::new(set.image(0).iter().chain(set.image(1)).copied().collect(), set.labels()[..2].to_vec());
+    let few = Dataset::new(
+        set.image(0).iter().chain(set.image(1)).copied().collect(),
+        set.labels()[..2].to_vec(),
+    );
     let data = Datasets { train: few.unwrap(), test };
     let runs = data_parallel(Architecture::Linear, &data, 3, &plan(1));
     let one = data_parallel(Architecture::Linear, &data, 1, &plan(3));
@@ -70,9 +91,17 @@ fn a_loss_that_is_not_a_number_stops_every_rank_in_the_same_step() {
     let errors = threads::run(4, TIMEOUT, |rank| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
-        train(&mut model, &mut parameters, &data, &plan, rank, &Checkpoints::default(), &mut Curve::default())
-            .unwrap_err()
-            .to_string()
+        train(
+            &mut model,
+            &mut parameters,
+            &data,
+            &plan,
+            rank,
+            &Checkpoints::default(),
+            &mut Curve::default(),
+        )
+        .unwrap_err()
+        .to_string()
     })
     .unwrap();
     assert!(errors[0].starts_with("epoch 0, step "), "{errors:?}");
@@ -96,8 +125,16 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
     let work = |rank: threads::Threads, mut report: Box<dyn Report>| {
         let mut model = Linear::new(64);
         let mut parameters = model.initial_parameters(1);
-        train(&mut model, &mut parameters, &data, &plan(32), &mut rank.into(), &Checkpoints::default(), report.as_mut())
-            .unwrap_err()
+        train(
+            &mut model,
+            &mut parameters,
+            &data,
+            &plan(32),
+            &mut rank.into(),
+            &Checkpoints::default(),
+            report.as_mut(),
+        )
+        .unwrap_err()
     };
     let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (first, second) = std::thread::scope(|scope| {
@@ -134,7 +171,13 @@ fn every_rank_begins_with_the_parameters_of_rank_0() {
 #[test]
 fn the_embedded_digits_are_learned_but_not_trivial_and_a_hidden_layer_helps() {
     let data = digits::draw();
-    let plan = TrainConfig { epochs: 5, batch_size: 32, learning_rate: 0.01, seed: 1, order: Order::Shuffle };
+    let plan = TrainConfig {
+        epochs: 5,
+        batch_size: 32,
+        learning_rate: 0.01,
+        seed: 1,
+        order: Order::Shuffle,
+    };
     let [linear, mlp] = [Architecture::Linear, Architecture::Mlp].map(|architecture| {
         let curve = data_parallel(architecture, &data, 1, &plan).swap_remove(0).0;
         assert!((2.2..3.5).contains(&curve.steps[0].loss), "{}", curve.steps[0].loss);

@@ -21,7 +21,8 @@ fn with_little_memory(command: &Command) -> Command {
     limited
 }
 
-/// Asserts that the program failed with an ordinary error, which names the file and contains `text`.
+/// Asserts that the program failed with an ordinary error, which names the file and contains
+/// `text`.
 #[track_caller]
 fn assert_fails(output: &Output, text: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -60,8 +61,10 @@ fn a_packed_file_that_claims_millions_of_images_is_truncated_and_reserves_nothin
     let folder = folder(5_000_000);
     // Uncompressed content: a packed file of 4 MB could expand to 1000 times that length.
     let bytes = [header(0x803, &[5_000_000, 28, 28]), vec![0; 4 << 20]].concat();
-    fs::write(folder.path().join("train-images-idx3-ubyte.gz"), gzip(&bytes, Compression::none())).unwrap();
-    let text = "train-images-idx3-ubyte.gz: is truncated: it ends after 4194320 of 3920000016 bytes";
+    fs::write(folder.path().join("train-images-idx3-ubyte.gz"), gzip(&bytes, Compression::none()))
+        .unwrap();
+    let text =
+        "train-images-idx3-ubyte.gz: is truncated: it ends after 4194320 of 3920000016 bytes";
     assert_fails(&train_on(folder.path()), text);
 }
 
@@ -70,7 +73,8 @@ fn a_packed_file_that_holds_more_than_the_memory_says_so() {
     let folder = folder(1_000_000);
     // A stream of many pieces.
     let (head, zeros) = (header(0x803, &[1_000_000, 28, 28]), vec![0; 1_000_000]);
-    let pieces = [gzip(&head, Compression::fast()), gzip(&zeros, Compression::fast()).repeat(784)].concat();
+    let pieces =
+        [gzip(&head, Compression::fast()), gzip(&zeros, Compression::fast()).repeat(784)].concat();
     fs::write(folder.path().join("train-images-idx3-ubyte.gz"), pieces).unwrap();
     let text = "train-images-idx3-ubyte.gz: holds 784000016 bytes, and this process cannot get the memory for them";
     assert_fails(&train_on(folder.path()), text);
@@ -90,14 +94,20 @@ fn a_sparse_file_of_many_images_is_refused_before_it_is_read() {
     let images = folder.path().join("train-images-idx3-ubyte");
     // 47 GB: more than any image file has.
     sparse(&images, 60_000_000);
-    assert_fails(&train_on(folder.path()), "counts 60000000 images; from 1 to 10000000 can be read");
+    assert_fails(
+        &train_on(folder.path()),
+        "counts 60000000 images; from 1 to 10000000 can be read",
+    );
     // 4 GB: the number of labels differs from that of images.
     sparse(&images, 5_000_000);
     assert_fails(&train_on(folder.path()), "there are 5000000 images but 60000 labels");
     // 4 GB: more than the available memory.
     let labels = [header(0x801, &[5_000_000]), vec![0; 5_000_000]].concat();
     fs::write(folder.path().join("train-labels-idx1-ubyte"), labels).unwrap();
-    assert_fails(&train_on(folder.path()), "holds 3920000016 bytes, and this process cannot get the memory for them");
+    assert_fails(
+        &train_on(folder.path()),
+        "holds 3920000016 bytes, and this process cannot get the memory for them",
+    );
 }
 
 #[test]
@@ -111,7 +121,12 @@ fn weights_and_checkpoints_of_47_gb_are_refused_before_they_are_read() {
     let text = "checkpoint-000000001.safetensors: has more than 1073741824 bytes";
     assert_fails(&run(mnist().arg("--weights").arg(at("checkpoint-000000001.safetensors"))), text);
     let mut quickstart = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    quickstart.current_dir(folder.path()).args(["--threads", "1", "--resume-from", "checkpoint-000000001.safetensors"]);
+    quickstart.current_dir(folder.path()).args([
+        "--threads",
+        "1",
+        "--resume-from",
+        "checkpoint-000000001.safetensors",
+    ]);
     assert_fails(&run(&mut quickstart), text);
 }
 
@@ -129,9 +144,14 @@ fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
 fn a_run_without_more_open_files_names_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("sh");
-    command.current_dir(folder.path()).args(["-c", "ulimit -n 40; exec \"$0\" --threads 64 --epochs 1"]);
+    command
+        .current_dir(folder.path())
+        .args(["-c", "ulimit -n 40; exec \"$0\" --threads 64 --epochs 1"]);
     let output = command.arg(env!("CARGO_BIN_EXE_quickstart")).output().unwrap();
-    assert_fails(&output, "Too many open files (os error 24); raise this process's limit of open files (ulimit -n)");
+    assert_fails(
+        &output,
+        "Too many open files (os error 24); raise this process's limit of open files (ulimit -n)",
+    );
 }
 
 #[test]
@@ -149,7 +169,9 @@ fn numbers_of_any_size_reserve_no_memory() {
     // Batches are limited to the number of samples.
     let largest = usize::MAX.to_string();
     let output =
-        with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest])).output().unwrap();
+        with_little_memory(mnist().args(["--epochs", "1", "--quiet", "--batch-size", &largest]))
+            .output()
+            .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 3)), "{:?} {said}", output.status);
 }

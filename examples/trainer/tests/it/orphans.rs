@@ -12,23 +12,33 @@ use crate::support::timeout::PATIENT;
 use mpienv_trainer::random::{Purpose, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts `mnist` with two ranks that train without end; returns the variable that marks their processes.
+/// Starts `mnist` with two ranks that train without end; returns the variable that marks their
+/// processes.
 fn start(what: &str) -> (Running, String) {
     let mark = format!("{}-{what}", std::process::id());
     let mut command = mnist();
-    command.env("MNIST_TEST", &mark).args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "1000000", "--quiet"]);
+    command.env("MNIST_TEST", &mark).args([
+        "--ranks",
+        "2",
+        "--timeout",
+        PATIENT,
+        "--epochs",
+        "1000000",
+        "--quiet",
+    ]);
     (Running::start(&mut command), format!("MNIST_TEST={mark}"))
 }
 
-/// Waits until the program exits, and asserts that it leaves no processes behind; returns its exit code.
+/// Waits until the program exits, and asserts that it leaves no processes behind; returns its exit
+/// code.
 fn end(mut program: Running, mark: &str) -> Option<i32> {
     let deadline = Instant::now() + SLACK;
     let pause = || thread::sleep(Duration::from_millis(10));
     while Instant::now() < deadline && program.child.try_wait().unwrap().is_none() {
         pause();
     }
-    // The loop and the check below use the same look: a process that executes another program is invisible for a
-    // moment.
+    // The loop and the check below use the same look: a process that executes another program is
+    // invisible for a moment.
     let mut left = living(&[mark]);
     while Instant::now() < deadline && !left.is_empty() {
         pause();
@@ -86,7 +96,8 @@ fn ranks_end_with_a_program_that_is_killed_after_its_watchdog() {
     let words = |pid: &str| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
     let children = fs::read_to_string(children).unwrap();
     // The process that kills the ranks of a program that was killed.
-    let watchdog = children.split_whitespace().find(|pid| words(pid).starts_with("mpienv-watchdog")).unwrap();
+    let watchdog =
+        children.split_whitespace().find(|pid| words(pid).starts_with("mpienv-watchdog")).unwrap();
     kill_process(Pid::from_raw(watchdog.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     kill_process(Pid::from_child(&program.child), Signal::KILL).unwrap();
     assert_eq!(end(program, &mark), None);

@@ -1,5 +1,5 @@
-//! The targets of --metrics, --plot and similar options are checked before training, and changed only once a run
-//! begins.
+//! The targets of --metrics, --plot and similar options are checked before training, and changed
+//! only once a run begins.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -23,8 +23,8 @@ fn make_pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Runs `program` with an option that names each kind of file that is not regular, and each kind of link to one. The
-/// program must refuse it and leave everything unchanged.
+/// Runs `program` with an option that names each kind of file that is not regular, and each kind of
+/// link to one. The program must refuse it and leave everything unchanged.
 fn assert_only_regular_files(program: &dyn Fn(&Path) -> Command) {
     if !is_there("mkfifo") {
         return;
@@ -44,7 +44,10 @@ fn assert_only_regular_files(program: &dyn Fn(&Path) -> Command) {
         ("link.svg", "a pipe"),
     ] {
         let output = program(&at(name)).output().unwrap();
-        let text = format!("{}: is {kind} and not a regular file; it is left as it is", at(name).display());
+        let text = format!(
+            "{}: is {kind} and not a regular file; it is left as it is",
+            at(name).display()
+        );
         assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
         assert!(said(&output).contains(&text), "{name}: {}", said(&output));
         assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{name}");
@@ -74,7 +77,9 @@ fn a_merged_checkpoint_replaces_a_regular_file_alone() {
         command.env_clear().current_dir(folder.path());
         command
     };
-    assert!(quickstart().args(["--threads", "2", "--epochs", "1"]).output().unwrap().status.success());
+    assert!(
+        quickstart().args(["--threads", "2", "--epochs", "1"]).output().unwrap().status.success()
+    );
     assert_only_regular_files(&|path| {
         let mut command = quickstart();
         command.args(["merge", "device/0", "device/1", "-o"]).arg(path);
@@ -106,8 +111,12 @@ fn links_stay_and_the_files_that_they_lead_to_are_written() {
         symlink(target, at(link)).unwrap();
     }
     let mut command = mnist();
-    let output =
-        command.args(["--epochs", "1", "--metrics"]).arg(at("m.jsonl")).arg("--plot").arg(at("run.svg")).output();
+    let output = command
+        .args(["--epochs", "1", "--metrics"])
+        .arg(at("m.jsonl"))
+        .arg("--plot")
+        .arg(at("run.svg"))
+        .output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", said(&output));
     for link in ["m.jsonl", "run.svg"] {
@@ -132,7 +141,15 @@ fn a_run_that_is_refused_leaves_the_files_of_the_run_before() {
     let arguments = earlier(folder.path());
     let before = files(folder.path());
     let checkpoints = ["--checkpoint-dir", kept.path().to_str().unwrap()];
-    assert!(mnist().args(["--epochs", "1", "--quiet"]).args(checkpoints).output().unwrap().status.success());
+    assert!(
+        mnist()
+            .args(["--epochs", "1", "--quiet"])
+            .args(checkpoints)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     let other_seed = [&checkpoints[..], &["--resume", "--seed", "2"]].concat();
     for more in [
         &checkpoints[..],
@@ -152,7 +169,8 @@ fn a_rank_that_does_not_come_leaves_the_files_of_the_run_before() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = earlier(folder.path());
     let before = files(folder.path());
-    let output = rank(0, 2, free_port()).args(&arguments).args(["--timeout", "0.3"]).output().unwrap();
+    let output =
+        rank(0, 2, free_port()).args(&arguments).args(["--timeout", "0.3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(124), "{}", said(&output));
     assert_eq!(files(folder.path()), before);
 }
@@ -165,7 +183,12 @@ fn a_rank_with_other_options_leaves_the_files_of_the_run_before() {
     let port = free_port();
     let ranks = [0, 1].map(|index| {
         let seed = index.to_string();
-        Running::start(rank(index, 2, port).args(&arguments).args(["--timeout", PATIENT, "--seed", &seed]))
+        Running::start(rank(index, 2, port).args(&arguments).args([
+            "--timeout",
+            PATIENT,
+            "--seed",
+            &seed,
+        ]))
     });
     for (code, said) in ranks.map(Running::end) {
         assert_eq!(code, Some(1), "{said}");
@@ -182,9 +205,20 @@ fn one_file_for_two_things_is_refused() {
     symlink("w.svg", &other).unwrap();
     let before = files(folder.path());
     for [a, b] in [["--weights", "--metrics"], ["--weights", "--plot"], ["--metrics", "--plot"]] {
-        let output = mnist().args(["--epochs", "1"]).arg(a).arg(&weights).arg(b).arg(&other).output().unwrap();
+        let output = mnist()
+            .args(["--epochs", "1"])
+            .arg(a)
+            .arg(&weights)
+            .arg(b)
+            .arg(&other)
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-        assert!(said(&output).contains(&format!("is named by {a} and by {b}: ")), "{}", said(&output));
+        assert!(
+            said(&output).contains(&format!("is named by {a} and by {b}: ")),
+            "{}",
+            said(&output)
+        );
         assert_eq!(files(folder.path()), before);
     }
 }
@@ -192,8 +226,16 @@ fn one_file_for_two_things_is_refused() {
 #[test]
 fn a_picture_of_another_format_is_a_usage_error() {
     let folder = tempfile::tempdir().unwrap();
-    let output = mnist().args(["--epochs", "1", "--plot", "x.png"]).current_dir(folder.path()).output().unwrap();
+    let output = mnist()
+        .args(["--epochs", "1", "--plot", "x.png"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("the picture is an SVG: give a name that ends in .svg"), "{}", said(&output));
+    assert!(
+        said(&output).contains("the picture is an SVG: give a name that ends in .svg"),
+        "{}",
+        said(&output)
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

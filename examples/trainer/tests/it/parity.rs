@@ -1,5 +1,5 @@
-//! Comparison with PyTorch and MindSpore on real MNIST: the same numbers from the same weight, the same accuracy from
-//! others.
+//! Comparison with PyTorch and MindSpore on real MNIST: the same numbers from the same weight, the
+//! same accuracy from others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -42,11 +42,27 @@ impl Report for Curve {
 }
 
 /// What rank 0 of `ranks` threads reports.
-fn curve(data: &Datasets, ranks: u32, first: &[f32], epochs: u32, seed: u64, order: Order) -> Curve {
+fn curve(
+    data: &Datasets,
+    ranks: u32,
+    first: &[f32],
+    epochs: u32,
+    seed: u64,
+    order: Order,
+) -> Curve {
     let plan = TrainConfig { epochs, batch_size: 32, learning_rate: 0.01, seed, order };
     let mut curves = threads::run(ranks, SLACK, |rank| {
         let (mut curve, mut parameters) = (Curve::default(), first.to_vec());
-        train(&mut Linear::new(64), &mut parameters, data, &plan, rank, &Checkpoints::default(), &mut curve).unwrap();
+        train(
+            &mut Linear::new(64),
+            &mut parameters,
+            data,
+            &plan,
+            rank,
+            &Checkpoints::default(),
+            &mut curve,
+        )
+        .unwrap();
         curve
     })
     .unwrap();
@@ -66,7 +82,11 @@ fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
 #[test]
 fn one_epoch_of_two_processes_over_tcp_does_so_too() {
     let Some((folder, _)) = real_mnist() else { return };
-    assert_job_is_alike(mnist().args(["--ranks", "2", "--timeout", PATIENT, "--backend", "tcp"]), &folder, "tcp");
+    assert_job_is_alike(
+        mnist().args(["--ranks", "2", "--timeout", PATIENT, "--backend", "tcp"]),
+        &folder,
+        "tcp",
+    );
 }
 
 #[test]

@@ -34,11 +34,17 @@ const SCRIPT: [(&str, &str); 2] = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")]
 #[test]
 fn a_batch_script_that_trains_alone_warns_once() {
     for arguments in [&["--epochs", "1"][..], &["--epochs", "1", "--ranks", "2"]] {
-        let run = |quiet: &str| command(arguments).envs(SCRIPT).env("MPIENV_QUIET", quiet).output().unwrap();
+        let run = |quiet: &str| {
+            command(arguments).envs(SCRIPT).env("MPIENV_QUIET", quiet).output().unwrap()
+        };
         let output = run("0");
         let said = stderr(&output);
         assert!(output.status.success(), "{said}");
-        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{arguments:?}: {said}");
+        assert_eq!(
+            said.matches("warning [slurm-not-a-task]: ").count(),
+            1,
+            "{arguments:?}: {said}"
+        );
         assert!(said.contains("\n  remedy: start the program with `srun`"), "{said}");
         let said = stderr(&run("1"));
         assert!(!said.contains("slurm-not-a-task"), "{said}");
@@ -55,7 +61,11 @@ fn it_trains_on_embedded_digits_with_nothing_else() {
     let output = mnist(&["--epochs", "1"]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stderr(&output).lines().count(), 1);
-    assert!(stderr(&output).starts_with("mnist: training on embedded digits"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).starts_with("mnist: training on embedded digits"),
+        "{}",
+        stderr(&output)
+    );
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     // 375 steps of 32 samples: one line every 10, and one for the epoch.
@@ -70,7 +80,10 @@ fn quiet_leaves_one_line_for_each_epoch() {
     let output = mnist(&["--epochs", "2", "--quiet"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(text.lines().count(), 2);
-    assert!(text.lines().all(|line| line.contains("test accuracy is ") && line.ends_with(" samples/s")), "{text}");
+    assert!(
+        text.lines().all(|line| line.contains("test accuracy is ") && line.ends_with(" samples/s")),
+        "{text}"
+    );
 }
 
 #[test]
@@ -79,8 +92,11 @@ fn metrics_and_log_have_the_same_losses() {
     let file = folder.path().join("m.jsonl");
     let output = mnist(&["--epochs", "1", "--metrics", file.to_str().unwrap()]);
     let log = String::from_utf8(output.stdout).unwrap();
-    let lines: Vec<serde_json::Value> =
-        fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = fs::read_to_string(file)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), log.lines().count());
     for (line, text) in lines.iter().zip(log.lines()).take(38) {
         let (epoch, step) = (line["epoch"].as_u64().unwrap(), line["step"].as_u64().unwrap());
@@ -89,7 +105,8 @@ fn metrics_and_log_have_the_same_losses() {
     let epoch = lines[38].as_object().unwrap();
     let mut names: Vec<&str> = epoch.keys().map(String::as_str).collect();
     names.sort_unstable();
-    let mut promised = ["epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"];
+    let mut promised =
+        ["epoch", "train_loss", "test_loss", "test_accuracy", "samples_per_second", "seconds"];
     promised.sort_unstable();
     assert_eq!(names, promised);
     assert!(epoch["test_accuracy"].as_f64().unwrap() > 0.7);
@@ -99,13 +116,21 @@ fn metrics_and_log_have_the_same_losses() {
 fn a_plot_is_drawn_and_no_progress_bar_without_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.svg");
-    let output = mnist(&["--epochs", "2", "--lr", "0.02", "--seed", "7", "--plot", file.to_str().unwrap()]);
+    let output =
+        mnist(&["--epochs", "2", "--lr", "0.02", "--seed", "7", "--plot", file.to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("linear on embedded digits: 1 rank with batches of 32, lr 0.02, seed 7"), "{text}");
+    assert!(
+        text.contains("linear on embedded digits: 1 rank with batches of 32, lr 0.02, seed 7"),
+        "{text}"
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    assert_fails(&mnist(&["--plot", "/no/such/run.svg"]), 1, "mnist: /no/such/run.svg: No such file");
+    assert_fails(
+        &mnist(&["--plot", "/no/such/run.svg"]),
+        1,
+        "mnist: /no/such/run.svg: No such file",
+    );
 }
 
 #[test]
@@ -113,7 +138,14 @@ fn a_run_that_goes_on_ends_with_the_picture_of_one_that_was_not_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let draw = |name: &str, epochs: &str, resume: &[&str]| {
         let picture = folder.path().join(format!("{name}.svg"));
-        let mut command = command(&["--epochs", epochs, "--plot", picture.to_str().unwrap(), "--checkpoint-dir", name]);
+        let mut command = command(&[
+            "--epochs",
+            epochs,
+            "--plot",
+            picture.to_str().unwrap(),
+            "--checkpoint-dir",
+            name,
+        ]);
         let output = command.args(resume).current_dir(folder.path()).output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
         fs::read_to_string(picture).unwrap()
@@ -126,8 +158,11 @@ fn a_run_that_goes_on_ends_with_the_picture_of_one_that_was_not_stopped() {
 #[test]
 fn another_model_is_trained() {
     let accuracy = |model| {
-        let text = String::from_utf8(mnist(&["--epochs", "3", "--quiet", "--model", model]).stdout).unwrap();
-        text.lines().last().unwrap().split("test accuracy is ").nth(1).unwrap()[..6].parse::<f64>().unwrap()
+        let text = String::from_utf8(mnist(&["--epochs", "3", "--quiet", "--model", model]).stdout)
+            .unwrap();
+        text.lines().last().unwrap().split("test accuracy is ").nth(1).unwrap()[..6]
+            .parse::<f64>()
+            .unwrap()
     };
     assert!(accuracy("linear") < accuracy("mlp"));
 }
@@ -144,17 +179,28 @@ fn the_same_seed_gives_the_same_lines() {
 
 #[test]
 fn data_that_is_not_there_is_named() {
-    assert_fails(&mnist(&["--data", "/no/such/folder"]), 1, "mnist: /no/such/folder is not a folder: ");
+    assert_fails(
+        &mnist(&["--data", "/no/such/folder"]),
+        1,
+        "mnist: /no/such/folder is not a folder: ",
+    );
     let output = command(&[]).env("DATA_PATH", "/no/such/folder").output().unwrap();
     assert_fails(&output, 1, "mnist: /no/such/folder is not a folder: ");
     let folder = tempfile::tempdir().unwrap();
     let output = mnist(&["--data", folder.path().to_str().unwrap()]);
-    assert_fails(&output, 1, "mnist: there is no train-images-idx3-ubyte, plain or .gz: looked for ");
+    assert_fails(
+        &output,
+        1,
+        "mnist: there is no train-images-idx3-ubyte, plain or .gz: looked for ",
+    );
 }
 
 #[test]
 fn the_argument_comes_before_the_variable() {
-    let output = command(&["--data", "/no/such/argument"]).env("DATA_PATH", "/no/such/variable").output().unwrap();
+    let output = command(&["--data", "/no/such/argument"])
+        .env("DATA_PATH", "/no/such/variable")
+        .output()
+        .unwrap();
     assert_fails(&output, 1, "mnist: /no/such/argument is not a folder: ");
 }
 
@@ -169,13 +215,20 @@ fn an_empty_variable_is_none_but_an_empty_argument_is_wrong() {
 #[test]
 fn a_corrupt_file_is_named_before_any_training() {
     let folder = tempfile::tempdir().unwrap();
-    for name in
-        ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
-    {
+    for name in [
+        "train-images-idx3-ubyte",
+        "train-labels-idx1-ubyte",
+        "t10k-images-idx3-ubyte",
+        "t10k-labels-idx1-ubyte",
+    ] {
         fs::write(folder.path().join(name), [0x1f, 0x8b, 8, 0, 0, 0]).unwrap();
     }
     let output = mnist(&["--data", folder.path().to_str().unwrap()]);
-    assert_fails(&output, 1, "train-labels-idx1-ubyte: is truncated (gzip): it ends after 0 of 4 bytes");
+    assert_fails(
+        &output,
+        1,
+        "train-labels-idx1-ubyte: is truncated (gzip): it ends after 0 of 4 bytes",
+    );
 }
 
 #[test]
@@ -185,7 +238,11 @@ fn first_weights_that_are_none_are_named() {
 
 #[test]
 fn metrics_that_cannot_be_written_are_named() {
-    assert_fails(&mnist(&["--metrics", "/no/such/m.jsonl"]), 1, "mnist: /no/such/m.jsonl: No such file");
+    assert_fails(
+        &mnist(&["--metrics", "/no/such/m.jsonl"]),
+        1,
+        "mnist: /no/such/m.jsonl: No such file",
+    );
 }
 
 #[test]
@@ -202,7 +259,9 @@ fn a_training_that_diverges_to_finite_losses_fails_and_says_so() {
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let said = stderr(&output);
         assert!(
-            said.contains("mnist: the network has learned nothing: after epoch 1 the test accuracy is 0.1"),
+            said.contains(
+                "mnist: the network has learned nothing: after epoch 1 the test accuracy is 0.1"
+            ),
             "{said}"
         );
         assert!(said.contains("training diverged; try a smaller --lr"), "{said}");

@@ -43,7 +43,11 @@ fn a_batch_script_that_trains_alone_warns_once() {
             said
         };
         let said = run("");
-        assert_eq!(said.matches("warning [slurm-not-a-task]: ").count(), 1, "{arguments:?}: {said}");
+        assert_eq!(
+            said.matches("warning [slurm-not-a-task]: ").count(),
+            1,
+            "{arguments:?}: {said}"
+        );
         assert_eq!(run("1"), "", "{arguments:?}");
     }
 }
@@ -51,7 +55,10 @@ fn a_batch_script_that_trains_alone_warns_once() {
 /// The losses of one step, one for each rank that printed a line.
 fn losses(text: &str, moment: &str) -> Vec<f64> {
     let start = format!("{moment}, loss is ");
-    text.lines().filter_map(|line| line.strip_prefix(&start)).map(|loss| loss.parse().unwrap()).collect()
+    text.lines()
+        .filter_map(|line| line.strip_prefix(&start))
+        .map(|loss| loss.parse().unwrap())
+        .collect()
 }
 
 const SEED: [&str; 6] = ["--threads", "8", "--lr", "0.4", "--init", "mindspore-1.x"];
@@ -71,7 +78,8 @@ fn the_published_losses_come_out_on_all_ranks() {
 fn the_saved_graph_is_the_published_one() {
     let folder = tempfile::tempdir().unwrap();
     stdout(quickstart(folder.path(), &[&SEED[..], &["--epochs", "1"]].concat()));
-    let read = |name: &str| fs::read_to_string(folder.path().join("saved_graph").join(name)).unwrap();
+    let read =
+        |name: &str| fs::read_to_string(folder.path().join("saved_graph").join(name)).unwrap();
     let graph = read("rank_0/step_parallel_begin_0000.ir");
     let mut rest = graph.as_str();
     for fact in [
@@ -104,9 +112,11 @@ fn the_newest_five_checkpoints_of_each_rank_are_kept() {
     fs::write(folder.path().join("device/3/notes"), "mine").unwrap();
     stdout(quickstart(folder.path(), &["--threads", "8"]));
     for rank in 0..8 {
-        let mut names: Vec<String> = files(&folder.path().join(format!("device/{rank}"))).into_keys().collect();
+        let mut names: Vec<String> =
+            files(&folder.path().join(format!("device/{rank}"))).into_keys().collect();
         names.retain(|name| name != "notes");
-        let expected = ["4_4", "5_1", "5_2", "5_3", "5_4"].map(|moment| format!("CKP-{moment}.safetensors"));
+        let expected =
+            ["4_4", "5_1", "5_2", "5_3", "5_4"].map(|moment| format!("CKP-{moment}.safetensors"));
         assert_eq!(names, expected);
     }
     assert!(folder.path().join("device/3/notes").exists());
@@ -131,7 +141,8 @@ fn losses_do_not_depend_on_strategy_or_ranks() {
         let folder = tempfile::tempdir().unwrap();
         losses(&stdout(quickstart(folder.path(), arguments)), "epoch: 5 step: 4")[0]
     };
-    // The first weights of `normal` do not depend on the number of ranks; `alone` is a single process without options.
+    // The first weights of `normal` do not depend on the number of ranks; `alone` is a single
+    // process without options.
     let alone = last(&[]);
     assert!((0.2..0.37).contains(&alone), "{alone}");
     for arguments in [
@@ -161,14 +172,17 @@ fn merged_checkpoints_resume_exactly() {
     let said = stdout(quickstart(path, &merge));
     assert_eq!(said, "merged.safetensors: 12 steps, merged from 8 checkpoints\n");
 
-    let resumed =
-        stdout(quickstart(path, &["--threads", "8", "--resume-from", "merged.safetensors", "--output", "half"]));
+    let resumed = stdout(quickstart(
+        path,
+        &["--threads", "8", "--resume-from", "merged.safetensors", "--output", "half"],
+    ));
     let rest: Vec<&str> = whole.lines().skip(8 * 12).collect();
     assert_eq!(resumed.lines().collect::<Vec<_>>(), rest);
     assert_eq!(files(&path.join("half/device")), files(&path.join("whole/device")));
 
     // Half as many ranks use half as many of the same samples: the mean is the same.
-    let arguments = ["--threads", "4", "--strategy", "((2,2),(2,1))", "--resume-from", "merged.safetensors"];
+    let arguments =
+        ["--threads", "4", "--strategy", "((2,2),(2,1))", "--resume-from", "merged.safetensors"];
     let resumed = stdout(quickstart(path, &arguments));
     let last = |text: &str| losses(text, "epoch: 5 step: 4")[0];
     assert!((last(&resumed) - last(&whole)).abs() < 1e-6);
@@ -185,11 +199,21 @@ fn an_integrated_checkpoint_is_the_merged_one() {
     stdout(quickstart(path, &merge));
     let merged = fs::read(path.join("merged.safetensors")).unwrap();
 
-    stdout(quickstart(path, &["--threads", "8", "--epochs", "1", "--integrated", "--output", "whole"]));
+    stdout(quickstart(
+        path,
+        &["--threads", "8", "--epochs", "1", "--integrated", "--output", "whole"],
+    ));
     for rank in 0..8 {
-        assert!(fs::read(path.join(format!("whole/device/{rank}/CKP-1_4.safetensors"))).unwrap() == merged, "{rank}");
+        assert!(
+            fs::read(path.join(format!("whole/device/{rank}/CKP-1_4.safetensors"))).unwrap()
+                == merged,
+            "{rank}"
+        );
     }
-    let text = stdout(quickstart(path, &["--threads", "4", "--resume-from", "whole/device/5/CKP-1_4.safetensors"]));
+    let text = stdout(quickstart(
+        path,
+        &["--threads", "4", "--resume-from", "whole/device/5/CKP-1_4.safetensors"],
+    ));
     assert!(text.starts_with("epoch: 2 step: 1, loss is "), "{text}");
 }
 
@@ -220,16 +244,25 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     );
     // From a different strategy.
     stdout(quickstart(path, &["--threads", "4", "--epochs", "1", "--output", "four"]));
-    assert_fails(&merge(&["device/0", "four/device/1"]), 1, "only parts of one step of one run can be merged");
+    assert_fails(
+        &merge(&["device/0", "four/device/1"]),
+        1,
+        "only parts of one step of one run can be merged",
+    );
     // A truncated file.
     let cut = path.join("device/5/CKP-1_4.safetensors");
     fs::write(&cut, &fs::read(&cut).unwrap()[..700]).unwrap();
     let all: Vec<String> = (0..8).map(|rank| format!("device/{rank}")).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
-    assert_fails(&merge(&all), 1, "device/5/CKP-1_4.safetensors: is not a complete safetensors file");
+    assert_fails(
+        &merge(&all),
+        1,
+        "device/5/CKP-1_4.safetensors: is not a complete safetensors file",
+    );
     assert!(!path.join("merged.safetensors").exists());
     // One part is not a whole checkpoint.
-    let resume = quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
+    let resume =
+        quickstart(path, &["--threads", "8", "--resume-from", "device/3/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "device/3/CKP-1_4.safetensors: has only the parts of rank 3 of 8");
 }
 
@@ -240,7 +273,10 @@ fn a_checkpoint_in_the_name_of_another_step_or_rank_is_refused_naming_both() {
     stdout(quickstart(path, &["--threads", "2", "--epochs", "1"]));
     let copy = |from: &str, to: &str| fs::copy(path.join(from), path.join(to)).unwrap();
     for rank in [0, 1] {
-        copy(&format!("device/{rank}/CKP-1_4.safetensors"), &format!("device/{rank}/CKP-7_2.safetensors"));
+        copy(
+            &format!("device/{rank}/CKP-1_4.safetensors"),
+            &format!("device/{rank}/CKP-7_2.safetensors"),
+        );
     }
     let merge = ["merge", "device/0", "device/1"];
     assert_fails(
@@ -263,13 +299,16 @@ fn a_checkpoint_in_the_name_of_another_step_or_rank_is_refused_naming_both() {
     // A number that is no rank of two is the name of a run.
     fs::create_dir_all(path.join("runs/12345")).unwrap();
     copy("device/0/CKP-1_4.safetensors", "runs/12345/CKP-1_4.safetensors");
-    let resume = quickstart(path, &["--threads", "2", "--resume-from", "runs/12345/CKP-1_4.safetensors"]);
+    let resume =
+        quickstart(path, &["--threads", "2", "--resume-from", "runs/12345/CKP-1_4.safetensors"]);
     assert_fails(&resume, 1, "runs/12345/CKP-1_4.safetensors: has only the parts of rank 0 of 2");
-    // Whole tensors are the same in the folders of all ranks, and a step in another name is still refused.
+    // Whole tensors are the same in the folders of all ranks, and a step in another name is still
+    // refused.
     stdout(quickstart(path, &["--threads", "2", "--epochs", "1", "--integrated"]));
     stdout(quickstart(path, &["merge", "device/1"]));
     copy("device/1/CKP-1_4.safetensors", "device/1/CKP-1_3.safetensors");
-    let resume = quickstart(path, &["--threads", "2", "--resume-from", "device/1/CKP-1_3.safetensors"]);
+    let resume =
+        quickstart(path, &["--threads", "2", "--resume-from", "device/1/CKP-1_3.safetensors"]);
     assert_fails(&resume, 1, "says epoch 1, step 3 in its name, but holds epoch 1, step 4: ");
 }
 
@@ -282,7 +321,8 @@ fn parts_of_different_runs_are_not_merged() {
         stdout(quickstart(path, &[&common[..], more].concat()));
     };
     let merge = |runs: [&str; 4], output: &str| {
-        let parts: Vec<String> = (0..4).zip(runs).map(|(rank, run)| format!("{run}/device/{rank}")).collect();
+        let parts: Vec<String> =
+            (0..4).zip(runs).map(|(rank, run)| format!("{run}/device/{rank}")).collect();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         quickstart(path, &[&["merge", "-o", output], &parts[..]].concat())
     };
@@ -311,15 +351,20 @@ fn parts_of_different_runs_are_not_merged() {
 #[test]
 fn a_plan_is_printed_without_running() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = |arguments: &[&str]| stdout(quickstart(folder.path(), &[&["plan"], arguments].concat()));
+    let plan =
+        |arguments: &[&str]| stdout(quickstart(folder.path(), &[&["plan"], arguments].concat()));
     let text = plan(&["-n", "8"]);
     assert!(text.ends_with("# bytes/step/rank: 3847\n# collectives/step: 7 (compat)\n"), "{text}");
     assert!(
-        plan(&["-n", "8", "--collectives", "min"]).ends_with("# bytes/step/rank: 2503\n# collectives/step: 7 (min)\n")
+        plan(&["-n", "8", "--collectives", "min"])
+            .ends_with("# bytes/step/rank: 2503\n# collectives/step: 7 (min)\n")
     );
     assert!(plan(&["-n", "8", "--rank", "1"]).contains("{begin: (0, 4), end: (8, 8)}"));
     // Each group of a repeated strategy contains every other rank.
-    assert!(plan(&["-n", "8", "--strategy", "((2,2),(2,1))"]).contains("AllReduce(%5) {group: 0-2, op: sum}"));
+    assert!(
+        plan(&["-n", "8", "--strategy", "((2,2),(2,1))"])
+            .contains("AllReduce(%5) {group: 0-2, op: sum}")
+    );
     assert!(files(folder.path()).is_empty());
 }
 
@@ -366,7 +411,8 @@ fn the_readme_shows_what_is_printed() {
     let mut blocks = 0;
     for block in readme.split("```console\n$ quickstart ").skip(1) {
         let (command, printed) = block.split_once("\n```").unwrap().0.split_once('\n').unwrap();
-        let arguments: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches('"')).collect();
+        let arguments: Vec<&str> =
+            command.split_whitespace().map(|word| word.trim_matches('"')).collect();
         let output = quickstart(folder.path(), &arguments);
         let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
         let code = format!("? {}", output.status.code().unwrap());

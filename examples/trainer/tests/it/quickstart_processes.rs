@@ -18,7 +18,10 @@ fn processes<'a>(folder: &Path, size: u32, arguments: impl Fn(u32) -> Vec<&'a st
     let start = |rank: u32| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
         command.env_clear().env("RANK", rank.to_string()).env("WORLD_SIZE", size.to_string());
-        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string()).current_dir(folder);
+        command
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", port.to_string())
+            .current_dir(folder);
         command.args(arguments(rank)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let started: Vec<_> = (0..size).map(start).collect();
@@ -52,7 +55,8 @@ fn processes_write_the_same_bytes_as_threads() {
         let (apart, together) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let arguments = [&SEED[..], &["--epochs", "2", "--collectives", collectives]].concat();
         let outputs = processes(apart.path(), 8, |_| arguments.clone());
-        let text = stdout(&threads(together.path(), &[&["--threads", "8"], &arguments[..]].concat()));
+        let text =
+            stdout(&threads(together.path(), &[&["--threads", "8"], &arguments[..]].concat()));
         for output in &outputs {
             // All ranks print the same losses, one rank's line after another's.
             let lines: Vec<&str> = text.lines().step_by(8).collect();
@@ -66,7 +70,11 @@ fn processes_write_the_same_bytes_as_threads() {
 fn a_process_with_other_options_is_named_by_all() {
     let folder = tempfile::tempdir().unwrap();
     let outputs = processes(folder.path(), 3, |rank| {
-        if rank == 2 { vec!["--timeout", PATIENT, "--lr", "0.3"] } else { vec!["--timeout", PATIENT] }
+        if rank == 2 {
+            vec!["--timeout", PATIENT, "--lr", "0.3"]
+        } else {
+            vec!["--timeout", PATIENT]
+        }
     });
     for output in outputs {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -82,11 +90,18 @@ fn a_process_that_goes_on_from_another_file_is_named_by_all() {
     let folder = tempfile::tempdir().unwrap();
     let common = ["--threads", "3", "--epochs", "1", "--integrated"];
     for (output, seed) in [("one", "1"), ("other", "2")] {
-        stdout(&threads(folder.path(), &[&common[..], &["--output", output, "--seed", seed]].concat()));
+        stdout(&threads(
+            folder.path(),
+            &[&common[..], &["--output", output, "--seed", seed]].concat(),
+        ));
     }
     let before = files(folder.path());
     let arguments = |rank| {
-        let file = if rank == 1 { "other/device/0/CKP-1_4.safetensors" } else { "one/device/0/CKP-1_4.safetensors" };
+        let file = if rank == 1 {
+            "other/device/0/CKP-1_4.safetensors"
+        } else {
+            "one/device/0/CKP-1_4.safetensors"
+        };
         vec!["--timeout", PATIENT, "--resume-from", file]
     };
     for output in processes(folder.path(), 3, arguments) {
@@ -105,7 +120,10 @@ fn a_process_of_several_does_not_run_all_ranks_itself() {
     for output in processes(folder.path(), 2, |_| vec!["--threads", "4"]) {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("this is one of 2 ranks: start quickstart --threads only once"), "{said}");
+        assert!(
+            said.contains("this is one of 2 ranks: start quickstart --threads only once"),
+            "{said}"
+        );
         assert!(output.stdout.is_empty());
     }
     assert!(files(folder.path()).is_empty());
@@ -118,7 +136,9 @@ fn a_process_that_never_comes_is_named_at_the_deadline() {
         let timeout = timeout.to_string();
         // The last rank exits at once, because it only prints its help.
         let arguments = |rank| if rank == 2 { vec!["--help"] } else { vec!["--timeout", &timeout] };
-        let said = |output: &Output| (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned());
+        let said = |output: &Output| {
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
         processes(folder.path(), 3, arguments).iter().take(2).map(said).collect::<Vec<_>>()
     };
     let named = "rank 2 of 3 has not connected to ";

@@ -26,13 +26,19 @@ fn said(output: &Output) -> String {
 fn accuracy(output: &Output) -> f64 {
     assert!(output.status.success(), "{}", said(output));
     let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().rfind(|line| line.contains("test accuracy")).unwrap_or_else(|| panic!("{text}"));
+    let line = text
+        .lines()
+        .rfind(|line| line.contains("test accuracy"))
+        .unwrap_or_else(|| panic!("{text}"));
     line.split("test accuracy is ").nth(1).unwrap().split(',').next().unwrap().parse().unwrap()
 }
 
 #[test]
 fn two_ranks_of_32_train_as_one_of_64() {
-    let two = mnist().args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "2", "--quiet"]).output().unwrap();
+    let two = mnist()
+        .args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "2", "--quiet"])
+        .output()
+        .unwrap();
     let one = mnist().args(["--batch-size", "64", "--epochs", "2", "--quiet"]).output().unwrap();
     assert!((accuracy(&two) - accuracy(&one)).abs() <= 0.002, "{two:?} {one:?}");
     assert!(accuracy(&one) > 0.8);
@@ -40,9 +46,14 @@ fn two_ranks_of_32_train_as_one_of_64() {
 
 #[test]
 fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
-    let output = mnist().args(["--ranks", "3", "--timeout", PATIENT, "--epochs", "1"]).output().unwrap();
+    let output =
+        mnist().args(["--ranks", "3", "--timeout", PATIENT, "--epochs", "1"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(text.lines().filter(|line| line.starts_with("epoch: 0, step: 0, loss is 2.3")).count(), 3, "{text}");
+    assert_eq!(
+        text.lines().filter(|line| line.starts_with("epoch: 0, step: 0, loss is 2.3")).count(),
+        3,
+        "{text}"
+    );
     assert_eq!(text.lines().filter(|line| line.contains("test accuracy")).count(), 1, "{text}");
 }
 
@@ -54,7 +65,11 @@ fn mpirun_starts_two_ranks_on_real_mnist() {
     }
     let mut command = job(Path::new("mpirun"), &[], 2, env!("CARGO_BIN_EXE_mnist"));
     let two = command.args(["--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
-    let one = mnist().args(["--batch-size", "64", "--epochs", "1", "--quiet", "--data"]).arg(&data).output().unwrap();
+    let one = mnist()
+        .args(["--batch-size", "64", "--epochs", "1", "--quiet", "--data"])
+        .arg(&data)
+        .output()
+        .unwrap();
     assert!(accuracy(&two) >= 0.90, "{two:?}");
     assert!((accuracy(&two) - accuracy(&one)).abs() <= 0.002, "{two:?} {one:?}");
 }
@@ -84,7 +99,11 @@ fn a_port_in_use_at_rank_0_is_named() {
     let port = listener.local_addr().unwrap().port();
     let output = rank(0, 2, port).args(["--timeout", PATIENT]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains(&format!("port {port} is in use on this host")), "{}", said(&output));
+    assert!(
+        said(&output).contains(&format!("port {port} is in use on this host")),
+        "{}",
+        said(&output)
+    );
     assert!(output.stdout.is_empty());
 }
 
@@ -97,7 +116,8 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_by_all_that_came() {
     };
     let named = "rank 2 of 4 has not connected to ";
     let start = Instant::now();
-    for output in in_time(meet, |outputs| outputs.iter().all(|output| said(output).contains(named))) {
+    for output in in_time(meet, |outputs| outputs.iter().all(|output| said(output).contains(named)))
+    {
         assert_eq!(output.status.code(), Some(124), "{}", said(&output));
         assert!(said(&output).contains(named), "{}", said(&output));
         assert!(output.stdout.is_empty());
@@ -109,14 +129,22 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_by_all_that_came() {
 fn a_master_that_is_not_there_is_named_at_the_deadline() {
     let output = rank(1, 2, free_port()).args(["--timeout", "8"]).output().unwrap();
     assert_eq!(output.status.code(), Some(124));
-    assert!(said(&output).contains("connection refused: nothing listens there"), "{}", said(&output));
+    assert!(
+        said(&output).contains("connection refused: nothing listens there"),
+        "{}",
+        said(&output)
+    );
 }
 
 #[test]
 fn several_nodes_without_a_master_are_an_error_with_the_ways_to_name_one() {
     let output = mnist().env("RANK", "0").env("WORLD_SIZE", "2").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("give rank 0's host to all ranks: MASTER_ADDR=HOST"), "{}", said(&output));
+    assert!(
+        said(&output).contains("give rank 0's host to all ranks: MASTER_ADDR=HOST"),
+        "{}",
+        said(&output)
+    );
     assert!(output.stdout.is_empty());
 }
 

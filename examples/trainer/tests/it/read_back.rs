@@ -1,4 +1,5 @@
-//! Every file that the programs read: only regular files, and no change of a checkpoint goes unnoticed.
+//! Every file that the programs read: only regular files, and no change of a checkpoint goes
+//! unnoticed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -66,7 +67,8 @@ const READERS: [Reader; 7] = [
     }),
     ("train-labels-idx1-ubyte.gz", |folder| {
         let mut command = mnist();
-        for name in ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"] {
+        for name in ["train-images-idx3-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
+        {
             fs::write(folder.join(name), "").unwrap();
         }
         command.args(["--epochs", "1", "--data"]).arg(folder);
@@ -77,19 +79,27 @@ const READERS: [Reader; 7] = [
         command.args(["--epochs", "1", "--resume", "--checkpoint-dir"]).arg(folder);
         command
     }),
-    ("merged.safetensors", |folder| quickstart(folder, &["--threads", "2", "--resume-from", "merged.safetensors"])),
-    ("CKP-1_4.safetensors", |folder| quickstart(folder, &["merge", "-o", "merged.safetensors", "."])),
+    ("merged.safetensors", |folder| {
+        quickstart(folder, &["--threads", "2", "--resume-from", "merged.safetensors"])
+    }),
+    ("CKP-1_4.safetensors", |folder| {
+        quickstart(folder, &["merge", "-o", "merged.safetensors", "."])
+    }),
 ];
 
 #[test]
 fn what_is_not_a_regular_file_is_never_waited_for() {
     type Make = fn(&Path);
     let kinds: [(&str, Make); 5] = [
-        ("it is a pipe and not a regular file", |path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap()),
+        ("it is a pipe and not a regular file", |path| {
+            mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap()
+        }),
         ("it is a socket and not a regular file", |path| drop(UnixListener::bind(path).unwrap())),
         ("it is a folder and not a regular file", |path| fs::create_dir(path).unwrap()),
         ("it is a device and not a regular file", |path| symlink("/dev/zero", path).unwrap()),
-        ("it is a symbolic link to nowhere, which does not exist", |path| symlink("nowhere", path).unwrap()),
+        ("it is a symbolic link to nowhere, which does not exist", |path| {
+            symlink("nowhere", path).unwrap()
+        }),
     ];
     for (name, command) in READERS {
         for (text, make) in kinds {
@@ -110,7 +120,8 @@ struct Changes(u64);
 impl Changes {
     /// The next number below `limit`.
     fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % limit
     }
 
@@ -124,7 +135,8 @@ impl Changes {
     }
 }
 
-/// Asserts that `read` refuses a file in which bytes were changed, in an error that names it, or reads the same from it.
+/// Asserts that `read` refuses a file in which bytes were changed, in an error that names it, or
+/// reads the same from it.
 #[track_caller]
 fn assert_noticed<T: PartialEq>(path: &Path, read: impl Fn(&Path) -> Result<T, String>) {
     let (whole, bytes) = (read(path).unwrap(), fs::read(path).unwrap());
@@ -136,7 +148,9 @@ fn assert_noticed<T: PartialEq>(path: &Path, read: impl Fn(&Path) -> Result<T, S
             fs::write(path, &changed).unwrap();
             match read(path) {
                 // Only what has no meaning may change, such as a blank.
-                Ok(found) => assert!(found == whole, "{}: {count} bytes, round {round}", path.display()),
+                Ok(found) => {
+                    assert!(found == whole, "{}: {count} bytes, round {round}", path.display())
+                }
                 Err(error) => {
                     assert!(error.starts_with(&path.display().to_string()), "{error}");
                     refused += 1;
@@ -151,7 +165,8 @@ fn assert_noticed<T: PartialEq>(path: &Path, read: impl Fn(&Path) -> Result<T, S
 /// A folder with the checkpoints of two ranks, and their parts merged.
 fn merged() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["--threads", "2", "--epochs", "1"][..], &["merge", "device/0", "device/1"]] {
+    for arguments in [&["--threads", "2", "--epochs", "1"][..], &["merge", "device/0", "device/1"]]
+    {
         let (code, said) = ended(quickstart(folder.path(), arguments));
         assert_eq!(code, Some(0), "{said}");
     }
@@ -174,15 +189,20 @@ fn any_changed_byte_of_packed_data_is_noticed() {
     let numbers = [idx::IMAGES_MAGIC, 3, 28, 28].map(u32::to_be_bytes).concat();
     let pixels = (0..3 * 784_u32).map(|pixel| (pixel.wrapping_mul(2_654_435_761) >> 24) as u8);
     let mut encoder = GzEncoder::new(fs::File::create(&path).unwrap(), Compression::fast());
-    std::io::Write::write_all(&mut encoder, &numbers.into_iter().chain(pixels).collect::<Vec<_>>()).unwrap();
+    std::io::Write::write_all(&mut encoder, &numbers.into_iter().chain(pixels).collect::<Vec<_>>())
+        .unwrap();
     encoder.finish().unwrap();
-    assert_noticed(&path, |path| idx::open_images(path).and_then(idx::Images::read).map_err(|error| error.to_string()));
+    assert_noticed(&path, |path| {
+        idx::open_images(path).and_then(idx::Images::read).map_err(|error| error.to_string())
+    });
 }
 
 #[test]
 fn a_run_does_not_resume_from_merged_parts_in_which_bytes_were_changed() {
     let (folder, merged) = merged();
-    let resume = || ended(quickstart(folder.path(), &["--threads", "4", "--resume-from", "merged.safetensors"]));
+    let resume = || {
+        ended(quickstart(folder.path(), &["--threads", "4", "--resume-from", "merged.safetensors"]))
+    };
     let bytes = fs::read(&merged).unwrap();
     let mut changed = bytes.clone();
     let end = changed.len();
@@ -190,7 +210,9 @@ fn a_run_does_not_resume_from_merged_parts_in_which_bytes_were_changed() {
     fs::write(&merged, changed).unwrap();
     let (code, said) = resume();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.starts_with("quickstart: merged.safetensors: it has changed since it was written: its SHA-256 is "));
+    assert!(said.starts_with(
+        "quickstart: merged.safetensors: it has changed since it was written: its SHA-256 is "
+    ));
     let remedy = "; name another checkpoint, or merge the checkpoints of all ranks again\n";
     assert!(said.ends_with(remedy), "{said}");
 
@@ -201,7 +223,10 @@ fn a_run_does_not_resume_from_merged_parts_in_which_bytes_were_changed() {
     fs::write(&merged, without).unwrap();
     let (code, said) = resume();
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("merged.safetensors: it has no SHA-256 that shows whether it is complete; "), "{said}");
+    assert!(
+        said.contains("merged.safetensors: it has no SHA-256 that shows whether it is complete; "),
+        "{said}"
+    );
     assert!(said.ends_with(remedy), "{said}");
 
     fs::write(&merged, bytes).unwrap();

@@ -24,9 +24,12 @@ fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
         });
         for ((code, said), index) in ranks.map(Running::end).into_iter().zip(0..) {
             assert_eq!(code, Some(1), "{said}");
-            let own = "mnist: /no/such/folder is not a folder: --data or DATA_PATH must name".to_owned();
+            let own =
+                "mnist: /no/such/folder is not a folder: --data or DATA_PATH must name".to_owned();
             let host = host_name().unwrap_or_default();
-            let other = format!("mnist: rank {odd} on {host} cannot start: /no/such/folder is not a folder: ");
+            let other = format!(
+                "mnist: rank {odd} on {host} cannot start: /no/such/folder is not a folder: "
+            );
             assert!(said.contains(if index == odd { &own } else { &other }), "{index}: {said}");
             assert_eq!(said.matches("/no/such/folder").count(), 1, "{said}");
         }
@@ -40,7 +43,9 @@ fn a_rank_whose_quick_start_cannot_be_resumed_ends_all_at_once() {
     let ranks = [0, 1].map(|index| {
         let as_mnist = rank(index, 2, port);
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-        command.env_clear().envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+            .env_clear()
+            .envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.args(["--backend", "tcp", "--output"]).arg(folder.path()).args(TIMEOUT);
         Running::start(command.args((index == 1).then_some("--resume-from=/no/such/file")))
     });
@@ -65,7 +70,9 @@ fn first_weights_are_read_by_rank_0_alone() {
             })
             .collect();
         let outputs = ranks.into_iter().map(|rank| rank.join().unwrap());
-        outputs.map(|output| stdout(&output).lines().next().unwrap_or_default().to_owned()).collect()
+        outputs
+            .map(|output| stdout(&output).lines().next().unwrap_or_default().to_owned())
+            .collect()
     };
     let both = train([&weights, &weights]);
     assert_eq!(train([&weights, Path::new("/no/such/file")]), both);

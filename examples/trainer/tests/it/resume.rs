@@ -81,15 +81,18 @@ fn bits(parameters: &[f32]) -> Vec<u32> {
 fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
     let data = few_digits(1601, 100);
     let (whole, parts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let on_all =
-        |settings: &Settings, stop_at| threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, stop_at));
+    let on_all = |settings: &Settings, stop_at| {
+        threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, stop_at))
+    };
     let uninterrupted = on_all(&settings(whole.path(), false), None).unwrap();
     let mut steps: Vec<Vec<Step>> = vec![Vec::new(); RANKS as usize];
     let mut epochs = Vec::new();
     // In the middle of the first epoch, and then in the last step that the third epoch reports.
-    for (resume, stop_at, stopped) in
-        [(false, Some((0, 10)), Some((0, 12))), (true, Some((2, 30)), Some((2, 32))), (true, None, None)]
-    {
+    for (resume, stop_at, stopped) in [
+        (false, Some((0, 10)), Some((0, 12))),
+        (true, Some((2, 30)), Some((2, 32))),
+        (true, None, None),
+    ] {
         let part = on_all(&settings(parts.path(), resume), stop_at).unwrap();
         for (index, (done, curve, parameters)) in part.into_iter().enumerate() {
             match (done, stopped) {
@@ -121,9 +124,12 @@ fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
 fn every_checkpoint_leads_to_the_same_bits() {
     let data = few_digits(1601, 100);
     let folder = tempfile::tempdir().unwrap();
-    let on_all = |settings: &Settings| threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, None)).unwrap();
+    let on_all = |settings: &Settings| {
+        threads::run(RANKS, TIMEOUT, |rank| run(&data, settings, rank, None)).unwrap()
+    };
     let whole = on_all(&settings(folder.path(), false));
-    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 5);
     // Tries each checkpoint by itself, starting with the newest.
@@ -131,7 +137,11 @@ fn every_checkpoint_leads_to_the_same_bits() {
         let own = tempfile::tempdir().unwrap();
         std::fs::copy(&newest, own.path().join(newest.file_name().unwrap())).unwrap();
         let again = on_all(&settings(own.path(), true));
-        assert!(again.iter().all(|(done, _, parameters)| done.is_ok() && bits(parameters) == bits(&whole[0].2)));
+        assert!(
+            again
+                .iter()
+                .all(|(done, _, parameters)| done.is_ok() && bits(parameters) == bits(&whole[0].2))
+        );
     }
 }
 
@@ -150,7 +160,11 @@ impl Transport for Faulty {
         self.transport.describe()
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         self.transport.all_reduce(Numbers::new(numbers.as_mut::<f32>().unwrap()), by)?;
         self.sums += 1;
         if self.sums == 10 {
@@ -187,7 +201,12 @@ fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
             let odd = rank.rank().index() == 2;
             let done = if odd {
                 let transport = std::mem::replace(rank, Group::alone()).into_transport();
-                run(&data, &settings, &mut Group::new(Box::new(Faulty { transport, sums: 0 })), None)
+                run(
+                    &data,
+                    &settings,
+                    &mut Group::new(Box::new(Faulty { transport, sums: 0 })),
+                    None,
+                )
             } else {
                 run(&data, &settings, rank, None)
             };

@@ -30,7 +30,16 @@ fn sharded(
         let share = plan.largest_share(data.train.count(), rank.rank());
         let cut = cut(architecture, &cuts, plan.learning_rate, ranks, share).unwrap();
         let sharded = Sharded { model: model.as_mut(), plan: &cut };
-        train_sharded(sharded, &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
+        train_sharded(
+            sharded,
+            &mut parameters,
+            data,
+            plan,
+            rank,
+            &Checkpoints::default(),
+            &mut curve,
+        )
+        .unwrap();
         (curve, parameters)
     })
     .unwrap()
@@ -46,7 +55,8 @@ fn assert_within(tolerance: f64, found: f64, expected: f64, what: &str) {
     assert!((found - expected).abs() < tolerance, "{what}: {found} instead of {expected}");
 }
 
-/// Asserts that epochs and parameters are the same up to rounding, and that all ranks have the same bits.
+/// Asserts that epochs and parameters are the same up to rounding, and that all ranks have the same
+/// bits.
 #[track_caller]
 fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], what: &str) {
     for (curve, parameters) in found {
@@ -66,7 +76,8 @@ fn assert_same_run(found: &[(Curve, Vec<f32>)], expected: &[(Curve, Vec<f32>)], 
 
 #[test]
 fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_rank() {
-    // 1601 samples leave a last batch of 1 or 17: some ranks have fewer samples than others, or none.
+    // 1601 samples leave a last batch of 1 or 17: some ranks have fewer samples than others, or
+    // none.
     let data = few_digits(1601, 333);
     for (architecture, ranks, batch) in [
         (Architecture::Linear, 1, 64),
@@ -78,7 +89,8 @@ fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_r
         let what = format!("{architecture:?} on {ranks} ranks");
         let expected = data_parallel(architecture, &data, ranks, &plan(batch));
         let strategy = format!("(({ranks},1),(1,1))");
-        let found = sharded(architecture, &data, ranks, &plan(batch), &[&strategy], Collectives::Compat);
+        let found =
+            sharded(architecture, &data, ranks, &plan(batch), &[&strategy], Collectives::Compat);
         assert_same_run(&found, &expected, &what);
         for ((found, _), (expected, _)) in found.iter().zip(&expected) {
             assert_eq!(found.steps.len(), expected.steps.len(), "{what}");
@@ -93,8 +105,8 @@ fn the_data_parallel_strategy_has_the_losses_of_data_parallel_training_on_each_r
 #[test]
 fn every_strategy_trains_as_data_parallel() {
     let data = few_digits(1601, 333);
-    let expected =
-        [Architecture::Linear, Architecture::Mlp].map(|architecture| data_parallel(architecture, &data, 1, &plan(64)));
+    let expected = [Architecture::Linear, Architecture::Mlp]
+        .map(|architecture| data_parallel(architecture, &data, 1, &plan(64)));
     for (architecture, ranks, strategies) in [
         (Architecture::Linear, 4, &["((2,2),(2,1))"][..]),
         (Architecture::Linear, 4, &["((1,4),(4,1))"]),
@@ -104,9 +116,21 @@ fn every_strategy_trains_as_data_parallel() {
         (Architecture::Mlp, 8, &["((2,4),(4,1))", "matmul2=((2,4),(4,1))"]),
     ] {
         for collectives in [Collectives::Compat, Collectives::Min] {
-            let what = format!("{architecture:?} on {ranks} ranks, {strategies:?}, {collectives:?}");
-            let found = sharded(architecture, &data, ranks, &plan(64 / ranks as usize), strategies, collectives);
-            assert_same_run(&found, &expected[usize::from(architecture == Architecture::Mlp)], &what);
+            let what =
+                format!("{architecture:?} on {ranks} ranks, {strategies:?}, {collectives:?}");
+            let found = sharded(
+                architecture,
+                &data,
+                ranks,
+                &plan(64 / ranks as usize),
+                strategies,
+                collectives,
+            );
+            assert_same_run(
+                &found,
+                &expected[usize::from(architecture == Architecture::Mlp)],
+                &what,
+            );
         }
     }
 }
@@ -115,21 +139,32 @@ fn every_strategy_trains_as_data_parallel() {
 fn a_set_smaller_than_a_batch_is_one_batch() {
     let data = few_digits(5, 333);
     let expected = data_parallel(Architecture::Linear, &data, 1, &plan(64));
-    let found = sharded(Architecture::Linear, &data, 4, &plan(1000), &["((4,1),(1,1))"], Collectives::Compat);
+    let found = sharded(
+        Architecture::Linear,
+        &data,
+        4,
+        &plan(1000),
+        &["((4,1),(1,1))"],
+        Collectives::Compat,
+    );
     assert_same_run(&found, &expected, "5 samples on 4 ranks");
 }
 
 #[test]
 fn the_rank_without_samples_has_no_loss_of_its_own() {
     let data = few_digits(2, 333);
-    let runs = sharded(Architecture::Linear, &data, 3, &plan(1), &["((3,1),(1,1))"], Collectives::Compat);
+    let runs =
+        sharded(Architecture::Linear, &data, 3, &plan(1), &["((3,1),(1,1))"], Collectives::Compat);
     assert_eq!(runs.iter().map(|(curve, _)| curve.steps.len()).collect::<Vec<_>>(), [2, 2, 0]);
 }
 
 #[test]
 fn a_signal_to_one_rank_stops_all_after_the_same_step() {
     let data = few_digits(1601, 333);
-    let cuts = Cuts { strategies: vec!["((2,2),(2,1))".parse().unwrap()], collectives: Collectives::Compat };
+    let cuts = Cuts {
+        strategies: vec!["((2,2),(2,1))".parse().unwrap()],
+        collectives: Collectives::Compat,
+    };
     let ended = threads::run(4, TIMEOUT, |rank| {
         let mut model = Architecture::Linear.model(64);
         let mut parameters = model.initial_parameters(1);
@@ -142,7 +177,10 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
     });
     for ended in ended.unwrap() {
         // All ranks learn of the signal in the step after the one in which it arrived.
-        let stopped = matches!(ended, Err(TrainError::Stopped { signal: Signal::Terminate, epoch: 0, step: 12, .. }));
+        let stopped = matches!(
+            ended,
+            Err(TrainError::Stopped { signal: Signal::Terminate, epoch: 0, step: 12, .. })
+        );
         assert!(stopped, "{ended:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Sharded training is equivalent to dense training: random networks, strategies and numbers of ranks.
+//! Sharded training is equivalent to dense training: random networks, strategies and numbers of
+//! ranks.
 
 mod dense;
 mod random_network;
@@ -54,9 +55,10 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
         let mut group = Group::new(Box::new(counting));
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
         let (mut state, run_id) = match from {
-            Some(checkpoint) => {
-                (checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(), checkpoint.run_id(plan))
-            }
+            Some(checkpoint) => (
+                checkpoint.state(&PathBuf::from("whole"), plan, own).unwrap(),
+                checkpoint.run_id(plan),
+            ),
             None => (State::of_whole(plan, own, &whole), RunId::new(plan, &case.parameters)),
         };
         let _of_the_start = counter.take();
@@ -74,7 +76,8 @@ fn run<N: Number>(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u6
 
 /// All parts merged; fails if replicas differ in a bit.
 fn merged<N>(ran: &[Ran<N>]) -> Checkpoint {
-    let named = |(rank, ran): (usize, &Ran<N>)| (PathBuf::from(rank.to_string()), ran.checkpoint.clone());
+    let named =
+        |(rank, ran): (usize, &Ran<N>)| (PathBuf::from(rank.to_string()), ran.checkpoint.clone());
     Checkpoint::merge(&ran.iter().enumerate().map(named).collect::<Vec<_>>()).unwrap()
 }
 
@@ -83,7 +86,10 @@ fn assert_near<N: Number>(found: &[N], expected: &[f64], tolerance: f64, what: &
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {
         let difference = (found.to_f64() - expected).abs();
-        assert!(difference <= tolerance * expected.abs().max(1.0), "{what}: {found:?} instead of {expected}");
+        assert!(
+            difference <= tolerance * expected.abs().max(1.0),
+            "{what}: {found:?} instead of {expected}"
+        );
     }
 }
 
@@ -98,11 +104,17 @@ fn assert_dense<N: Number>(case: &Case, collectives: Collectives, tolerance: f64
     }
     let whole = merged(&ran);
     for (parameter, expected) in case.network.parameters().iter().zip(&dense.parameters) {
-        assert_near(&whole.tensor::<N>(&parameter.name).unwrap().data, &expected.data, tolerance, &parameter.name);
+        assert_near(
+            &whole.tensor::<N>(&parameter.name).unwrap().data,
+            &expected.data,
+            tolerance,
+            &parameter.name,
+        );
     }
 }
 
-/// What all ranks print alike: everything except the rank, where its slices begin and end, and who is in its groups.
+/// What all ranks print alike: everything except the rank, where its slices begin and end, and who
+/// is in its groups.
 fn common(instructions: &str) -> Vec<String> {
     let mut lines = instructions.lines();
     let head = lines.next().unwrap();
@@ -118,13 +130,16 @@ fn common(instructions: &str) -> Vec<String> {
     std::iter::once(rank_of).chain(lines.map(line)).collect()
 }
 
-/// Asserts that in each line, the printed groups of all ranks are disjoint, have the same size, and contain their own
-/// rank.
+/// Asserts that in each line, the printed groups of all ranks are disjoint, have the same size, and
+/// contain their own rank.
 fn assert_groups_are_whole(plan: &Plan) {
     let groups = |rank: u32| -> Vec<Vec<u32>> {
         let text = plan.instructions_of(rank);
-        let groups = text.lines().filter_map(|line| line.split_once("{group: ")?.1.split_once(", "));
-        groups.map(|(group, _)| group.split('-').map(|rank| rank.parse().unwrap()).collect()).collect()
+        let groups =
+            text.lines().filter_map(|line| line.split_once("{group: ")?.1.split_once(", "));
+        groups
+            .map(|(group, _)| group.split('-').map(|rank| rank.parse().unwrap()).collect())
+            .collect()
     };
     let all: Vec<_> = (0..plan.mesh().world()).map(groups).collect();
     for (rank, groups) in (0..).zip(&all) {
@@ -137,8 +152,8 @@ fn assert_groups_are_whole(plan: &Plan) {
     }
 }
 
-/// Asserts that each number of a parameter is in the parts of equally many ranks, and that parts are identical or
-/// disjoint.
+/// Asserts that each number of a parameter is in the parts of equally many ranks, and that parts
+/// are identical or disjoint.
 fn assert_parts_tile_parameters(plan: &Plan) {
     let (mesh, world) = (plan.mesh(), plan.mesh().world() as usize);
     for (parameter, layout) in plan.parameters() {

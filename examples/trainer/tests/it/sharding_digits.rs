@@ -21,12 +21,14 @@ const BATCH: usize = 64;
 const HIDDEN: usize = 128;
 
 fn plan(strategies: &[(&str, &str)], collectives: Collectives) -> Plan {
-    let chain = Chain::new(BATCH, PIXELS).matmul("fc1", "w1", HIDDEN).bias_add("bias1", "b1").relu("relu");
+    let chain =
+        Chain::new(BATCH, PIXELS).matmul("fc1", "w1", HIDDEN).bias_add("bias1", "b1").relu("relu");
     let mut network = chain.matmul("fc2", "w2", CLASSES).bias_add("bias2", "b2").xent("loss");
     for (name, strategy) in strategies {
         network.shard(name, strategy.parse().unwrap()).unwrap();
     }
-    let terms = Terms { world: WORLD, data_cut: WORLD, collectives, learning_rate: 0.05, momentum: 0.9 };
+    let terms =
+        Terms { world: WORLD, data_cut: WORLD, collectives, learning_rate: 0.05, momentum: 0.9 };
     Plan::new(&network, &terms).unwrap()
 }
 
@@ -56,7 +58,13 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
                 loss = executor.step(&mut state, &samples, &labels).unwrap();
             }
         }
-        (loss, (PathBuf::from(own.to_string()), Checkpoint::new(plan, own, &state, &RunId::new(plan, &init))))
+        (
+            loss,
+            (
+                PathBuf::from(own.to_string()),
+                Checkpoint::new(plan, own, &state, &RunId::new(plan, &init)),
+            ),
+        )
     })
     .unwrap();
     let (losses, checkpoints): (Vec<f32>, Vec<_>) = ran.into_iter().unzip();
@@ -76,14 +84,16 @@ fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
     let mut hidden = Tensor::default();
     relu::forward(&layer(&samples, "w1", "b1"), &mut hidden);
     let logits = layer(&hidden, "w2", "b2");
-    let best = |row: &[f32]| (0..CLASSES).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as f32;
+    let best =
+        |row: &[f32]| (0..CLASSES).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as f32;
     let right = logits.rows().zip(&labels.data).filter(|&(row, &label)| best(row) == label).count();
     right as f64 / test.count() as f64
 }
 
 /// Asserts that every strategy gives the same result as data-parallel training.
 fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
-    let (loss, accuracy) = train(&plan(&[("fc1", "((8,1),(1,1))")], Collectives::Compat), data, count, epochs);
+    let (loss, accuracy) =
+        train(&plan(&[("fc1", "((8,1),(1,1))")], Collectives::Compat), data, count, epochs);
     assert!(accuracy > least, "{accuracy}");
     let blocks = [("fc1", "((2,4),(4,1))"), ("fc2", "((2,4),(4,1))")];
     let columns = [("fc1", "((2,1),(1,4))")];
@@ -95,7 +105,9 @@ fn assert_all_alike(data: &Datasets, count: usize, epochs: usize, least: f64) {
         (&grid, Collectives::Min),
     ] {
         let (other_loss, other) = train(&plan(strategies, collectives), data, count, epochs);
-        eprintln!("{strategies:?}: accuracy {other}, data parallel {accuracy}; loss {other_loss}, {loss}");
+        eprintln!(
+            "{strategies:?}: accuracy {other}, data parallel {accuracy}; loss {other_loss}, {loss}"
+        );
         // Rounding differs, and may change the class of an image or two that lie between classes.
         assert!((other - accuracy).abs() < 0.005, "{strategies:?}: {other} instead of {accuracy}");
         assert!((other_loss - loss).abs() < 0.01, "{strategies:?}: {other_loss} instead of {loss}");

@@ -19,7 +19,8 @@ fn bash(words: &str, to: &str) -> Output {
 
 fn said(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
-    let is_remark = |line: &&str| line.contains("embedded digits") || line.contains("gradients over");
+    let is_remark =
+        |line: &&str| line.contains("embedded digits") || line.contains("gradients over");
     text.lines().filter(|line| !is_remark(line)).map(|line| format!("{line}\n")).collect()
 }
 
@@ -38,7 +39,12 @@ fn a_run_whose_reader_has_enough_ends_without_a_word() {
 
 #[test]
 fn a_reader_that_leaves_before_the_last_lines_causes_no_error_message() {
-    for words in ["mnist --epochs 1 --quiet", "mnist plan", "quickstart plan", "quickstart --threads 2 --epochs 1"] {
+    for words in [
+        "mnist --epochs 1 --quiet",
+        "mnist plan",
+        "quickstart plan",
+        "quickstart --threads 2 --epochs 1",
+    ] {
         let output = bash(&format!("(sleep 0.3; exec {words})"), "| true");
         assert_eq!((output.status.code(), said(&output).as_str()), (Some(141), ""), "{words}");
     }
@@ -48,7 +54,8 @@ fn a_reader_that_leaves_before_the_last_lines_causes_no_error_message() {
 fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
     let quickstart = |index, folder: &std::path::Path, port| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-        command.envs(rank(index, 2, port).get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+            .envs(rank(index, 2, port).get_envs().filter_map(|(name, value)| Some((name, value?))));
         command.args(["--epochs", "100000", "--timeout", PATIENT, "--output"]).arg(folder);
         command
     };
@@ -70,16 +77,25 @@ fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
         };
         for child in [0, 1].map(start) {
             let output = child.wait_with_output().unwrap();
-            assert_eq!((output.status.code(), said(&output).as_str()), (Some(141), ""), "{program}");
+            assert_eq!(
+                (output.status.code(), said(&output).as_str()),
+                (Some(141), ""),
+                "{program}"
+            );
         }
     }
 }
 
 #[test]
 fn help_and_plans_that_find_no_room_are_an_error() {
-    for words in
-        ["mnist --help", "mnist -V", "mnist plan", "quickstart --help", "quickstart plan --help", "quickstart plan"]
-    {
+    for words in [
+        "mnist --help",
+        "mnist -V",
+        "mnist plan",
+        "quickstart --help",
+        "quickstart plan --help",
+        "quickstart plan",
+    ] {
         let output = bash(words, ">/dev/full");
         assert_eq!(output.status.code(), Some(1), "{words}: {output:?}");
         assert!(said(&output).contains("No space left on device"), "{words}: {}", said(&output));
@@ -90,8 +106,10 @@ fn help_and_plans_that_find_no_room_are_an_error() {
 fn a_file_beyond_the_limit_of_file_sizes_is_an_error_and_not_a_signal() {
     for ranks in ["", "--ranks 2"] {
         // Bash counts in blocks of 1024 bytes. The model alone has 31,400.
-        let output =
-            bash(&format!("(ulimit -f 4; exec mnist --epochs 1 {ranks} --quiet --checkpoint-dir kept)"), "2>&1");
+        let output = bash(
+            &format!("(ulimit -f 4; exec mnist --epochs 1 {ranks} --quiet --checkpoint-dir kept)"),
+            "2>&1",
+        );
         let said = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("kept/checkpoint-") && said.contains("File too large"), "{said}");

@@ -14,9 +14,16 @@ use crate::support::timeout::PATIENT;
 /// One rank of two; `shell` runs before it.
 fn rank(index: u32, port: u16, shell: &str) -> Command {
     let mut command = Command::new("sh");
-    command.env_clear().args(["-c", &format!("{shell} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_mnist")]);
+    command.env_clear().args([
+        "-c",
+        &format!("{shell} exec \"$0\" \"$@\""),
+        env!("CARGO_BIN_EXE_mnist"),
+    ]);
     command.args(["--backend", "tcp", "--epochs", "1", "--timeout", PATIENT]);
-    command.env("RANK", index.to_string()).env("WORLD_SIZE", "2").env("MPIENV_TOKEN", format!("job {port}"));
+    command
+        .env("RANK", index.to_string())
+        .env("WORLD_SIZE", "2")
+        .env("MPIENV_TOKEN", format!("job {port}"));
     command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     command
@@ -28,7 +35,9 @@ fn ports(process: &Child) -> Vec<u16> {
     let sockets: Vec<String> = fs::read_dir(folder)
         .unwrap()
         .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
-        .filter_map(|target| Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .filter_map(|target| {
+            Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
         .collect();
     let table = fs::read_to_string("/proc/self/net/tcp").unwrap();
     let listening = table.lines().skip(1).filter_map(|line| {
@@ -52,7 +61,8 @@ fn ended(process: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Two ranks train while strangers keep connections to every port of rank 0, which may open this many files.
+/// Two ranks train while strangers keep connections to every port of rank 0, which may open this
+/// many files.
 fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Duration) {
     let port = free_port();
     let zero = rank(0, port, &format!("ulimit -n {open_files};")).spawn().unwrap();
@@ -101,7 +111,8 @@ fn train_among_strangers(open_files: &str, idle: usize) -> (String, usize, Durat
 fn strangers_at_the_ports_of_ranks_are_counted_and_keep_no_rank_from_training() {
     let (said, strangers, trained) = train_among_strangers("4096", 500);
     let finding = "mnist: connections to rank 0 that were not from ranks of this job: ";
-    let count = said.lines().find_map(|line| line.strip_prefix(finding)?.split(';').next()?.parse().ok());
+    let count =
+        said.lines().find_map(|line| line.strip_prefix(finding)?.split(';').next()?.parse().ok());
     // All strangers connected before rank 1, at both ports.
     assert_eq!(count, Some(strangers), "{said}");
     assert!(trained < SLACK, "{trained:?}");

@@ -43,13 +43,27 @@ fn accuracy(output: &Output) -> f64 {
 
 #[test]
 fn blocks_on_eight_ranks_are_as_accurate_as_data_parallel() {
-    let common = ["--ranks", "8", "--timeout", PATIENT, "--model", "mlp", "--epochs", "2", "--lr", "0.05", "--quiet"];
+    let common = [
+        "--ranks",
+        "8",
+        "--timeout",
+        PATIENT,
+        "--model",
+        "mlp",
+        "--epochs",
+        "2",
+        "--lr",
+        "0.05",
+        "--quiet",
+    ];
     let blocks = ["--strategy", "((2,4),(4,1))", "--strategy", "matmul2=((2,4),(4,1))"];
     let data_parallel = accuracy(&mnist(&common));
     assert!(data_parallel > 0.85, "{data_parallel}");
     for collectives in ["compat", "min"] {
-        let found = accuracy(&mnist(&[&common[..], &blocks, &["--collectives", collectives]].concat()));
-        // Rounding differs, and may change the class of an image or two of the 2000 that lie between classes.
+        let found =
+            accuracy(&mnist(&[&common[..], &blocks, &["--collectives", collectives]].concat()));
+        // Rounding differs, and may change the class of an image or two of the 2000 that lie
+        // between classes.
         assert!((found - data_parallel).abs() <= 0.001, "{found} instead of {data_parallel}");
     }
 }
@@ -59,10 +73,22 @@ fn lines_and_metrics_are_those_of_data_parallel_training() {
     let folder = tempfile::tempdir().unwrap();
     let run = |name: &str, more: &[&str]| {
         let file = folder.path().join(name);
-        let common = ["--ranks", "2", "--timeout", PATIENT, "--epochs", "1", "--metrics", file.to_str().unwrap()];
+        let common = [
+            "--ranks",
+            "2",
+            "--timeout",
+            PATIENT,
+            "--epochs",
+            "1",
+            "--metrics",
+            file.to_str().unwrap(),
+        ];
         let text = stdout(&mnist(&[&common[..], more].concat()));
-        let lines: Vec<serde_json::Value> =
-            fs::read_to_string(file).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let lines: Vec<serde_json::Value> = fs::read_to_string(file)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         (text, lines)
     };
     let (text, lines) = run("a.jsonl", &["--strategy", "((2,1),(1,1))"]);
@@ -76,7 +102,10 @@ fn lines_and_metrics_are_those_of_data_parallel_training() {
         for name in ["loss", "train_loss", "test_loss", "test_accuracy"] {
             let (found, expected) = (line[name].as_f64(), expected[name].as_f64());
             assert_eq!(found.is_some(), expected.is_some(), "{name}");
-            assert!((found.unwrap_or(0.0) - expected.unwrap_or(0.0)).abs() < 1e-5, "{name}: {found:?} {expected:?}");
+            assert!(
+                (found.unwrap_or(0.0) - expected.unwrap_or(0.0)).abs() < 1e-5,
+                "{name}: {found:?} {expected:?}"
+            );
         }
     }
     let (quiet, _) = run("c.jsonl", &["--strategy", "((2,1),(1,1))", "--quiet"]);
@@ -88,8 +117,17 @@ fn mpirun_trains_under_a_strategy() {
     if !is_there("mpirun") {
         return;
     }
-    let arguments =
-        ["--epochs", "1", "--quiet", "--timeout", PATIENT, "--strategy", "((2,2),(2,1))", "--collectives", "min"];
+    let arguments = [
+        "--epochs",
+        "1",
+        "--quiet",
+        "--timeout",
+        PATIENT,
+        "--strategy",
+        "((2,2),(2,1))",
+        "--collectives",
+        "min",
+    ];
     let mut command = job(Path::new("mpirun"), &[], 4, env!("CARGO_BIN_EXE_mnist"));
     command.args(arguments);
     let found = accuracy(&command.output().unwrap());
@@ -143,15 +181,35 @@ fn an_illegal_strategy_is_refused_before_training() {
         ("((2,4))", "matmul: strategy ((2,4),) has 1 entries, the operator has 2 inputs"),
         ("((2,4,1),(4,1))", "entry 0 has 3 dims, the input has shape (128,784)"),
         ("((0,4),(4,1))", "value 0 must be larger than 0"),
-        ("((3,1),(1,1))", "matmul: strategy ((3,1),(1,1)): input 0 dim 0 of size 128 cannot be divided by 3"),
-        ("((1,1),(1,4))", "matmul: strategy ((1,1),(1,4)): input 1 dim 1 of size 10 cannot be divided by 4"),
+        (
+            "((3,1),(1,1))",
+            "matmul: strategy ((3,1),(1,1)): input 0 dim 0 of size 128 cannot be divided by 3",
+        ),
+        (
+            "((1,1),(1,4))",
+            "matmul: strategy ((1,1),(1,4)): input 1 dim 1 of size 10 cannot be divided by 4",
+        ),
         ("((2,2),(4,1))", "first input's columns are cut in 2, second input's rows in 4"),
         ("((2,4),(4,1))", "requires 8 devices, but 4 devices can not be divided by it"),
-        ("loss=((2,2),(2,))", "loss: strategy ((2,2),(2,)): SoftmaxXent: the class dimension must not be cut"),
-        ("matmul2=((2,2),(2,1))", "there is no operator matmul2: the network has matmul, bias, relu, loss"),
+        (
+            "loss=((2,2),(2,))",
+            "loss: strategy ((2,2),(2,)): SoftmaxXent: the class dimension must not be cut",
+        ),
+        (
+            "matmul2=((2,2),(2,1))",
+            "there is no operator matmul2: the network has matmul, bias, relu, loss",
+        ),
     ] {
-        let arguments =
-            ["--ranks", "4", "--timeout", PATIENT, "--strategy", strategy, "--metrics", metrics.to_str().unwrap()];
+        let arguments = [
+            "--ranks",
+            "4",
+            "--timeout",
+            PATIENT,
+            "--strategy",
+            strategy,
+            "--metrics",
+            metrics.to_str().unwrap(),
+        ];
         assert_fails(&mnist(&arguments), 1, text);
     }
     assert!(!metrics.exists());
@@ -177,14 +235,17 @@ fn a_rank_with_another_strategy_is_named_by_all() {
 fn a_plan_is_printed_without_running() {
     let plan = |arguments: &[&str]| stdout(&mnist(&[&["plan"], arguments].concat()));
     let text = plan(&["-n", "8"]);
-    assert!(text.starts_with("# network on 8 ranks, mesh (8)\n%0 = Input() {name: samples} : () -> f32[256,784]\n"));
+    assert!(text.starts_with(
+        "# network on 8 ranks, mesh (8)\n%0 = Input() {name: samples} : () -> f32[256,784]\n"
+    ));
     // One sum for the loss and both gradients: 7850 numbers plus 1, times 7/4.
     assert!(text.ends_with("# bytes/step/rank: 54957\n# collectives/step: 1 (compat)\n"), "{text}");
-    let blocks = ["--model", "mlp", "--batch-size", "8", "--rank", "1", "--strategy", "((2,4),(4,1))"];
+    let blocks =
+        ["--model", "mlp", "--batch-size", "8", "--rank", "1", "--strategy", "((2,4),(4,1))"];
     let text = plan(&[&["-n", "8", "--collectives", "min"], &blocks[..]].concat());
-    assert!(
-        text.contains("{in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[64,784], f32[784,128]) -> f32[64,128]")
-    );
+    assert!(text.contains(
+        "{in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[64,784], f32[784,128]) -> f32[64,128]"
+    ));
     assert!(text.contains("# rank 1 of 8, mesh (2,4)\n"), "{text}");
     assert!(text.contains("ReduceScatter"), "{text}");
     assert_fails(
@@ -192,5 +253,9 @@ fn a_plan_is_printed_without_running() {
         1,
         "rank 8 of 8 does not exist: --rank must be below the number of ranks",
     );
-    assert_fails(&mnist(&["plan", "-n", "3", "--strategy", "((2,1),(1,1))"]), 1, "3 devices can not be divided by it");
+    assert_fails(
+        &mnist(&["plan", "-n", "3", "--strategy", "((2,1),(1,1))"]),
+        1,
+        "3 devices can not be divided by it",
+    );
 }

@@ -22,7 +22,8 @@ impl Counting {
         Counting { transport: group.into_transport(), world, count: Rc::default() }
     }
 
-    /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the group has moved.
+    /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the
+    /// group has moved.
     pub fn counter(&self) -> Counter {
         Counter(Rc::clone(&self.count))
     }
@@ -58,7 +59,11 @@ impl Transport for Counting {
         self.transport.describe()
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
         self.count(Traffic::of_all_reduce(self.world, self.ranks(), numbers.bytes().len() as u64));
         self.transport.all_reduce(numbers, by)
     }
@@ -82,8 +87,16 @@ impl Transport for Counting {
         Ok(Box::new(Counting { transport, world: self.world, count: Rc::clone(&self.count) }))
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), numbers.bytes().len() as u64));
+    fn reduce_scatter(
+        &mut self,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
+        self.count(Traffic::of_reduce_scatter(
+            self.world,
+            self.ranks(),
+            numbers.bytes().len() as u64,
+        ));
         self.transport.reduce_scatter(numbers, by)
     }
 
@@ -116,7 +129,8 @@ fn calls_are_counted_as_rings_send_them() {
     })
     .unwrap();
     for counts in counts {
-        let shares: Vec<_> = counts.iter().map(|count| (count.calls, count.bytes_per_rank(8))).collect();
+        let shares: Vec<_> =
+            counts.iter().map(|count| (count.calls, count.bytes_per_rank(8))).collect();
         assert_eq!(shares, [(1, 7.0), (1, 768.0), (3, 384.0 + 768.0 + 192.0)]);
     }
 }

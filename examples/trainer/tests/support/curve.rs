@@ -53,7 +53,16 @@ pub fn data_parallel(
         let mut curve = Curve::default();
         let mut model = architecture.model(64);
         let mut parameters = model.initial_parameters(plan.seed);
-        train(model.as_mut(), &mut parameters, data, plan, rank, &Checkpoints::default(), &mut curve).unwrap();
+        train(
+            model.as_mut(),
+            &mut parameters,
+            data,
+            plan,
+            rank,
+            &Checkpoints::default(),
+            &mut curve,
+        )
+        .unwrap();
         (curve, parameters)
     })
     .unwrap()

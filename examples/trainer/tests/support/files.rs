@@ -11,7 +11,9 @@ pub fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
-            found.extend(files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+            found.extend(
+                files(&path).into_iter().map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
+            );
         } else {
             found.insert(name, fs::read(path).unwrap());
         }

@@ -41,7 +41,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers each request for a path with the next of its answers; once they run out, repeats the last one.
+    /// Answers each request for a path with the next of its answers; once they run out, repeats the
+    /// last one.
     pub fn start(answers: HashMap<String, Vec<Answer>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -98,15 +99,24 @@ fn write(mut stream: TcpStream, request: &Request, answer: &Answer) -> std::io::
         Answer::File(file) | Answer::Whole(file) | Answer::OtherRange(file) => (file, usize::MAX),
         Answer::Cut(file, end) | Answer::Stall(file, end) => (file, *end),
         Answer::Status(status) => {
-            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n")?;
+            write!(
+                stream,
+                "HTTP/1.1 {status}\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno\n"
+            )?;
             return Ok(());
         }
         Answer::Redirect(to) => {
-            write!(stream, "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
+            write!(
+                stream,
+                "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )?;
             return Ok(());
         }
     };
-    let start = request.range.as_ref().map(|range| range["bytes=".len()..range.len() - 1].parse::<usize>().unwrap());
+    let start = request
+        .range
+        .as_ref()
+        .map(|range| range["bytes=".len()..range.len() - 1].parse::<usize>().unwrap());
     let same = request.if_range.as_ref().is_none_or(|tag| *tag == etag(file));
     let body = match (answer, start) {
         (Answer::Whole(_), _) | (_, None) => {
@@ -118,17 +128,28 @@ fn write(mut stream: TcpStream, request: &Request, answer: &Answer) -> std::io::
             &file[..]
         }
         (_, Some(start)) if start >= file.len() => {
-            write!(stream, "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")?;
+            write!(
+                stream,
+                "HTTP/1.1 416 Range Not Satisfiable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            )?;
             return Ok(());
         }
         (_, Some(start)) => {
             let start = if matches!(answer, Answer::OtherRange(_)) { start + 1 } else { start };
             let (last, size) = (file.len() - 1, file.len());
-            write!(stream, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{last}/{size}\r\n")?;
+            write!(
+                stream,
+                "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {start}-{last}/{size}\r\n"
+            )?;
             &file[start..]
         }
     };
-    write!(stream, "ETag: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", etag(file), body.len())?;
+    write!(
+        stream,
+        "ETag: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        etag(file),
+        body.len()
+    )?;
     stream.write_all(&body[..end.min(body.len())])?;
     stream.flush()?;
     if matches!(answer, Answer::Stall(..)) {

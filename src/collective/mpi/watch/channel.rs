@@ -1,4 +1,5 @@
-//! A connection between the watches of two ranks: signed JSON messages, each preceded by its length.
+//! A connection between the watches of two ranks: signed JSON messages, each preceded by its
+//! length.
 
 use std::io::{self, ErrorKind, Read, Write};
 
@@ -11,7 +12,8 @@ use crate::rendezvous::handshake::Directions;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Message {
-    /// The sender is alive. `calls` counts the calls that its main thread has begun plus those that it has ended.
+    /// The sender is alive. `calls` counts the calls that its main thread has begun plus those that
+    /// it has ended.
     Beat { calls: u64 },
     /// Rank 0 reports that a rank's process or host is gone.
     Lost { rank: u32, reason: String },
@@ -42,7 +44,8 @@ impl Channel {
         Channel { stream, directions, read: Vec::new(), unsent: Vec::new() }
     }
 
-    /// Sends a message, or drops it while an earlier one is unsent: a peer that does not read soon counts as silent.
+    /// Sends a message, or drops it while an earlier one is unsent: a peer that does not read soon
+    /// counts as silent.
     pub(super) fn send(&mut self, message: &Message) -> io::Result<()> {
         self.flush()?;
         let Ok(text) = serde_json::to_vec(message) else { return Ok(()) };

@@ -53,7 +53,12 @@ struct Coordinator<'a> {
 }
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
-pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> Option<CollectiveError> {
+pub(super) fn watch(
+    own: Own,
+    socket: Socket,
+    poll: Poll,
+    hosts: &[String],
+) -> Option<CollectiveError> {
     let Socket { listener, key } = socket;
     listener.set_nonblocking(true).ok()?;
     let mut listener = TcpListener::from_std(listener);
@@ -73,7 +78,9 @@ pub(super) fn watch(own: Own, socket: Socket, poll: Poll, hosts: &[String]) -> O
         Some(CollectiveError::Lost { rank, reason, .. }) => {
             (Message::Lost { rank: *rank, reason: reason.clone() }, None)
         }
-        Some(CollectiveError::TimedOut { rank, .. }) => (Message::Late { rank: *rank }, Some(*rank)),
+        Some(CollectiveError::TimedOut { rank, .. }) => {
+            (Message::Late { rank: *rank }, Some(*rank))
+        }
         _ => (Message::Bye, None),
     };
     coordinator.send_to_all(&message);
@@ -88,7 +95,8 @@ impl Coordinator<'_> {
         // Connections may be waiting that the system will not report again.
         let mut more = false;
         loop {
-            let longest = if more { Duration::ZERO } else { beat.saturating_duration_since(Instant::now()) };
+            let longest =
+                if more { Duration::ZERO } else { beat.saturating_duration_since(Instant::now()) };
             if self.poll.poll(&mut events, Some(longest)).is_err() {
                 // Interrupted: the next iteration waits for the rest of the time.
                 events.clear();
@@ -123,7 +131,8 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Accepts some connections, so that a flood does not delay the ranks. Returns whether more may be waiting.
+    /// Accepts some connections, so that a flood does not delay the ranks. Returns whether more may
+    /// be waiting.
     fn accept(&mut self, now: Instant) -> bool {
         for _ in 0..AT_ONCE {
             let Some(listener) = &self.listener else { return false };
@@ -136,7 +145,12 @@ impl Coordinator<'_> {
             };
             // The last message must not wait for the acknowledgment of the previous one.
             let _ = stream.set_nodelay(true);
-            if self.poll.registry().register(&mut stream, Token(self.next), Interest::READABLE).is_err() {
+            if self
+                .poll
+                .registry()
+                .register(&mut stream, Token(self.next), Interest::READABLE)
+                .is_err()
+            {
                 continue;
             }
             let Ok((guest, greeting)) = Guest::new(&self.key) else { return false };
@@ -144,7 +158,8 @@ impl Coordinator<'_> {
                 continue;
             }
             let line = Line::Unknown(stream, guest);
-            let caller = Caller { line, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
+            let caller =
+                Caller { line, rank: None, is_confirmed: false, heard: now, calls: 0, since: now };
             self.callers.insert(self.next, caller);
             self.next += 1;
             if self.callers.len() > self.hosts.len() + MOST_UNKNOWN {
@@ -156,7 +171,8 @@ impl Coordinator<'_> {
 
     /// Closes the oldest connection without a known rank. Returns whether there was one.
     fn make_room(&mut self) -> bool {
-        let oldest = self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
+        let oldest =
+            self.callers.iter().find(|(_, caller)| caller.rank.is_none()).map(|(&id, _)| id);
         oldest.and_then(|id| self.callers.remove(&id)).is_some()
     }
 
@@ -189,8 +205,14 @@ impl Coordinator<'_> {
                 return false;
             }
             (caller.rank, caller.heard) = (Some(admitted.rank), now);
-            let Some(Caller { line: Line::Unknown(stream, _), rank, is_confirmed, heard, calls, since }) =
-                self.callers.remove(&id)
+            let Some(Caller {
+                line: Line::Unknown(stream, _),
+                rank,
+                is_confirmed,
+                heard,
+                calls,
+                since,
+            }) = self.callers.remove(&id)
             else {
                 return false;
             };
@@ -230,7 +252,9 @@ impl Coordinator<'_> {
         let rank = caller.rank.filter(|_| caller.is_confirmed);
         if let Some(rank) = rank.filter(|_| is_new) {
             // Drop this rank's earlier connections, whose close has not arrived.
-            self.callers.retain(|&other, caller| other == id || caller.is_confirmed || caller.rank != Some(rank));
+            self.callers.retain(|&other, caller| {
+                other == id || caller.is_confirmed || caller.rank != Some(rank)
+            });
             self.note_connected(rank);
         }
         if !stays {
@@ -239,7 +263,11 @@ impl Coordinator<'_> {
         }
         let error: io::Error = received.err()?;
         self.callers.remove(&id);
-        rank.map(|rank| CollectiveError::Lost { rank, host: host(rank, self.hosts), reason: reason(&error) })
+        rank.map(|rank| CollectiveError::Lost {
+            rank,
+            host: host(rank, self.hosts),
+            reason: reason(&error),
+        })
     }
 
     /// Sends a message to all ranks. If sending fails, the next read reports the rank as lost.
@@ -270,11 +298,13 @@ impl Coordinator<'_> {
         }
     }
 
-    /// Returns the error if a rank has been silent, or missing from a call in which others wait, for too long.
+    /// Returns the error if a rank has been silent, or missing from a call in which others wait,
+    /// for too long.
     fn late(&mut self, now: Instant) -> Option<CollectiveError> {
         let timeout = self.own.times.timeout;
         self.callers.retain(|_, caller| caller.rank.is_some() || now - caller.heard < HANDSHAKE);
-        let others = || self.callers.values().filter_map(|caller| caller.rank.map(|rank| (rank, caller)));
+        let others =
+            || self.callers.values().filter_map(|caller| caller.rank.map(|rank| (rank, caller)));
         if let Some((rank, _)) = others().find(|(_, caller)| now - caller.heard >= timeout) {
             return Some(self.own.late(rank, self.hosts));
         }
@@ -282,14 +312,17 @@ impl Coordinator<'_> {
         let all = || others().map(|(rank, caller)| (rank, caller.calls, caller.since)).chain([own]);
         let waiting = all().filter(|&(_, calls, since)| calls % 2 == 1 && now - since >= timeout);
         if let Some(furthest) = waiting.map(|(_, calls, _)| calls).max() {
-            let behind = all().filter(|&(_, calls, _)| calls < furthest).min_by_key(|&(rank, calls, _)| (calls, rank));
+            let behind = all()
+                .filter(|&(_, calls, _)| calls < furthest)
+                .min_by_key(|&(rank, calls, _)| (calls, rank));
             if let Some(rank) = behind.map(|(rank, ..)| rank).or_else(|| self.only_absent()) {
                 return Some(self.own.late(rank, self.hosts));
             }
         }
         self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())
     }
-    /// The only rank that has never connected. If all others have come to a call, they wait for this one.
+    /// The only rank that has never connected. If all others have come to a call, they wait for
+    /// this one.
     fn only_absent(&self) -> Option<u32> {
         let mut absent = (1..self.hosts.len() as u32).filter(|rank| !self.came.contains(rank));
         absent.next().filter(|_| absent.next().is_none())

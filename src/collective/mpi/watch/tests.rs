@@ -47,7 +47,8 @@ impl Ranks {
             ranks.heartbeats.push(Arc::clone(&heartbeat));
             ranks.found.push(found);
             let rank = Rank::new(rank, size).unwrap();
-            let own = Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
+            let own =
+                Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
             let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
             thread::spawn(move || {
                 let poll = Poll::new().unwrap();
@@ -99,7 +100,10 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
         ranks.calls(&calls);
         let text = format!("rank {late} on node{late} did not come within 6 s: it hangs");
         for found in ranks.found() {
-            assert!(found.as_ref().is_some_and(|found| found.starts_with(&text)), "{found:?}, {text}");
+            assert!(
+                found.as_ref().is_some_and(|found| found.starts_with(&text)),
+                "{found:?}, {text}"
+            );
         }
     }
 }
@@ -109,7 +113,10 @@ fn if_all_ranks_wait_in_the_same_call_none_is_named() {
     let ranks = Ranks::new(2);
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")), "{found:?}");
+        assert!(
+            found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")),
+            "{found:?}"
+        );
     }
 }
 
@@ -118,7 +125,8 @@ fn the_only_rank_that_never_connected_is_named_if_all_others_wait() {
     let ranks = Ranks::start(3, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        let is_named = |found: &String| found.starts_with("rank 2 on node2 did not come within 6 s: it hangs");
+        let is_named =
+            |found: &String| found.starts_with("rank 2 on node2 did not come within 6 s: it hangs");
         assert!(found.as_ref().is_some_and(is_named), "{found:?}");
     }
 }
@@ -128,7 +136,10 @@ fn of_two_ranks_that_never_connected_none_is_named() {
     let ranks = Ranks::start(4, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        assert!(found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")), "{found:?}");
+        assert!(
+            found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")),
+            "{found:?}"
+        );
     }
 }
 
@@ -137,8 +148,13 @@ fn strangers(port: u16) -> Vec<TcpStream> {
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     let mut strangers: Vec<_> = (0..1000).map(|_| connect()).collect();
     // The last one is longer than any hello.
-    let greetings: [&[u8]; 5] =
-        [b"GET / HTTP/1.1\r\n\r\n", b"mpienv\r\n", b"\0\0\0\x15{\"beat\":{\"calls\":1}}", b"", &[b'x'; 100_000]];
+    let greetings: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"mpienv\r\n",
+        b"\0\0\0\x15{\"beat\":{\"calls\":1}}",
+        b"",
+        &[b'x'; 100_000],
+    ];
     for greeting in greetings {
         let mut stranger = connect();
         // Rank 0 may have closed already.
@@ -167,7 +183,8 @@ fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come(
     assert_eq!(ranks.found(), [const { None }; 3]);
 }
 
-/// What rank 0 finds if rank 1 completes the handshake and then calls `said`, which is a fault or not.
+/// What rank 0 finds if rank 1 completes the handshake and then calls `said`, which is a fault or
+/// not.
 fn found_after(is_fault: bool, said: impl FnOnce(&mut Channel)) -> Option<String> {
     let socket = Socket::open().unwrap();
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
@@ -200,12 +217,16 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Channel)) -> Option<String
 
 #[test]
 fn a_message_to_the_watch_that_was_changed_or_made_up_is_noticed_and_its_rank_is_named() {
-    assert_eq!(found_after(false, |channel| channel.send(&Message::Beat { calls: 1 }).unwrap()), None);
+    assert_eq!(
+        found_after(false, |channel| channel.send(&Message::Beat { calls: 1 }).unwrap()),
+        None
+    );
     let made_up = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text, &[7; 32]].concat();
-    for bytes in [made_up(b"{\"beat\":{\"calls\":1}}"), made_up(b"\"bye\""), made_up(b""), vec![0xff; 100]] {
+    for bytes in
+        [made_up(b"{\"beat\":{\"calls\":1}}"), made_up(b"\"bye\""), made_up(b""), vec![0xff; 100]]
+    {
         let found = found_after(true, |channel| channel.stream.write_all(&bytes).unwrap()).unwrap();
-        let text =
-            "rank 1 on node1 is lost: its connection broke: a message was changed, repeated or left out on the way";
+        let text = "rank 1 on node1 is lost: its connection broke: a message was changed, repeated or left out on the way";
         assert_eq!(found, text);
     }
 }
@@ -217,8 +238,11 @@ fn another_jobs_key_opens_no_watch() {
     let hosts = ["node0".to_owned(), "node1".to_owned()];
     let heartbeat = Arc::new(Heartbeat::default());
     let (rank, times) = (Rank::new(0, 2).unwrap(), Times::of(TIMEOUT));
-    let own = Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
-    let zero = thread::spawn(move || coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).is_none());
+    let own =
+        Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+    let zero = thread::spawn(move || {
+        coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).is_none()
+    });
     for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
         let key = ConnectionKey::new(&key, purpose, 0);
         assert!(worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).is_err());

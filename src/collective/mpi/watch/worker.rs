@@ -60,7 +60,11 @@ pub(super) fn watch(
         }
         if channel.is_some() {
             if let Err(error) = received {
-                return Some(CollectiveError::Lost { rank: 0, host: host(0, hosts), reason: reason(&error) });
+                return Some(CollectiveError::Lost {
+                    rank: 0,
+                    host: host(0, hosts),
+                    reason: reason(&error),
+                });
             }
             if now - heard >= own.times.timeout {
                 return Some(own.late(0, hosts));
@@ -102,8 +106,13 @@ fn connect(own: &Own, listens: &Listener, hosts: &[String], poll: &Poll) -> Opti
     None
 }
 
-/// Connects and waits for rank 0's welcome: seen from here, the address may belong to another machine.
-pub(super) fn shake_hands(address: SocketAddr, key: &ConnectionKey, rank: Rank) -> Result<Channel, Refusal> {
+/// Connects and waits for rank 0's welcome: seen from here, the address may belong to another
+/// machine.
+pub(super) fn shake_hands(
+    address: SocketAddr,
+    key: &ConnectionKey,
+    rank: Rank,
+) -> Result<Channel, Refusal> {
     let stream = TcpStream::connect_timeout(&address, ANSWER)?;
     stream.set_nodelay(true)?;
     let joining = Joining::new(stream, Instant::now() + ANSWER);

@@ -48,8 +48,13 @@ fn of_pair(rank: Rank, joined: handshake::Joined, is_sealed: bool) -> Tcp {
     Tcp::of(rank, Members::world(Links::new(peers, PLENTY).unwrap()))
 }
 
-/// Runs two ranks with an attacker between them, who acts on one rank's messages after the handshake.
-fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
+/// Runs two ranks with an attacker between them, who acts on one rank's messages after the
+/// handshake.
+fn between<T: Send>(
+    (act, is_up): OnTheWay<'_>,
+    is_sealed: bool,
+    run: impl Fn(Tcp) -> T + Sync,
+) -> Vec<T> {
     let [zero, way] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [at_zero, at_way] = [&zero, &way].map(|listener| listener.local_addr().unwrap());
     let until = Instant::now() + PLENTY;
@@ -62,7 +67,8 @@ fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tc
             pass(53, &mut down, &mut up);
             pass(147, &mut up, &mut down);
             pass(53, &mut down, &mut up);
-            let (mut other_up, mut other_down) = (up.try_clone().unwrap(), down.try_clone().unwrap());
+            let (mut other_up, mut other_down) =
+                (up.try_clone().unwrap(), down.try_clone().unwrap());
             thread::scope(|scope| {
                 scope.spawn(|| {
                     if is_up {
@@ -83,7 +89,8 @@ fn between<T: Send>((act, is_up): OnTheWay<'_>, is_sealed: bool, run: impl Fn(Tc
         let run = &run;
         let first = scope.spawn(move || {
             let mut places = vec![None, None];
-            handshake::accept(&zero, rank(0), &KEY, &mut places, until, &AtomicBool::new(false)).unwrap();
+            handshake::accept(&zero, rank(0), &KEY, &mut places, until, &AtomicBool::new(false))
+                .unwrap();
             run(of_pair(rank(0), places.pop().flatten().unwrap(), is_sealed))
         });
         let second = scope.spawn(move || {
@@ -102,22 +109,42 @@ fn sums(mut tcp: Tcp) -> Result<f32, String> {
         tcp.all_reduce_sum(values)?;
         tcp.barrier()
     };
-    run(&mut tcp, &mut values).map(|()| values[0]).map_err(|error: CollectiveError| error.to_string())
+    run(&mut tcp, &mut values)
+        .map(|()| values[0])
+        .map_err(|error: CollectiveError| error.to_string())
 }
 
-/// Checks that the victim reports the sender's message as altered, and that the sender's error names the victim.
+/// Checks that the victim reports the sender's message as altered, and that the sender's error
+/// names the victim.
 fn check_altered(found: &[Result<f32, String>], is_up: bool, what: &str) {
     let (victim, sender) = if is_up { (0, 1) } else { (1, 0) };
     let error = found[victim].as_ref().unwrap_err();
     assert_eq!(*error, format!("rank {sender} on host {sender} is lost: {ALTERED}"), "{what}");
     let error = found[sender].as_ref().unwrap_err();
-    assert!(error.starts_with(&format!("rank {victim} on host {victim} is lost: ")), "{what}: {error}");
+    assert!(
+        error.starts_with(&format!("rank {victim} on host {victim} is lost: ")),
+        "{what}: {error}"
+    );
 }
 
 #[test]
 fn one_byte_of_a_gradient_that_was_changed_on_the_way_is_detected_whichever_it_is() {
-    // Bytes of the head, its tag, the numbers and their tag, in the first message and in the second.
-    let in_one = [0, 1, 4, 8, 23, 24, SEALED_HEAD - 1, SEALED_HEAD, 10_000, MESSAGE - 17, MESSAGE - 16, MESSAGE - 1];
+    // Bytes of the head, its tag, the numbers and their tag, in the first message and in the
+    // second.
+    let in_one = [
+        0,
+        1,
+        4,
+        8,
+        23,
+        24,
+        SEALED_HEAD - 1,
+        SEALED_HEAD,
+        10_000,
+        MESSAGE - 17,
+        MESSAGE - 16,
+        MESSAGE - 1,
+    ];
     for at in in_one.into_iter().chain([MESSAGE, MESSAGE + 9_000]) {
         for is_up in [true, false] {
             let change = |from: &mut TcpStream, to: &mut TcpStream| {
@@ -167,7 +194,8 @@ fn a_gradient_sent_back_to_its_rank_is_detected() {
         // Rank 0 sends nothing meanwhile.
         thread::sleep(Duration::from_millis(300));
     };
-    let found = between((&back, true), true, |tcp| if tcp.own() == 0 { idle(tcp) } else { sums(tcp) });
+    let found =
+        between((&back, true), true, |tcp| if tcp.own() == 0 { idle(tcp) } else { sums(tcp) });
     assert_eq!(found[1].as_ref().unwrap_err(), &format!("rank 0 on host 0 is lost: {ALTERED}"));
 }
 

@@ -17,7 +17,11 @@ fn parts_of_a_sum_are_sent_alone_and_have_its_bits() {
             let mut sum = values;
             tcp.all_reduce_sum(&mut sum).unwrap();
             let whole = Numbers::new(&mut sum).part(own as usize, size as usize);
-            assert_eq!(part, sum[whole.start / 4..whole.end / 4], "{size} ranks, {length} numbers, rank {own}");
+            assert_eq!(
+                part,
+                sum[whole.start / 4..whole.end / 4],
+                "{size} ranks, {length} numbers, rank {own}"
+            );
             part
         });
         assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), length);
@@ -42,8 +46,9 @@ fn an_all_to_all_sends_each_rank_its_part_alone() {
 
 #[test]
 fn ranks_that_bring_different_lengths_to_parts_of_a_sum_are_named() {
-    let errors =
-        ranks(2, |mut tcp| tcp.reduce_scatter_sum(&vec![1.0; 4 + 2 * tcp.rank().index() as usize]).unwrap_err());
+    let errors = ranks(2, |mut tcp| {
+        tcp.reduce_scatter_sum(&vec![1.0; 4 + 2 * tcp.rank().index() as usize]).unwrap_err()
+    });
     for (own, error) in (0u32..).zip(&errors) {
         match error {
             CollectiveError::Length { rank, .. } => assert_eq!(*rank, 1 - own),
@@ -68,7 +73,11 @@ fn more_bytes_than_a_piece_come_piece_by_piece() {
         });
         for (gathered, bytes) in all {
             assert!(bytes == vec![9; length]);
-            assert!((0_u8..3).zip(gathered).all(|(rank, row)| row == vec![rank; length / (usize::from(rank) + 1)]));
+            assert!(
+                (0_u8..3)
+                    .zip(gathered)
+                    .all(|(rank, row)| row == vec![rank; length / (usize::from(rank) + 1)])
+            );
         }
     }
 }

@@ -10,7 +10,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// What a rank receives in two groups that cross each other, in the world, and in a group split from a group.
+/// What a rank receives in two groups that cross each other, in the world, and in a group split
+/// from a group.
 fn heard(world: &mut Group, length: usize) -> Vec<Vec<u8>> {
     let own = world.rank().index();
     // By columns in reverse rank order, by rows in rank order: 4 2 0 and 5 3 1; 0 1 2 and 3 4 5.
@@ -69,7 +70,10 @@ fn large_sums_are_cut_in_each_group() {
             for (i, &sum) in first.iter().enumerate() {
                 let exact: f64 = all.iter().map(|values| f64::from(values[i])).sum();
                 let size: f64 = all.iter().map(|values| f64::from(values[i].abs())).sum();
-                assert!((f64::from(sum) - exact).abs() <= 1e-6 * size, "number {i}: {sum} for {exact}");
+                assert!(
+                    (f64::from(sum) - exact).abs() <= 1e-6 * size,
+                    "number {i}: {sum} for {exact}"
+                );
             }
         }
     }
@@ -157,7 +161,10 @@ fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
     });
     for error in errors.iter().flatten() {
         assert!(
-            matches!(error, CollectiveError::TimedOut { rank: 2, .. } | CollectiveError::Lost { rank: 2, .. }),
+            matches!(
+                error,
+                CollectiveError::TimedOut { rank: 2, .. } | CollectiveError::Lost { rank: 2, .. }
+            ),
             "{error}"
         );
     }
@@ -172,7 +179,8 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
         let mut group = world.split(own / 2, 0).unwrap();
         let mut sum = |length| group.all_reduce_sum(&mut vec![1.0; length]).err();
         if own < 2 {
-            // A rank that still waits for others reports what it hears, and would be named for that.
+            // A rank that still waits for others reports what it hears, and would be named for
+            // that.
             assert!(sum(4).is_none());
             others_are_through.wait();
             return None;
@@ -184,8 +192,8 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
     match error {
         CollectiveError::Length { rank: 3, found: 5, expected: 4 } => {}
         // The other rank noticed first and reported it.
-        CollectiveError::Disagree { rank: 3, difference } if difference.contains("brought 4 numbers to a sum of 5") => {
-        }
+        CollectiveError::Disagree { rank: 3, difference }
+            if difference.contains("brought 4 numbers to a sum of 5") => {}
         _ => panic!("{error}"),
     }
 }
@@ -197,5 +205,8 @@ fn calls_on_different_groups_are_distinguished() {
         let turn = world.rank().index() as usize;
         groups[turn].barrier().err().map(|error| error.to_string())
     });
-    assert!(errors.iter().flatten().any(|error| error.contains("do not make the same calls")), "{errors:?}");
+    assert!(
+        errors.iter().flatten().any(|error| error.contains("do not make the same calls")),
+        "{errors:?}"
+    );
 }

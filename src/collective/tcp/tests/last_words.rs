@@ -21,9 +21,11 @@ fn joined() -> [Joined; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, until, key) = (listener.local_addr().unwrap(), Instant::now() + PLENTY, [7; 32]);
     let rank = |index| Rank::new(index, 2).unwrap();
-    let other = thread::spawn(move || handshake::join(&[address], rank(1), &key, until).unwrap().remove(0));
+    let other =
+        thread::spawn(move || handshake::join(&[address], rank(1), &key, until).unwrap().remove(0));
     let mut places = vec![None, None];
-    handshake::accept(&listener, rank(0), &key, &mut places, until, &AtomicBool::new(false)).unwrap();
+    handshake::accept(&listener, rank(0), &key, &mut places, until, &AtomicBool::new(false))
+        .unwrap();
     [places.pop().flatten().unwrap(), other.join().unwrap()]
 }
 
@@ -61,8 +63,8 @@ fn heard(peer: &mut Peer) -> (u32, Reason) {
     panic!("nothing was heard");
 }
 
-/// Repeats a test that needs the machine within a moment, and returns whether that was so and how long it took, while
-/// the machine is too busy.
+/// Repeats a test that needs the machine within a moment, and returns whether that was so and how
+/// long it took, while the machine is too busy.
 #[track_caller]
 fn unless_late(test: impl Fn() -> (bool, Duration)) {
     let has_passed = (0..200).find_map(|_| {
@@ -138,7 +140,8 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
     for is_sealed in [false, true] {
         unless_late(|| {
             let [zero, one] = joined();
-            let ((mut zero, mut to_zero), (mut one, mut from_one)) = (end(&zero, is_sealed), end(&one, is_sealed));
+            let ((mut zero, mut to_zero), (mut one, mut from_one)) =
+                (end(&zero, is_sealed), end(&one, is_sealed));
             let mut filled = 0;
             loop {
                 match one.stream().write(&[0; 1 << 16]) {
@@ -172,7 +175,8 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
 /// What rank 0 reports after it has given up on rank 1, which says something more.
 fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let [joined, _] = joined();
-    let [(one, mut as_one), (two, _as_two), (mut voice, mut its_words)] = [(); 3].map(|()| end(&joined, false));
+    let [(one, mut as_one), (two, _as_two), (mut voice, mut its_words)] =
+        [(); 3].map(|()| end(&joined, false));
     say(&mut voice);
     voice.hang_up();
     let mut words = Vec::new();
@@ -199,5 +203,8 @@ fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
 #[test]
 fn a_rank_that_reports_late_which_rank_it_lost_is_not_blamed() {
     let error = error_after(|one| _ = one.abort(2, &Reason::Lost(REASON.to_owned())));
-    assert!(matches!(&error, CollectiveError::Lost { rank: 2, reason, .. } if reason == REASON), "{error}");
+    assert!(
+        matches!(&error, CollectiveError::Lost { rank: 2, reason, .. } if reason == REASON),
+        "{error}"
+    );
 }

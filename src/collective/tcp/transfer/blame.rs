@@ -6,14 +6,16 @@ use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Links};
 use crate::collective::error::CollectiveError;
 
-/// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent one is to blame.
+/// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
+/// one is to blame.
 const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
 const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 /// How long the peers may take to read why this rank gave up.
 const DELIVERY: Duration = Duration::from_secs(1);
 
 impl Links {
-    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports nothing itself.
+    /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports
+    /// nothing itself.
     pub(super) fn attribute_timeout<'b>(
         &mut self,
         out: &impl Fn(usize) -> Option<&'b [u8]>,
@@ -61,7 +63,9 @@ impl Links {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let silent = |index: &&usize| self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index];
+        let silent = |index: &&usize| {
+            self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index]
+        };
         let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
         self.hang_up();
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
@@ -72,7 +76,8 @@ impl Links {
         CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
     }
 
-    /// How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout to report.
+    /// How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout to
+    /// report.
     fn attribution(&self) -> Duration {
         (self.timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION).min(self.timeout)
     }
@@ -94,7 +99,8 @@ impl Links {
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {
                 let rank = index as u32;
-                let error = CollectiveError::different_calls(rank, call, self.own(), self.current.call);
+                let error =
+                    CollectiveError::different_calls(rank, call, self.own(), self.current.call);
                 (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };
@@ -106,7 +112,8 @@ impl Links {
 
     /// Returns the peer that was noted earlier, unless its fault says less.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
-        // A peer whose connection fails has often given up because of another, whose close this rank may see too.
+        // A peer whose connection fails has often given up because of another, whose close this
+        // rank may see too.
         if self.noted.is_none()
             && matches!(culprit.1, Fault::Lost(_))
             && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
@@ -114,20 +121,28 @@ impl Links {
             return suspecting;
         }
         match self.noted.take() {
-            Some((noted, _)) if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) => noted,
+            Some((noted, _))
+                if matches!(culprit.1, Fault::Lost(_)) || !matches!(noted.1, Fault::Lost(_)) =>
+            {
+                noted
+            }
             _ => culprit,
         }
     }
 
     /// The peer that this rank itself has awaited for at least half the timeout.
     fn long_awaited(&self) -> Option<usize> {
-        self.awaited.filter(|(_, since)| since.elapsed() >= self.timeout / 2).map(|(awaited, _)| awaited)
+        self.awaited
+            .filter(|(_, since)| since.elapsed() >= self.timeout / 2)
+            .map(|(awaited, _)| awaited)
     }
 
-    /// Returns why a peer closed its connection: another rank was lost, if any peer says so, or this peer was.
+    /// Returns why a peer closed its connection: another rank was lost, if any peer says so, or
+    /// this peer was.
     fn first_lost(&mut self, index: usize, reason: String) -> (u32, Reason) {
         for (other, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words) {
+            if let Some(Fault::Abort { blamed, reason }) = peer.as_mut().and_then(Peer::last_words)
+            {
                 return self.blame(other, blamed, reason);
             }
         }
@@ -137,13 +152,20 @@ impl Links {
     fn blame(&self, by: usize, blamed: u32, reason: Reason) -> (u32, Reason) {
         let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
         match reason {
-            Reason::Lost(text) if own => (by as u32, Reason::Lost(format!("it gave up on this rank: {text}"))),
+            Reason::Lost(text) if own => {
+                (by as u32, Reason::Lost(format!("it gave up on this rank: {text}")))
+            }
             reason => (if own { by as u32 } else { blamed }, reason),
         }
     }
 
     /// Reports the rank to blame to all peers that still read. Completes half-sent frames first.
-    fn abort_all<'b>(&mut self, out: &impl Fn(usize) -> Option<&'b [u8]>, culprit: u32, reason: &Reason) {
+    fn abort_all<'b>(
+        &mut self,
+        out: &impl Fn(usize) -> Option<&'b [u8]>,
+        culprit: u32,
+        reason: &Reason,
+    ) {
         let (transfer, until) = (self.current, Instant::now() + DELIVERY.min(self.timeout));
         let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
         let all = self.peers.iter_mut().enumerate();
@@ -174,8 +196,8 @@ impl Links {
         self.peers.iter_mut().flatten().for_each(Peer::hang_up);
     }
 
-    /// Discards what the peers still send, until they have hung up too. A connection that is closed before would lose
-    /// what the peer has not yet received: why this rank gave up.
+    /// Discards what the peers still send, until they have hung up too. A connection that is closed
+    /// before would lose what the peer has not yet received: why this rank gave up.
     pub(super) fn linger(&mut self) {
         let until = Instant::now() + DELIVERY.min(self.timeout);
         let mut open: Vec<&mut Peer> = self.peers.iter_mut().flatten().collect();

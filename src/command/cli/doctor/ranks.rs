@@ -49,13 +49,22 @@ impl Summary {
     /// Returns what this rank has and rank 0 does not, as lines that are safe to print.
     fn differences(&self, first: &Summary) -> Vec<String> {
         let values =
-            self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(|(name, value)| {
-                let other = first.values.iter().find(|(other, _)| other == name).map_or("-", |(_, value)| value);
-                (value != other).then(|| format!("{name} is {value}, rank 0 has {other}"))
-            });
+            self.values.iter().filter(|(name, _)| !OWN.contains(&name.as_str())).filter_map(
+                |(name, value)| {
+                    let other = first
+                        .values
+                        .iter()
+                        .find(|(other, _)| other == name)
+                        .map_or("-", |(_, value)| value);
+                    (value != other).then(|| format!("{name} is {value}, rank 0 has {other}"))
+                },
+            );
         let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
-        let findings =
-            self.findings.iter().filter(is_new).map(|Remark { what, remedy, .. }| format!("{what}; {remedy}"));
+        let findings = self
+            .findings
+            .iter()
+            .filter(is_new)
+            .map(|Remark { what, remedy, .. }| format!("{what}; {remedy}"));
         values.chain(findings).map(|line| printable(line.as_bytes())).collect()
     }
 }
@@ -79,7 +88,8 @@ mod tests {
     use super::*;
 
     fn report(port: &str, rank: &str, findings: &[&str]) -> Summary {
-        let values = [("rank", rank), ("master port", port)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let values = [("rank", rank), ("master port", port)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
         let line = |what: &&str| {
             let remedy = format!("remedy of rank {rank}");
             Remark { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
@@ -99,13 +109,22 @@ mod tests {
         ];
         let port = vec!["master port is 2, rank 0 has 1".to_owned()];
         let finding = vec!["warning [c]: d; remedy of rank 5".to_owned()];
-        assert_eq!(differences(&reports), [(vec![1, 3], vec![]), (vec![2, 4], port), (vec![5], finding)]);
-        assert_eq!(reports.each_ref().map(Summary::is_suspicious), [false, false, false, false, false, true]);
+        assert_eq!(
+            differences(&reports),
+            [(vec![1, 3], vec![]), (vec![2, 4], port), (vec![5], finding)]
+        );
+        assert_eq!(
+            reports.each_ref().map(Summary::is_suspicious),
+            [false, false, false, false, false, true]
+        );
     }
 
     #[test]
     fn what_another_rank_says_does_not_reach_a_terminal_as_it_is() {
         let reports = [report("1", "0", &[]), report("\u{1b}[2J2", "1", &[])];
-        assert_eq!(differences(&reports), [(vec![1], vec!["master port is \u{fffd}[2J2, rank 0 has 1".to_owned()])]);
+        assert_eq!(
+            differences(&reports),
+            [(vec![1], vec!["master port is \u{fffd}[2J2, rank 0 has 1".to_owned()])]
+        );
     }
 }

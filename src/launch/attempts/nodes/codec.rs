@@ -1,4 +1,5 @@
-//! Events and orders as bytes. Received data is checked, and received text cannot control a terminal.
+//! Events and orders as bytes. Received data is checked, and received text cannot control a
+//! terminal.
 
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -202,7 +203,11 @@ pub(super) fn read_order(bytes: &[u8]) -> Option<Order> {
             let failed = Failed { failure, endings: Vec::new(), earlier: Vec::new(), most: 0 };
             Order::Finish(Verdict::Failed(Box::new(failed)))
         }
-        5 => Order::Finish(Verdict::Lost { node: from.number()?, host: from.text()?, reason: from.text()? }),
+        5 => Order::Finish(Verdict::Lost {
+            node: from.number()?,
+            host: from.text()?,
+            reason: from.text()?,
+        }),
         _ => return None,
     })
 }
@@ -217,7 +222,9 @@ fn number_of(haste: Haste) -> u32 {
 
 fn read_haste(from: &mut Reader<'_>) -> Option<Haste> {
     let number = from.number()?;
-    [Haste::Failure, Haste::Signal, Haste::Now].into_iter().find(|haste| number_of(*haste) == number)
+    [Haste::Failure, Haste::Signal, Haste::Now]
+        .into_iter()
+        .find(|haste| number_of(*haste) == number)
 }
 
 fn endings(to: &mut Writer, endings: &[Ending]) {
@@ -328,9 +335,19 @@ mod tests {
     use super::*;
 
     fn failure() -> Failure {
-        let cause = Cause::Worker { rank: 3, status: status(9), stderr: Some(vec!["a".to_owned(), String::new()]) };
+        let cause = Cause::Worker {
+            rank: 3,
+            status: status(9),
+            stderr: Some(vec!["a".to_owned(), String::new()]),
+        };
         let is_final = Some(Final::Code(126));
-        Failure { node: 1, host: "nodeB".to_owned(), after: Duration::from_millis(1234), is_final, cause }
+        Failure {
+            node: 1,
+            host: "nodeB".to_owned(),
+            after: Duration::from_millis(1234),
+            is_final,
+            cause,
+        }
     }
 
     fn all_events() -> Vec<Event> {
@@ -341,7 +358,10 @@ mod tests {
             Event::Failing { haste: Haste::Signal },
             Event::Failing { haste: Haste::Now },
             Event::Failed { failure: Box::new(failure()), endings: endings.clone() },
-            Event::Failed { failure: Box::new(Failure { cause, is_final: None, ..failure() }), endings: vec![] },
+            Event::Failed {
+                failure: Box::new(Failure { cause, is_final: None, ..failure() }),
+                endings: vec![],
+            },
             Event::Stopped { endings: endings.clone(), is_final: true },
             Event::Done { endings },
             Event::Signal,
@@ -355,7 +375,11 @@ mod tests {
             Order::Start { again: 5, pause: Duration::from_secs(2), failure: Box::new(failure()) },
             Order::Finish(Verdict::Done),
             Order::Finish(Verdict::Failed(Box::new(failed))),
-            Order::Finish(Verdict::Lost { node: 2, host: "nodeC".to_owned(), reason: "gone".to_owned() }),
+            Order::Finish(Verdict::Lost {
+                node: 2,
+                host: "nodeC".to_owned(),
+                reason: "gone".to_owned(),
+            }),
         ]
     }
 
@@ -392,7 +416,8 @@ mod tests {
     #[test]
     fn a_node_speaks_for_itself_and_cannot_command_a_terminal() {
         let host = "\x1b]0;x".to_owned();
-        let sent = Event::Failed { failure: Box::new(Failure { host, ..failure() }), endings: vec![] };
+        let sent =
+            Event::Failed { failure: Box::new(Failure { host, ..failure() }), endings: vec![] };
         let Some(Event::Failed { failure, .. }) = read_event(5, &event(&sent)) else { panic!() };
         assert_eq!((failure.node, failure.host.as_str()), (5, "\u{fffd}]0;x"));
     }

@@ -36,7 +36,12 @@ pub(in crate::launch::attempts) struct Hub {
 
 impl Hub {
     /// Serves these nodes. Orders for this node go to the mailbox.
-    pub(super) fn start(nodes: Vec<Node>, most: u32, silence: Duration, mailbox: Arc<Mailbox>) -> io::Result<Hub> {
+    pub(super) fn start(
+        nodes: Vec<Node>,
+        most: u32,
+        silence: Duration,
+        mailbox: Arc<Mailbox>,
+    ) -> io::Result<Hub> {
         let (events, from) = mpsc::channel();
         let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).saturating_add(1);
         let mut lines = Vec::with_capacity(nodes.len());
@@ -81,7 +86,10 @@ impl Drop for Hub {
     fn drop(&mut self) {
         // If the job is not over, the other nodes must not wait.
         let host = host_name().unwrap_or_default();
-        self.send(Event::Lost { host, reason: "mpienv failed on that node; see its output".to_owned() });
+        self.send(Event::Lost {
+            host,
+            reason: "mpienv failed on that node; see its output".to_owned(),
+        });
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -121,7 +129,8 @@ fn decide(
     }
 }
 
-/// Waits until the other nodes have read the last order, because closing a connection earlier may lose it.
+/// Waits until the other nodes have read the last order, because closing a connection earlier may
+/// lose it.
 fn close(nodes: &[Line], mut closed: usize, from: &Receiver<(u32, Event)>) {
     nodes.iter().for_each(|node| node.shutdown(Shutdown::Write));
     let deadline = Instant::now() + CLOSING;

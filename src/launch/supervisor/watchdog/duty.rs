@@ -23,7 +23,8 @@ use crate::launch::supervisor::processes::{Listing, Process};
 const PAUSE: Duration = Duration::from_millis(50);
 /// The maximum number of looks.
 const LOOKS: u32 = 100;
-/// How many looks in a row must find no process. A process that starts during the first is visible to the second.
+/// How many looks in a row must find no process. A process that starts during the first is visible
+/// to the second.
 const QUIET_LOOKS: u32 = 2;
 
 /// A worker's group.
@@ -34,9 +35,11 @@ struct Group {
 }
 
 impl Group {
-    /// Returns whether a process is the worker or in its group, and the group's ID has not been reused.
+    /// Returns whether a process is the worker or in its group, and the group's ID has not been
+    /// reused.
     fn has(&self, process: &Process, all: &[Process]) -> bool {
-        let is_of_another = || all.iter().any(|other| other.id == self.id && Some(other.start) != self.start);
+        let is_of_another =
+            || all.iter().any(|other| other.id == self.id && Some(other.start) != self.start);
         (process.id == self.id || process.group == Some(self.id)) && !is_of_another()
     }
 }
@@ -51,7 +54,8 @@ struct Orders {
 }
 
 pub(super) fn serve() {
-    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2] {
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2]
+    {
         // The signals are meant for the launcher, which passes them on.
         let _ = flag::register(signal.as_raw(), Arc::new(AtomicBool::new(false)));
     }
@@ -73,7 +77,9 @@ fn read(mut from: impl BufRead) -> Orders {
             "ancestors" => orders.ancestors = value.split(' ').filter_map(process).collect(),
             "group" => orders.groups.extend(process(value).map(|id| {
                 // The launcher has not reaped the worker yet, so the ID is still its own.
-                let start = Listing::open().and_then(|listing| listing.one(id)).map(|process| process.start);
+                let start = Listing::open()
+                    .and_then(|listing| listing.one(id))
+                    .map(|process| process.start);
                 Group { id, start }
             })),
             "done" => orders.is_done = true,

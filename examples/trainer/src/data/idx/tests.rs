@@ -56,7 +56,10 @@ fn a_gzip_file_is_read_whatever_its_name() {
 #[test]
 fn a_missing_file_is_named() {
     let error = read_images(Path::new("/no/such/train-images-idx3-ubyte")).unwrap_err().to_string();
-    assert!(error.starts_with("/no/such/train-images-idx3-ubyte: cannot be read: No such file"), "{error}");
+    assert!(
+        error.starts_with("/no/such/train-images-idx3-ubyte: cannot be read: No such file"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -70,8 +73,14 @@ fn a_folder_is_not_a_file() {
 fn a_truncated_file_is_named() {
     let whole = images(2);
     assert_eq!(fault(&[]), "is truncated: it ends after 0 of 4 bytes; fetch the file again");
-    assert_eq!(fault(&whole[..10]), "is truncated: it ends after 10 of 12 bytes; fetch the file again");
-    assert_eq!(fault(&whole[..1000]), "is truncated: it ends after 1000 of 1584 bytes; fetch the file again");
+    assert_eq!(
+        fault(&whole[..10]),
+        "is truncated: it ends after 10 of 12 bytes; fetch the file again"
+    );
+    assert_eq!(
+        fault(&whole[..1000]),
+        "is truncated: it ends after 1000 of 1584 bytes; fetch the file again"
+    );
 }
 
 #[test]
@@ -120,7 +129,10 @@ fn a_file_of_another_kind_is_named() {
         read_images(file.path()).unwrap_err().fault.to_string(),
         "begins with 0x00000801, but an IDX file of images begins with 0x00000803"
     );
-    assert_eq!(fault(b"<!DOCTYPE html>"), "begins with 0x3c21444f, but an IDX file of images begins with 0x00000803");
+    assert_eq!(
+        fault(b"<!DOCTYPE html>"),
+        "begins with 0x3c21444f, but an IDX file of images begins with 0x00000803"
+    );
 }
 
 #[test]
@@ -163,6 +175,12 @@ fn a_header_that_counts_four_billion_images_is_not_believed() {
 fn a_header_that_counts_more_than_the_file_holds_is_found_out_before_the_body_is_read() {
     let mut bytes = images(1);
     bytes[4..8].copy_from_slice(&5_000_000_u32.to_be_bytes());
-    assert_eq!(fault(&bytes), "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again");
-    assert_eq!(fault(&gzip(&bytes)), "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again");
+    assert_eq!(
+        fault(&bytes),
+        "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again"
+    );
+    assert_eq!(
+        fault(&gzip(&bytes)),
+        "is truncated: it ends after 800 of 3920000016 bytes; fetch the file again"
+    );
 }

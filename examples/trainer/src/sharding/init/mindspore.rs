@@ -1,6 +1,7 @@
 //! The normal random numbers of MindSpore 1.x on a CPU, for comparison with its published losses.
 
-/// The number of workers that fill a tensor in MindSpore. A tensor with at most this many numbers has only one.
+/// The number of workers that fill a tensor in MindSpore. A tensor with at most this many numbers
+/// has only one.
 const WORKERS: usize = 16;
 
 /// MindSpore 1.x's value of pi.
@@ -22,7 +23,10 @@ pub(super) fn normal(seed: u32, count: usize, deviation: f32) -> Vec<f32> {
                 let [radius, angle] = pair.map(uniform);
                 let radius = libm::sqrtf(-2.0 * libm::logf(radius));
                 let angle = 2.0 * PI * angle;
-                numbers.extend([radius * libm::sinf(angle) * deviation, radius * libm::cosf(angle) * deviation]);
+                numbers.extend([
+                    radius * libm::sinf(angle) * deviation,
+                    radius * libm::cosf(angle) * deviation,
+                ]);
             }
         }
         numbers.truncate(end);
@@ -50,7 +54,8 @@ impl Generator {
         for _ in 0..10 {
             let [c0, c1, c2, c3] = words(self.counter);
             let (p, q) = (u64::from(c0) * 0xD251_1F53, u64::from(c2) * 0xCD9E_8D57);
-            let (high, low) = (|product: u64| (product >> 32) as u32, |product: u64| product as u32);
+            let (high, low) =
+                (|product: u64| (product >> 32) as u32, |product: u64| product as u32);
             let mixed = [high(q) ^ c1 ^ self.key, low(q), high(p) ^ c3 ^ self.key, low(p)];
             self.counter = (0..4).fold(0, |all, word| all | u128::from(mixed[word]) << (32 * word));
             self.key = self.key.wrapping_add(0x9E37_79B9);

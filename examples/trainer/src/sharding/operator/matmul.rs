@@ -61,11 +61,20 @@ mod tests {
     fn any_size<N: Number>() {
         // Small whole numbers: every sum is exact, in any order.
         let counted = |rows: usize, columns: usize, step: usize| {
-            let data = (0..rows * columns).map(|index| N::of((index * step % 13) as f64 - 6.0)).collect();
+            let data =
+                (0..rows * columns).map(|index| N::of((index * step % 13) as f64 - 6.0)).collect();
             Tensor::new(vec![rows, columns], data)
         };
-        for (m, k, n) in [(1, 1, 1), (3, 5, 2), (4, 7, 8), (5, 3, 10), (9, 2, 16), (6, 4, 31), (13, 1, 43), (8, 20, 64)]
-        {
+        for (m, k, n) in [
+            (1, 1, 1),
+            (3, 5, 2),
+            (4, 7, 8),
+            (5, 3, 10),
+            (9, 2, 16),
+            (6, 4, 31),
+            (13, 1, 43),
+            (8, 20, 64),
+        ] {
             let (a, b) = (counted(m, k, 5), counted(k, n, 7));
             let mut product = Tensor::default();
             forward(&a, &b, &mut product);

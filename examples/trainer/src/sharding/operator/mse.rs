@@ -7,7 +7,8 @@ use crate::sharding::tensor::Tensor;
 /// The second input, the labels, is cut like the first input.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0, 1]], output: &[], whole: None };
 
-/// Returns the sum of the squared differences, divided by `count`, the number of values on all ranks.
+/// Returns the sum of the squared differences, divided by `count`, the number of values on all
+/// ranks.
 pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
     let mut sum = N::default();
     for (&number, &label) in value.data.iter().zip(&labels.data) {
@@ -17,10 +18,17 @@ pub fn forward<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize) -
 }
 
 /// Computes the gradient of the value.
-pub fn gradient<N: Number>(value: &Tensor<N>, labels: &Tensor<N>, count: usize, gradients: &mut Tensor<N>) {
+pub fn gradient<N: Number>(
+    value: &Tensor<N>,
+    labels: &Tensor<N>,
+    count: usize,
+    gradients: &mut Tensor<N>,
+) {
     let scale = N::of(2.0 / count as f64);
     gradients.shape_as(&value.shape);
-    for ((gradient, &number), &label) in gradients.data.iter_mut().zip(&value.data).zip(&labels.data) {
+    for ((gradient, &number), &label) in
+        gradients.data.iter_mut().zip(&value.data).zip(&labels.data)
+    {
         *gradient = scale * (number - label);
     }
 }

@@ -6,14 +6,16 @@ use crate::sharding::tensor::Tensor;
 
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1]], output: &[0, 1], whole: None };
 
-/// Replaces every number below 0 with 0. NaN is kept: `max` would turn it into 0 and hide that a run diverged.
+/// Replaces every number below 0 with 0. NaN is kept: `max` would turn it into 0 and hide that a
+/// run diverged.
 pub fn rectify<N: Number>(numbers: &mut [N]) {
     for number in numbers {
         *number = if *number < N::default() { N::default() } else { *number };
     }
 }
 
-/// Sets the gradient to 0 for each output that is not above 0. ReLU's gradient at 0 is taken to be 0.
+/// Sets the gradient to 0 for each output that is not above 0. ReLU's gradient at 0 is taken to be
+/// 0.
 pub fn mask<N: Number>(gradients: &mut [N], outputs: &[N]) {
     for (gradient, &output) in gradients.iter_mut().zip(outputs) {
         *gradient = if output > N::default() { *gradient } else { N::default() };

@@ -6,8 +6,8 @@ use crate::sharding::tensor::Tensor;
 
 /// The second input is each sample's class number. The dimension of the classes cannot be cut.
 ///
-/// A row whose label is below 0 is empty: it has neither loss nor gradient, and does not count. Empty rows pad a batch
-/// that has fewer samples than rows.
+/// A row whose label is below 0 is empty: it has neither loss nor gradient, and does not count.
+/// Empty rows pad a batch that has fewer samples than rows.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
 /// Returns the sum of the samples' losses, divided by `count`, the number of samples on all ranks.
@@ -32,7 +32,12 @@ pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
 }
 
 /// Computes the gradient of the logits.
-pub fn gradient<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize, gradients: &mut Tensor<N>) {
+pub fn gradient<N: Number>(
+    logits: &Tensor<N>,
+    labels: &Tensor<N>,
+    count: usize,
+    gradients: &mut Tensor<N>,
+) {
     let scale = N::of(1.0 / count as f64);
     gradients.shape_as(&logits.shape);
     for ((gradients, row), &label) in gradients.rows_mut().zip(logits.rows()).zip(&labels.data) {
@@ -88,7 +93,9 @@ mod tests {
         let logits = vec![0.3, -0.2, 0.9, 1.0, 0.1, -2.0];
         let labels = Tensor::new(vec![2], vec![2.0, 0.0]);
         let loss = |logits: &[f64]| forward(&Tensor::new(vec![2, 3], logits.to_vec()), &labels, 4);
-        for (index, gradient) in gradients(&Tensor::new(vec![2, 3], logits.clone()), &labels, 4).iter().enumerate() {
+        for (index, gradient) in
+            gradients(&Tensor::new(vec![2, 3], logits.clone()), &labels, 4).iter().enumerate()
+        {
             let (mut more, mut less) = (logits.clone(), logits.clone());
             more[index] += 1e-6;
             less[index] -= 1e-6;
@@ -100,8 +107,12 @@ mod tests {
     fn a_row_that_is_not_a_sample_has_neither_loss_nor_gradient() {
         let logits = Tensor::new(vec![2, 2], vec![0.5, -1.0, f64::NAN, 3.0]);
         let filled = Tensor::new(vec![2], vec![1.0, -1.0]);
-        let (alone, label) = (Tensor::new(vec![1, 2], vec![0.5, -1.0]), Tensor::new(vec![1], vec![1.0]));
+        let (alone, label) =
+            (Tensor::new(vec![1, 2], vec![0.5, -1.0]), Tensor::new(vec![1], vec![1.0]));
         assert_eq!(forward(&logits, &filled, 1), forward(&alone, &label, 1));
-        assert_eq!(gradients(&logits, &filled, 1), [gradients(&alone, &label, 1), vec![0.0, 0.0]].concat());
+        assert_eq!(
+            gradients(&logits, &filled, 1),
+            [gradients(&alone, &label, 1), vec![0.0, 0.0]].concat()
+        );
     }
 }

@@ -11,14 +11,20 @@ use crate::sharding::redistribute::redistribute;
 pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
     let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
     let nodes = network.nodes();
-    let strategies: Vec<_> =
-        nodes.iter().zip(&cuts.arrangements).map(|(node, cuts)| node.operator.strategy(cuts)).collect();
-    let axes: Vec<_> = cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
+    let strategies: Vec<_> = nodes
+        .iter()
+        .zip(&cuts.arrangements)
+        .map(|(node, cuts)| node.operator.strategy(cuts))
+        .collect();
+    let axes: Vec<_> =
+        cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
     let place = |shape: &[usize]| {
         let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
         Placed { shape: shape.to_vec(), layout }
     };
-    let shape = |node: Option<&Node>, input: usize| node.map_or(Vec::new(), |node| node.shapes[input].clone());
+    let shape = |node: Option<&Node>, input: usize| {
+        node.map_or(Vec::new(), |node| node.shapes[input].clone())
+    };
     let samples = place(&shape(nodes.first(), 0));
     let labels = place(&shape(nodes.last(), 1));
 
@@ -58,9 +64,17 @@ struct Sums {
 }
 
 impl Builder {
-    fn push(&mut self, operation: Operation, inputs: &[usize], shape: &[usize], layout: Layout, name: &str) -> usize {
+    fn push(
+        &mut self,
+        operation: Operation,
+        inputs: &[usize],
+        shape: &[usize],
+        layout: Layout,
+        name: &str,
+    ) -> usize {
         let (inputs, shape, name) = (inputs.to_vec(), shape.to_vec(), name.to_owned());
-        let instruction = Instruction { operation, inputs, shape, layout, name, strategy: None, bucket: None };
+        let instruction =
+            Instruction { operation, inputs, shape, layout, name, strategy: None, bucket: None };
         self.instructions.push(instruction);
         self.instructions.len() - 1
     }
@@ -100,7 +114,13 @@ impl Builder {
                 let load = Operation::Load(parameter);
                 inputs.push(self.push(load, &[], &node.shapes[1], rule.input(1, axes), &node.name));
             } else if let Some(shape) = node.shapes.get(1) {
-                let fed = self.push(Operation::Input(Feed::Labels), &[], shape, labels.layout.clone(), "labels");
+                let fed = self.push(
+                    Operation::Input(Feed::Labels),
+                    &[],
+                    shape,
+                    labels.layout.clone(),
+                    "labels",
+                );
                 inputs.push(self.bring(fed, &rule.input(1, axes), &node.name));
             }
             let operation = Operation::Forward(node.operator);
@@ -112,7 +132,12 @@ impl Builder {
     }
 
     /// Returns each parameter's number and the number of its gradient, which may have pending sums.
-    fn backward(&mut self, nodes: &[Node], axes: &[Vec<Vec<Axis>>], forward: &Forward) -> Vec<(usize, usize)> {
+    fn backward(
+        &mut self,
+        nodes: &[Node],
+        axes: &[Vec<Vec<Axis>>],
+        forward: &Forward,
+    ) -> Vec<(usize, usize)> {
         let mut gradients = Vec::new();
         // The gradient of the current operator's result. The loss's result has none.
         let mut gradient = None;
@@ -124,21 +149,29 @@ impl Builder {
                 break;
             }
             // All ranks that hold the same part of a result need the part's whole gradient.
-            let of_output = gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
+            let of_output =
+                gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
             let of_second = match (node.operator, of_output) {
-                (Operator::MatMul, Some(gradient)) => Some((Operation::MatMulGradSecond, vec![inputs[0], gradient])),
-                (Operator::BiasAdd, Some(gradient)) => Some((Operation::BiasAddGrad, vec![gradient])),
+                (Operator::MatMul, Some(gradient)) => {
+                    Some((Operation::MatMulGradSecond, vec![inputs[0], gradient]))
+                }
+                (Operator::BiasAdd, Some(gradient)) => {
+                    Some((Operation::BiasAddGrad, vec![gradient]))
+                }
                 _ => None,
             };
             if let (Some((operation, inputs)), Some(parameter)) = (of_second, node.parameter) {
-                let value = self.push(operation, &inputs, &node.shapes[1], rule.gradient(1, axes), name);
+                let value =
+                    self.push(operation, &inputs, &node.shapes[1], rule.gradient(1, axes), name);
                 gradients.push((parameter, value));
             }
             if !is_learnt(&nodes[..index]) {
                 break;
             }
             let of_first = match (node.operator, of_output) {
-                (Operator::MatMul, Some(gradient)) => (Operation::MatMulGradFirst, vec![gradient, inputs[1]]),
+                (Operator::MatMul, Some(gradient)) => {
+                    (Operation::MatMulGradFirst, vec![gradient, inputs[1]])
+                }
                 (Operator::Relu, Some(gradient)) => (Operation::ReluGrad, vec![gradient, *output]),
                 (Operator::Mse, _) => (Operation::MseGrad, inputs.clone()),
                 (Operator::Xent, _) => (Operation::XentGrad, inputs.clone()),
@@ -154,12 +187,16 @@ impl Builder {
         gradients
     }
 
-    /// Adds the sums of the loss and the gradients, which no operator waits for. Sums over the same ranks share a call.
+    /// Adds the sums of the loss and the gradients, which no operator waits for. Sums over the same
+    /// ranks share a call.
     fn sums(&mut self, network: &Network, loss: usize, mut gradients: Vec<(usize, usize)>) -> Sums {
         gradients.sort_unstable();
-        let named = gradients.iter().map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
+        let named = gradients
+            .iter()
+            .map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
         let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
-        let axes: Vec<_> = all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
+        let axes: Vec<_> =
+            all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
         // Move sums over the same ranks next to each other.
         order.sort_by_key(|&index| axes.iter().position(|other| *other == axes[index]));
@@ -169,7 +206,9 @@ impl Builder {
             let (value, name) = all[index];
             let layout = self.instructions[value].layout.complete();
             sums[index] = self.bring(value, &layout, name);
-            if axes[index].is_empty() || axes.iter().filter(|other| **other == axes[index]).count() == 1 {
+            if axes[index].is_empty()
+                || axes.iter().filter(|other| **other == axes[index]).count() == 1
+            {
                 continue;
             }
             if last != Some(&axes[index]) {
@@ -186,7 +225,9 @@ impl Builder {
     fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Placed> {
         let Terms { learning_rate, momentum, .. } = *terms;
         let mut placed = Vec::new();
-        for (parameter, (described, &gradient)) in network.parameters().iter().zip(&sums.gradients).enumerate() {
+        for (parameter, (described, &gradient)) in
+            network.parameters().iter().zip(&sums.gradients).enumerate()
+        {
             let layout = self.instructions[gradient].layout.clone();
             let operation = Operation::Momentum { parameter, learning_rate, momentum };
             self.push(operation, &[gradient], &described.shape, layout.clone(), &described.name);

@@ -30,7 +30,10 @@ impl Plan {
             number += 1;
             number - 1
         };
-        let mut value = line(&mut text, format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)));
+        let mut value = line(
+            &mut text,
+            format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)),
+        );
         for (node, strategy) in self.network.nodes().iter().zip(&self.strategies) {
             let mut inputs = format!("%{value}");
             if let Some(shape) = node.shapes.get(1) {
@@ -38,13 +41,17 @@ impl Plan {
                     Some(parameter) => ("Load", self.network.parameters()[parameter].name.as_str()),
                     None => ("Input", "labels"),
                 };
-                let second = line(&mut text, format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)));
+                let second = line(
+                    &mut text,
+                    format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)),
+                );
                 let _ = write!(inputs, ", %{second}");
             }
             let (operation, name, kinds) = (node.operator.name(), &node.name, kinds(&node.shapes));
             let output = kind(&node.output());
-            let rest =
-                format!("{operation}({inputs}) {{in_strategy: {strategy:#}; name: {name}}} : ({kinds}) -> {output}");
+            let rest = format!(
+                "{operation}({inputs}) {{in_strategy: {strategy:#}; name: {name}}} : ({kinds}) -> {output}"
+            );
             value = line(&mut text, rest);
         }
         text
@@ -55,12 +62,17 @@ impl Plan {
         let world = self.mesh.world();
         let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
         for (number, instruction) in self.instructions.iter().enumerate() {
-            let (operation, attributes) = (title(&instruction.operation), self.attributes(instruction, rank));
+            let (operation, attributes) =
+                (title(&instruction.operation), self.attributes(instruction, rank));
             let inputs = join(instruction.inputs.iter().map(|input| format!("%{input}")), ", ");
-            let shapes: Vec<_> = instruction.inputs.iter().map(|&input| self.local(input)).collect();
+            let shapes: Vec<_> =
+                instruction.inputs.iter().map(|&input| self.local(input)).collect();
             let (kinds, output) = (kinds(&shapes), kind(&self.local(number)));
             // Writing to a String cannot fail.
-            let _ = writeln!(text, "%{number} = {operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}");
+            let _ = writeln!(
+                text,
+                "%{number} = {operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}"
+            );
         }
         let traffic = self.traffic();
         let collectives = match self.collectives {
@@ -83,7 +95,9 @@ impl Plan {
         let name = &instruction.name;
         match &instruction.operation {
             Operation::Input(Feed::Samples | Feed::Labels) => format!("name: {name}"),
-            Operation::Load(parameter) => format!("name: {}", self.network.parameters()[*parameter].name),
+            Operation::Load(parameter) => {
+                format!("name: {}", self.network.parameters()[*parameter].name)
+            }
             Operation::Momentum { learning_rate, momentum, .. } => {
                 format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")
             }
@@ -112,7 +126,9 @@ impl Plan {
             },
             Step::ReduceScatter { dim, .. } => format!("group: {group}, op: sum, dim: {dim}"),
             Step::AllGather { dim, .. } => format!("group: {group}, dim: {dim}"),
-            Step::AllToAll { from, to, .. } => format!("group: {group}, concat_dim: {from}, split_dim: {to}"),
+            Step::AllToAll { from, to, .. } => {
+                format!("group: {group}, concat_dim: {from}, split_dim: {to}")
+            }
         }
     }
 }
@@ -155,7 +171,8 @@ mod tests {
     use crate::sharding::plan::Terms;
 
     fn plan(collectives: Collectives) -> Plan {
-        let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
+        let chain =
+            Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
         let mut network = chain.mse("loss");
         network.shard("matmul", "((2,4),(4,1))".parse().unwrap()).unwrap();
         let terms = Terms { world: 8, data_cut: 8, collectives, learning_rate: 0.4, momentum: 0.1 };

@@ -27,7 +27,8 @@ impl Checkpoints {
         self.folder.path().to_str().unwrap()
     }
 
-    /// The newest checkpoint. Also asserts that none is incomplete, and that the job found none to be corrupt.
+    /// The newest checkpoint. Also asserts that none is incomplete, and that the job found none to
+    /// be corrupt.
     pub fn newest(&self) -> Option<PathBuf> {
         let mut whole: Vec<PathBuf> = Vec::new();
         for entry in fs::read_dir(&self.folder).unwrap() {

@@ -1,4 +1,5 @@
-//! Faults of a job on two hosts, one at a time: how the other ranks exit, and that the job resumes to the same bits.
+//! Faults of a job on two hosts, one at a time: how the other ranks exit, and that the job resumes
+//! to the same bits.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +23,8 @@ fn training(hosts: &Hosts, kept: &Checkpoints, timeout: &str) -> Job {
 
 /// The same; `None` if the ranks are too slow for the timeout.
 fn training_in_time(hosts: &Hosts, kept: &Checkpoints, timeout: &str) -> Option<Job> {
-    let words = ["--epochs", "1000000", "--timeout", timeout, "--resume", "--checkpoint-dir", kept.path()];
+    let words =
+        ["--epochs", "1000000", "--timeout", timeout, "--resume", "--checkpoint-dir", kept.path()];
     let job = Job::start(hosts, &[&words[..], &["--checkpoint-every", "20"]].concat());
     if !job.has_epoch() {
         job.end(SLACK);
@@ -31,8 +33,8 @@ fn training_in_time(hosts: &Hosts, kept: &Checkpoints, timeout: &str) -> Option<
     Some(job)
 }
 
-/// Asserts that every rank in `ranks` failed with one of the exit codes, and named one of the ranks that it lost, with
-/// its host.
+/// Asserts that every rank in `ranks` failed with one of the exit codes, and named one of the ranks
+/// that it lost, with its host.
 #[track_caller]
 fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
     for &rank in ranks {
@@ -42,9 +44,13 @@ fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
             let host = PLACES[lost];
             format!("mnist: rank {lost} on {host} ({}) ", crate::support::hosts::address(host))
         };
-        let line = said.lines().find(|line| lost.iter().map(name).any(|name| line.starts_with(&name)));
+        let line =
+            said.lines().find(|line| lost.iter().map(name).any(|name| line.starts_with(&name)));
         let line = line.unwrap_or_else(|| panic!("rank {rank} names none of {lost:?}: {said}"));
-        assert!(line.contains(" is lost: ") || line.contains(" did not come within "), "rank {rank}: {line}");
+        assert!(
+            line.contains(" is lost: ") || line.contains(" did not come within "),
+            "rank {rank}: {line}"
+        );
     }
 }
 
@@ -52,7 +58,15 @@ fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
 #[track_caller]
 fn assert_goes_on(hosts: &Hosts, kept: &Checkpoints) {
     let epochs = kept.epochs(4) + 1;
-    let words = ["--epochs", &epochs.to_string(), "--timeout", LONG, "--resume", "--checkpoint-dir", kept.path()];
+    let words = [
+        "--epochs",
+        &epochs.to_string(),
+        "--timeout",
+        LONG,
+        "--resume",
+        "--checkpoint-dir",
+        kept.path(),
+    ];
     for End { code, said } in Job::start(hosts, &words).end(SLACK) {
         assert_eq!(code, Some(0), "{said}");
         assert!(!said.contains("corrupt"), "{said}");
@@ -99,8 +113,8 @@ fn a_host_that_is_cut_off_or_has_no_power_is_named_within_the_timeout_and_the_jo
     let was_in_time = |ends: &Option<_>| ends.is_some();
 
     let ends = in_time(|timeout| lose("cut", "heal", timeout), was_in_time).unwrap();
-    // The system may detect the cut a moment before the rank gives up: the other end is then lost, instead of only
-    // late.
+    // The system may detect the cut a moment before the rank gives up: the other end is then lost,
+    // instead of only late.
     assert_named(&ends, &[0, 1], &[124, 3], &[2, 3]);
     assert_named(&ends, &[2, 3], &[124, 3], &[0, 1]);
 
@@ -142,7 +156,18 @@ fn a_full_disk_ends_all_ranks_and_what_was_kept_is_whole() {
     // A small disk on rank 0's host; a checkpoint takes 36 kB of it.
     let folder = Checkpoints::new();
     let mount = |options: &str| {
-        hosts.act(&["exec", "nodeA", "--", "mount", "-t", "tmpfs", "-o", options, "tmpfs", folder.path()]);
+        hosts.act(&[
+            "exec",
+            "nodeA",
+            "--",
+            "mount",
+            "-t",
+            "tmpfs",
+            "-o",
+            options,
+            "tmpfs",
+            folder.path(),
+        ]);
     };
     mount("size=120k");
     let words = ["--epochs", "9", "--timeout", LONG, "--resume", "--checkpoint-dir", folder.path()];
@@ -150,7 +175,10 @@ fn a_full_disk_ends_all_ranks_and_what_was_kept_is_whole() {
     for (rank, End { code, said }) in ends.iter().enumerate() {
         assert_eq!(*code, Some(1), "rank {rank}: {said}");
         let who = if rank == 0 { "mnist: " } else { "mnist: rank 0: " };
-        assert!(said.lines().any(|line| line.starts_with(&format!("{who}{}", folder.path()))), "rank {rank}: {said}");
+        assert!(
+            said.lines().any(|line| line.starts_with(&format!("{who}{}", folder.path()))),
+            "rank {rank}: {said}"
+        );
         assert!(said.contains("No space left on device"), "rank {rank}: {said}");
     }
     mount("remount,size=1m");

@@ -1,4 +1,5 @@
-//! Four ranks of `mnist` on two hosts, started by hand. The tests see the output of each, and how it exits.
+//! Four ranks of `mnist` on two hosts, started by hand. The tests see the output of each, and how
+//! it exits.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -40,7 +41,12 @@ struct Rank {
 
 impl Rank {
     fn start(command: &mut Command) -> (Rank, impl BufRead + use<>) {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut stderr = child.stderr.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let errors = thread::spawn(move || {
@@ -54,7 +60,8 @@ impl Rank {
     /// The PID of the rank itself; `None` before it has started and after it has exited.
     fn pid(&self) -> Option<Pid> {
         let starter = self.child.id();
-        let list = fs::read_to_string(format!("/proc/{starter}/task/{starter}/children")).unwrap_or_default();
+        let list = fs::read_to_string(format!("/proc/{starter}/task/{starter}/children"))
+            .unwrap_or_default();
         let pid = list.split_whitespace().next()?;
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         (name == "mnist\n").then(|| Pid::from_raw(pid.parse().unwrap()).unwrap())
@@ -128,8 +135,8 @@ impl Job {
         }
     }
 
-    /// How each rank exits. All must exit within `limit` of the last epoch: a rank that does not is a hang, and fails
-    /// the test. A stopped rank is killed after the others.
+    /// How each rank exits. All must exit within `limit` of the last epoch: a rank that does not is
+    /// a hang, and fails the test. A stopped rank is killed after the others.
     #[track_caller]
     pub fn end(mut self, limit: Duration) -> Vec<End> {
         let mut until = Instant::now() + limit;
@@ -159,7 +166,10 @@ impl Job {
 
     /// The ranks that have not exited, except one that was stopped.
     fn alive(&mut self) -> Vec<usize> {
-        let ranks = self.ranks.iter_mut().enumerate().filter(|(index, _)| self.stopped != Some(*index));
-        ranks.filter_map(|(index, rank)| rank.child.try_wait().unwrap().is_none().then_some(index)).collect()
+        let ranks =
+            self.ranks.iter_mut().enumerate().filter(|(index, _)| self.stopped != Some(*index));
+        ranks
+            .filter_map(|(index, rank)| rank.child.try_wait().unwrap().is_none().then_some(index))
+            .collect()
     }
 }

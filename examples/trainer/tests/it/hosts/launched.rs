@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::checkpoints::{Checkpoints, undisturbed};
 use super::job::SLACK;
-use crate::support::hosts::{Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time};
+use crate::support::hosts::{
+    Hosts, LAYOUTS, Layout, SECOND_NETWORK, address, mpiruns, partly_set, said_in_time,
+};
 use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::is_there;
 
@@ -34,12 +36,13 @@ fn outcome(text: &str) -> String {
 
 /// The result of one epoch of four ranks on this machine.
 fn one_machine() -> String {
-    let alone = Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(TRAIN).output().unwrap();
+    let alone =
+        Command::new(MNIST).env_clear().args(["--ranks", "4"]).args(TRAIN).output().unwrap();
     outcome(&succeeded("one machine", &alone))
 }
 
-/// Asserts that four ranks that mpirun starts get the same result as on one machine. Over TCP, all digits agree. Over
-/// MPI, which may add in a different order, the last digit may differ.
+/// Asserts that four ranks that mpirun starts get the same result as on one machine. Over TCP, all
+/// digits agree. Over MPI, which may add in a different order, the last digit may differ.
 #[track_caller]
 fn assert_trains(what: &str, command: &mut Command, backend: &str, expected: &str) {
     let output = command.args([MNIST, "--backend", backend]).args(TRAIN).output().unwrap();
@@ -50,8 +53,11 @@ fn assert_trains(what: &str, command: &mut Command, backend: &str, expected: &st
 
 /// The losses and the accuracy of an outcome.
 fn numbers(outcome: &str) -> [f64; 3] {
-    let numbers: Vec<f64> =
-        outcome.split(", ").skip(1).map(|part| part.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    let numbers: Vec<f64> = outcome
+        .split(", ")
+        .skip(1)
+        .map(|part| part.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
     numbers.try_into().unwrap()
 }
 
@@ -80,7 +86,8 @@ fn jobs_over_two_networks_over_ipv6_and_without_host_names_train_as_on_one_machi
         for (version, mpirun) in mpiruns() {
             // Version 5 does not name the host of any rank.
             let given = format!("MASTER_ADDR={master}");
-            let given = if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
+            let given =
+                if version == 5 || !master.starts_with("10.") { &["-x", &given][..] } else { &[] };
             let words = [given, words, &["-H", "10.77.0.1:2,10.77.0.2:2"]].concat();
             for backend in backends {
                 let what = format!("Open MPI {version}, {name}");
@@ -107,7 +114,9 @@ fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
 
 /// The losses of all ranks with their epochs and steps, sorted.
 fn losses(text: &str) -> Vec<(String, f64)> {
-    let split = |line: &str| line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()));
+    let split = |line: &str| {
+        line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()))
+    };
     let mut losses: Vec<(String, f64)> = text.lines().filter_map(split).collect();
     losses.sort_by(|a, b| a.partial_cmp(b).unwrap());
     losses
@@ -119,20 +128,36 @@ fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one()
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
-    let alone = Command::new(QUICKSTART).env_clear().args(["--threads", "8"]).args(words).arg(output("alone")).output();
+    let alone = Command::new(QUICKSTART)
+        .env_clear()
+        .args(["--threads", "8"])
+        .args(words)
+        .arg(output("alone"))
+        .output();
     let expected = succeeded("one process", &alone.unwrap());
     let expected = losses(&expected);
     let run = |name: &str, backend: &str, master: &str| {
         for (version, mpirun) in mpiruns() {
             let master = format!("MASTER_ADDR={master}");
-            let mut command = hosts.mpirun(&mpirun, &["-x", &master, "-H", "10.77.0.1:4,10.77.0.2:4", QUICKSTART]);
+            let mut command = hosts
+                .mpirun(&mpirun, &["-x", &master, "-H", "10.77.0.1:4,10.77.0.2:4", QUICKSTART]);
             let what = format!("Open MPI {version}, {name}, {backend}");
-            let output = command.args(["--backend", backend]).args(words).arg(output("apart")).output().unwrap();
+            let output = command
+                .args(["--backend", backend])
+                .args(words)
+                .arg(output("apart"))
+                .output()
+                .unwrap();
             let found = losses(&succeeded(&what, &output));
             // MPI may add in a different order.
             let rounding = if backend == "mpi" { 1e-6 } else { 0.0 };
-            let same = |(a, b): (&(String, f64), &(String, f64))| a.0 == b.0 && (a.1 - b.1).abs() <= rounding;
-            assert!(found.len() == 8 * 20 && found.iter().zip(&expected).all(same), "{what}: {found:?}");
+            let same = |(a, b): (&(String, f64), &(String, f64))| {
+                a.0 == b.0 && (a.1 - b.1).abs() <= rounding
+            };
+            assert!(
+                found.len() == 8 * 20 && found.iter().zip(&expected).all(same),
+                "{what}: {found:?}"
+            );
         }
     };
     run("names", "tcp", "nodeA");
@@ -152,8 +177,10 @@ fn a_port_that_is_set_for_only_some_ranks_fails_the_start_and_names_them() {
                 let what = format!("Open MPI {version}, {program}");
                 let (said, verdict) = said_in_time(|timeout| {
                     let (words, verdict) =
-                        partly_set(&[program, "--backend", "tcp", "--timeout", timeout]).swap_remove(case);
-                    let output = hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
+                        partly_set(&[program, "--backend", "tcp", "--timeout", timeout])
+                            .swap_remove(case);
+                    let output =
+                        hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
                     assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
                     (said(&output), verdict)
                 });
@@ -167,8 +194,8 @@ fn a_port_that_is_set_for_only_some_ranks_fails_the_start_and_names_them() {
     }
 }
 
-/// Starts two ranks on two hosts with mpirun. They train without end. Waits until they have written a checkpoint; `None`
-/// if they are too slow for their timeout.
+/// Starts two ranks on two hosts with mpirun. They train without end. Waits until they have written
+/// a checkpoint; `None` if they are too slow for their timeout.
 fn training(hosts: &Hosts, backend: &str, kept: &Checkpoints, timeout: &str) -> Option<Child> {
     let before = kept.newest();
     // After all processes of the host were killed, its sshd takes a moment to come back.
@@ -187,8 +214,15 @@ fn training(hosts: &Hosts, backend: &str, kept: &Checkpoints, timeout: &str) -> 
     Some(running)
 }
 
-fn two_ranks(hosts: &Hosts, backend: &str, kept: &Checkpoints, epochs: &str, timeout: &str) -> Command {
-    let mut command = hosts.mpirun(Path::new("mpirun"), &["-H", "nodeA:1,nodeB:1", MNIST, "--quiet"]);
+fn two_ranks(
+    hosts: &Hosts,
+    backend: &str,
+    kept: &Checkpoints,
+    epochs: &str,
+    timeout: &str,
+) -> Command {
+    let mut command =
+        hosts.mpirun(Path::new("mpirun"), &["-H", "nodeA:1,nodeB:1", MNIST, "--quiet"]);
     command.args(["--backend", backend, "--epochs", epochs, "--timeout", timeout]);
     command.args(["--resume", "--checkpoint-dir", kept.path(), "--checkpoint-every", "20"]);
     command
@@ -211,7 +245,8 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
     if !is_there("mpirun") || !is_there("pgrep") {
         return;
     }
-    let runs_on = |host| hosts.on(host, "pgrep").args(["-x", "mnist"]).output().unwrap().status.success();
+    let runs_on =
+        |host| hosts.on(host, "pgrep").args(["-x", "mnist"]).output().unwrap().status.success();
     for backend in ["tcp", "mpi"] {
         let kept = Checkpoints::new();
         // First the rank; then mpirun's daemon on its host as well.
@@ -238,8 +273,14 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
         assert!(stderr.contains(&late) || stderr.contains(" is lost: "), "{backend}: {stderr}");
 
         let epochs = kept.epochs(2) + 1;
-        succeeded(backend, &two_ranks(&hosts, backend, &kept, &epochs.to_string(), PATIENT).output().unwrap());
+        succeeded(
+            backend,
+            &two_ranks(&hosts, backend, &kept, &epochs.to_string(), PATIENT).output().unwrap(),
+        );
         // With two ranks, every backend produces the same bits.
-        assert!(kept.last() == undisturbed(2, epochs), "{backend}: {epochs} epochs come to other weights");
+        assert!(
+            kept.last() == undisturbed(2, epochs),
+            "{backend}: {epochs} epochs come to other weights"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Faults of any kind at any time, one after the other, while jobs on two hosts resume again and again from their
-//! checkpoints.
+//! Faults of any kind at any time, one after the other, while jobs on two hosts resume again and
+//! again from their checkpoints.
 
 use std::fs;
 use std::thread;
@@ -64,7 +64,8 @@ impl Fault {
         !matches!(self, Fault::CutBriefly(..) | Fault::Stop(..))
     }
 
-    /// Whether the fault kills this rank with a signal; a rank that hangs is killed after the others.
+    /// Whether the fault kills this rank with a signal; a rank that hangs is killed after the
+    /// others.
     fn kills(self, rank: usize) -> bool {
         match self {
             Fault::Kill(victim) | Fault::Hang(victim) => victim == rank,
@@ -107,11 +108,14 @@ fn number(variable: &str, default: u64) -> u64 {
     inherited(variable).map_or(default, |text| text.to_str().unwrap().parse().unwrap())
 }
 
-/// Asserts that every rank finished, was killed by this fault, or names the rank that it lost because of the fault.
+/// Asserts that every rank finished, was killed by this fault, or names the rank that it lost
+/// because of the fault.
 fn assert_ends_by(fault: Option<Fault>, ends: &[End]) {
     for (rank, End { code, said }) in ends.iter().enumerate() {
         let reported = || {
-            let names = |line: &str| line.starts_with("mnist: ") && LOSSES.iter().any(|loss| line.contains(loss));
+            let names = |line: &str| {
+                line.starts_with("mnist: ") && LOSSES.iter().any(|loss| line.contains(loss))
+            };
             fault.is_some_and(Fault::is_fatal) && said.lines().any(names)
         };
         let by_fault = match code {
@@ -132,8 +136,8 @@ fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
     let mut random = Stream::new(seed, Purpose::Digit(0));
     let begun = Instant::now();
     let expected = undisturbed(4, EPOCHS);
-    // On a machine so busy that a whole job takes long, the ranks wait longer for each other. A step, a meeting and a
-    // checkpoint are small parts of a job.
+    // On a machine so busy that a whole job takes long, the ranks wait longer for each other. A
+    // step, a meeting and a checkpoint are small parts of a job.
     let timeout = TIMEOUT.max(begun.elapsed().as_secs() / 5);
     // A rank waits for the others to connect, for rank 0's report, and for a lost rank.
     let limit = 2 * Duration::from_secs(timeout) + SLACK;
@@ -142,7 +146,8 @@ fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
     while faults < count || jobs == 0 {
         let epochs = EPOCHS.to_string();
         let wait = timeout.to_string();
-        let words = ["--epochs", &epochs, "--timeout", &wait, "--resume", "--checkpoint-dir", kept.path()];
+        let words =
+            ["--epochs", &epochs, "--timeout", &wait, "--resume", "--checkpoint-dir", kept.path()];
         let mut job = Job::start(&hosts, &[&words[..], &["--checkpoint-every", "7"]].concat());
         starts += 1;
         let drawn = (faults < count).then(|| Fault::draw(&mut random));
@@ -167,7 +172,10 @@ fn random_faults_end_in_no_hang_no_wrong_result_and_no_corrupt_checkpoint() {
         assert_ends_by(fault, &ends);
         let newest = kept.newest();
         if codes.contains(&Some(0)) {
-            assert!(fs::read(newest.unwrap()).unwrap() == expected, "{fault:?}: {EPOCHS} epochs come to other weights");
+            assert!(
+                fs::read(newest.unwrap()).unwrap() == expected,
+                "{fault:?}: {EPOCHS} epochs come to other weights"
+            );
         }
         if codes.iter().all(|code| *code == Some(0)) {
             jobs += 1;

@@ -12,7 +12,10 @@ const STEPS: f64 = 94.0;
 fn sent(hosts: &Hosts) -> f64 {
     let output = hosts.on("nodeA", "cat").arg("/proc/net/dev").output().unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
-    let device = table.lines().find_map(|line| line.trim().strip_prefix("eth0:")).unwrap_or_else(|| panic!("{table}"));
+    let device = table
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("eth0:"))
+        .unwrap_or_else(|| panic!("{table}"));
     device.split_whitespace().nth(8).unwrap().parse().unwrap()
 }
 
@@ -21,7 +24,8 @@ fn share(hosts: &Hosts, backend: &str) -> f64 {
     let (_, mpirun) = mpiruns().remove(0);
     let train = |epochs: &str| {
         let before = sent(hosts);
-        let words = ["-x", "MASTER_ADDR=10.77.0.1", "-H", "nodeA:2,nodeB:2", env!("CARGO_BIN_EXE_mnist")];
+        let words =
+            ["-x", "MASTER_ADDR=10.77.0.1", "-H", "nodeA:2,nodeB:2", env!("CARGO_BIN_EXE_mnist")];
         let mut command = hosts.mpirun(&mpirun, &words);
         command.args(["--backend", backend, "--epochs", epochs, "--quiet", "--timeout", PATIENT]);
         let output = command.output().unwrap();
@@ -41,7 +45,8 @@ fn two_levels_send_the_gradients_of_a_host_and_not_those_of_each_of_its_ranks() 
     }
     let [two_level, flat] = ["shared-memory", "tcp"].map(|backend| share(&hosts, backend));
     eprintln!("shared memory and TCP: {two_level:.3} times the gradients; TCP alone: {flat:.3}");
-    // Besides the gradients: the headers of frames and packets, acknowledgments, and the losses on the test set.
+    // Besides the gradients: the headers of frames and packets, acknowledgments, and the losses on
+    // the test set.
     assert!((1.0..1.2).contains(&two_level), "{two_level}");
     // Each of the two ranks sends to both ranks on the other host.
     assert!(flat > 3.5, "{flat}");

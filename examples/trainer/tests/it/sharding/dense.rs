@@ -19,7 +19,8 @@ fn matrix(tensor: &Tensor<f64>) -> Matrix {
 }
 
 fn product(a: &Matrix, b: &Matrix) -> Matrix {
-    let cell = |row: &Vec<f64>, column: usize| row.iter().zip(b).map(|(x, other)| x * other[column]).sum();
+    let cell =
+        |row: &Vec<f64>, column: usize| row.iter().zip(b).map(|(x, other)| x * other[column]).sum();
     a.iter().map(|row| (0..b[0].len()).map(|column| cell(row, column)).collect()).collect()
 }
 
@@ -30,15 +31,22 @@ fn transposed(a: &Matrix) -> Matrix {
 /// Trains for `steps` steps.
 pub fn train(case: &Case, steps: u64) -> Dense {
     let mut parameters: Vec<Matrix> = case.parameters.iter().map(matrix).collect();
-    let mut velocities: Vec<Matrix> =
-        parameters.iter().map(|parameter| vec![vec![0.0; parameter[0].len()]; parameter.len()]).collect();
+    let mut velocities: Vec<Matrix> = parameters
+        .iter()
+        .map(|parameter| vec![vec![0.0; parameter[0].len()]; parameter.len()])
+        .collect();
     let mut losses = Vec::new();
     for _ in 0..steps {
         let (loss, gradients) = gradients(case, &parameters);
         losses.push(loss);
-        for ((parameter, velocity), gradient) in parameters.iter_mut().zip(&mut velocities).zip(gradients) {
-            for ((parameter, velocity), gradient) in parameter.iter_mut().zip(velocity).zip(gradient) {
-                for ((number, velocity), slope) in parameter.iter_mut().zip(velocity).zip(gradient) {
+        for ((parameter, velocity), gradient) in
+            parameters.iter_mut().zip(&mut velocities).zip(gradients)
+        {
+            for ((parameter, velocity), gradient) in
+                parameter.iter_mut().zip(velocity).zip(gradient)
+            {
+                for ((number, velocity), slope) in parameter.iter_mut().zip(velocity).zip(gradient)
+                {
                     *velocity = MOMENTUM * *velocity + slope;
                     *number -= LEARNING_RATE * *velocity;
                 }
@@ -46,7 +54,8 @@ pub fn train(case: &Case, steps: u64) -> Dense {
         }
     }
     let whole = parameters.iter().zip(&case.parameters);
-    let parameters = whole.map(|(rows, first)| Tensor::new(first.shape.clone(), rows.concat())).collect();
+    let parameters =
+        whole.map(|(rows, first)| Tensor::new(first.shape.clone(), rows.concat())).collect();
     Dense { losses, parameters }
 }
 
@@ -59,7 +68,9 @@ fn gradients(case: &Case, parameters: &[Matrix]) -> (f64, Vec<Matrix>) {
         values.push(match node.operator {
             Operator::MatMul => product(value, parameter.unwrap()),
             Operator::BiasAdd => {
-                let add = |row: &Vec<f64>| row.iter().zip(&parameter.unwrap()[0]).map(|(x, b)| x + b).collect();
+                let add = |row: &Vec<f64>| {
+                    row.iter().zip(&parameter.unwrap()[0]).map(|(x, b)| x + b).collect()
+                };
                 value.iter().map(add).collect()
             }
             _ => value.iter().map(|row| row.iter().map(|x| x.max(0.0)).collect()).collect(),
@@ -75,7 +86,8 @@ fn gradients(case: &Case, parameters: &[Matrix]) -> (f64, Vec<Matrix>) {
                 slope = product(&slope, &transposed(&parameters[number]));
             }
             (Operator::BiasAdd, Some(number)) => {
-                gradients[number] = vec![transposed(&slope).iter().map(|column| column.iter().sum()).collect()];
+                gradients[number] =
+                    vec![transposed(&slope).iter().map(|column| column.iter().sum()).collect()];
             }
             _ => {
                 for (slopes, row) in slope.iter_mut().zip(output) {

@@ -8,7 +8,8 @@ use mpienv_trainer::sharding::plan::{Collectives, Plan, Terms};
 use mpienv_trainer::sharding::tensor::Tensor;
 use proptest::prelude::*;
 
-// At 0.25, one case in a few thousand diverges, which amplifies f32's rounding beyond the tolerance.
+// At 0.25, one case in a few thousand diverges, which amplifies f32's rounding beyond the
+// tolerance.
 pub const LEARNING_RATE: f64 = 0.1;
 pub const MOMENTUM: f64 = 0.5;
 
@@ -40,7 +41,8 @@ impl Case {
     pub fn cut_anew(&self, seed: u64) -> Case {
         let mut stream = Stream::new(seed, Purpose::Epoch(1));
         let rows = self.samples.shape[0];
-        let worlds: Vec<u32> = (1..=16).filter(|&world| rows.is_multiple_of(world as usize)).collect();
+        let worlds: Vec<u32> =
+            (1..=16).filter(|&world| rows.is_multiple_of(world as usize)).collect();
         let world = pick(&mut stream, &worlds);
         let mut case = Case { world, ..self.clone() };
         case.cut(&mut stream);
@@ -89,7 +91,9 @@ fn bare(network: &Network) -> Network {
             (Operator::MatMul, Some(number)) => {
                 chain.matmul(&node.name, &network.parameters()[number].name, node.shapes[1][1])
             }
-            (Operator::BiasAdd, Some(number)) => chain.bias_add(&node.name, &network.parameters()[number].name),
+            (Operator::BiasAdd, Some(number)) => {
+                chain.bias_add(&node.name, &network.parameters()[number].name)
+            }
             (Operator::Mse, _) => return chain.mse(&node.name),
             (Operator::Xent, _) => return chain.xent(&node.name),
             _ => chain.relu(&node.name),
@@ -98,7 +102,8 @@ fn bare(network: &Network) -> Network {
     unreachable!("a network ends in a loss")
 }
 
-/// Any network of one to five operators and a loss, on 1 to 16 ranks, with different values for every sample.
+/// Any network of one to five operators and a loss, on 1 to 16 ranks, with different values for
+/// every sample.
 pub fn case() -> impl Strategy<Value = Case> {
     (any::<u64>(), 1..=16u32).prop_map(|(seed, world)| draw(seed, world))
 }
@@ -124,7 +129,9 @@ fn draw(seed: u64, world: u32) -> Case {
     }
     // Numbers that f32 can represent, so that both precisions start from the same values.
     let mut tensor = |shape: Vec<usize>, scale: f64| {
-        let numbers = (0..shape.iter().product()).map(|_| f64::from(stream.between(-scale, scale) as f32)).collect();
+        let numbers = (0..shape.iter().product())
+            .map(|_| f64::from(stream.between(-scale, scale) as f32))
+            .collect();
         Tensor::new(shape, numbers)
     };
     let samples = tensor(vec![rows, inputs], 1.0);
@@ -135,16 +142,18 @@ fn draw(seed: u64, world: u32) -> Case {
         let classes = tensor(vec![rows], 1.0).data.iter().map(class).collect();
         (chain.xent("loss"), Tensor::new(vec![rows], classes))
     };
-    let parameters = network.parameters().iter().map(|parameter| tensor(parameter.shape.clone(), 0.5)).collect();
+    let parameters =
+        network.parameters().iter().map(|parameter| tensor(parameter.shape.clone(), 0.5)).collect();
     let mut case = Case { network, world, data_cut: 1, samples, labels, parameters };
     case.cut(&mut Stream::new(seed, Purpose::Epoch(2)));
     case
 }
 
-/// A mesh, and two layouts of a matrix on it with any order of axes; the first layout may have pending sums.
+/// A mesh, and two layouts of a matrix on it with any order of axes; the first layout may have
+/// pending sums.
 pub fn layouts() -> impl Strategy<Value = (Vec<u32>, Layout, Layout)> {
-    let dims =
-        prop::collection::vec(2..4u32, 0..4).prop_filter("at most 16 ranks", |dims| dims.iter().product::<u32>() <= 16);
+    let dims = prop::collection::vec(2..4u32, 0..4)
+        .prop_filter("at most 16 ranks", |dims| dims.iter().product::<u32>() <= 16);
     (dims, any::<u64>()).prop_map(|(dims, seed)| {
         let mut stream = Stream::new(seed, Purpose::Epoch(0));
         let mut layout = |with_sums: bool| {

@@ -1,7 +1,8 @@
-//! Matrix products. For f32, they use tiles as large as the registers allow and the machine's widest instructions.
+//! Matrix products. For f32, they use tiles as large as the registers allow and the machine's
+//! widest instructions.
 //!
-//! Every sum is in the order of the inner loop, and each product is rounded before it is added. All machines therefore
-//! compute the same bits, so ranks on different machines can be replicas.
+//! Every sum is in the order of the inner loop, and each product is rounded before it is added. All
+//! machines therefore compute the same bits, so ranks on different machines can be replicas.
 
 use std::array::from_fn;
 
@@ -10,7 +11,8 @@ use pulp::{Arch, Simd, WithSimd};
 use crate::sharding::number::Number;
 use crate::sharding::tensor::Tensor;
 
-/// Rows computed at once. With two vectors of columns, the sums and operands fit in the registers of AVX2.
+/// Rows computed at once. With two vectors of columns, the sums and operands fit in the registers
+/// of AVX2.
 const ROWS: usize = 4;
 
 /// A view of the left matrix: number (row, inner) is at `row * row_step + inner * inner_step`.
@@ -26,12 +28,24 @@ pub struct Left<'a, N> {
 impl<'a, N: Number> Left<'a, N> {
     /// A view of the matrix itself.
     pub fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
-        Left { data: &a.data, rows: a.shape[0], inner: a.shape[1], row_step: a.shape[1], inner_step: 1 }
+        Left {
+            data: &a.data,
+            rows: a.shape[0],
+            inner: a.shape[1],
+            row_step: a.shape[1],
+            inner_step: 1,
+        }
     }
 
     /// A view of the transposed matrix.
     pub fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
-        Left { data: &a.data, rows: a.shape[1], inner: a.shape[0], row_step: 1, inner_step: a.shape[1] }
+        Left {
+            data: &a.data,
+            rows: a.shape[1],
+            inner: a.shape[0],
+            row_step: 1,
+            inner_step: a.shape[1],
+        }
     }
 
     fn at(&self, row: usize, inner: usize) -> N {
@@ -39,8 +53,14 @@ impl<'a, N: Number> Left<'a, N> {
     }
 }
 
-/// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns` columns.
-pub fn multiply_plainly<N: Number>(left: Left<'_, N>, right: &[N], columns: usize, product: &mut [N]) {
+/// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns`
+/// columns.
+pub fn multiply_plainly<N: Number>(
+    left: Left<'_, N>,
+    right: &[N],
+    columns: usize,
+    product: &mut [N],
+) {
     for (row, sums) in product.chunks_exact_mut(columns).enumerate() {
         sums.fill(N::default());
         for (inner, numbers) in right.chunks_exact(columns).enumerate() {
@@ -82,7 +102,9 @@ impl WithSimd for Multiply<'_> {
         if column < columns {
             // Fewer columns than a vector remain. Pad them with zeros.
             let mut filled = vec![0.0; self.left.inner * S::F32_LANES];
-            for (row, numbers) in filled.chunks_exact_mut(S::F32_LANES).zip(right.chunks_exact(columns)) {
+            for (row, numbers) in
+                filled.chunks_exact_mut(S::F32_LANES).zip(right.chunks_exact(columns))
+            {
                 row[..columns - column].copy_from_slice(&numbers[column..]);
             }
             self.panel::<S, 1>(simd, &filled, S::F32_LANES, column);
@@ -91,9 +113,16 @@ impl WithSimd for Multiply<'_> {
 }
 
 impl Multiply<'_> {
-    /// Computes `WIDE` vectors of columns of the product, from `column` on. Rows of `right` are `step` numbers apart.
+    /// Computes `WIDE` vectors of columns of the product, from `column` on. Rows of `right` are
+    /// `step` numbers apart.
     #[inline(always)]
-    fn panel<S: Simd, const WIDE: usize>(&mut self, simd: S, right: &[f32], step: usize, column: usize) {
+    fn panel<S: Simd, const WIDE: usize>(
+        &mut self,
+        simd: S,
+        right: &[f32],
+        step: usize,
+        column: usize,
+    ) {
         let whole = self.left.rows - self.left.rows % ROWS;
         for row in (0..whole).step_by(ROWS) {
             self.tile::<S, ROWS, WIDE>(simd, row, right, step, column);
