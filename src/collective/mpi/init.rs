@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::mpi::{Hints, MpiError, MpiVars, World};
 
 /// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
-pub(in crate::collective) fn init(
+pub(crate) fn init(
     info: &ClusterInfo,
     timeout: Duration,
     required: bool,

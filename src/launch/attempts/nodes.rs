@@ -29,7 +29,7 @@ use codec::{Introduction, Terms};
 use hub::Node;
 
 /// What a launch contributes to the meeting.
-pub(in crate::launch) struct Meeting<'a> {
+pub(crate) struct Meeting<'a> {
     /// The only process on this node.
     pub info: &'a ClusterInfo,
     /// How often the platform had restarted the job, as this node knows it.
@@ -43,7 +43,7 @@ pub(in crate::launch) struct Meeting<'a> {
 
 /// Waits for the launches of all nodes, and connects them. Also returns how often the platform had
 /// restarted the job.
-pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
+pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
     let master = info.master_addr()?.clone();

@@ -24,7 +24,7 @@ const IN_SIGHT: u64 = 12;
 
 /// The last lines of a stderr.
 #[derive(Clone, Debug, Default)]
-pub(in crate::launch) struct Tail {
+pub(crate) struct Tail {
     lines: Arc<Mutex<VecDeque<String>>>,
     /// The number of the last line among all lines that this process has written, or 0.
     number: Arc<AtomicU64>,
