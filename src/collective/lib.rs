@@ -1,5 +1,8 @@
 //! Collective operations (sums, gathers, broadcasts, barriers) over shared memory, TCP or MPI.
 //!
+//! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
+//! does not find out a process's place, start processes, or know what the numbers mean.
+//!
 //! ```no_run
 //! use mpienv::ClusterInfo;
 //! use mpienv::collective::Group;
@@ -59,8 +62,8 @@
 //!   container or user, all ranks use TCP, and `describe` gives the reason. The TCP connections
 //!   stay open to notice lost ranks.
 //! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
-//!   [`rendezvous`](crate::rendezvous), whose [token](crate::guide::security) keeps other jobs out.
-//!   If the token is a secret, all messages are encrypted.
+//!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
+//!   (`mpienv::guide::security`), all messages are encrypted.
 //! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, only one
 //!   rank of each host sends to another host: to the next one, or, on the last host, the result to
 //!   all others.
@@ -86,6 +89,21 @@
 //! sum. Shared memory takes up to 1 MiB for each rank and 64 MiB for each group on a host.
 //!
 //! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
+// The names by which the files of this crate know it and the crates below.
+use crate as collective;
+use mpienv_core::{cluster, value};
+mod rendezvous {
+    pub(crate) use mpienv_rendezvous::seam::*;
+    pub(crate) use mpienv_rendezvous::*;
+}
 
 mod alone;
 mod builder;

@@ -4,12 +4,12 @@ pub(crate) mod attempt;
 pub(crate) mod azure;
 pub(crate) mod device;
 pub(crate) mod discover;
-pub(crate) mod info;
+pub mod info;
 pub(crate) mod master;
 pub(crate) mod nccl;
 pub(crate) mod overrides;
 pub(crate) mod provenance;
-#[cfg(feature = "rendezvous")]
+#[cfg(feature = "routes")]
 pub(crate) mod route;
 pub(crate) mod warn;
 mod workers;

@@ -9,6 +9,8 @@ use crate::value::host::HostError;
 use crate::value::rank::RankError;
 
 /// Prints an error's text for `Debug` too, because `unwrap` and `main` print errors with `Debug`.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! debug_is_text {
     ($error:ty) => {
         impl std::fmt::Debug for $error {

@@ -7,7 +7,7 @@ mod docker;
 mod dotenv;
 mod fish;
 mod github;
-#[cfg(feature = "cli")]
+#[cfg(feature = "json")]
 mod json;
 mod per_node;
 mod posix;
@@ -16,8 +16,7 @@ mod set;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
-#[cfg(feature = "cli")]
-pub(crate) use posix::quoted as shell_quoted;
+pub use posix::quoted as shell_quoted;
 pub use set::{Target, TargetVariable};
 pub use template::{Placeholders, TemplateError};
 

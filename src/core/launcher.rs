@@ -43,7 +43,7 @@ pub mod vertex;
 pub mod volcano;
 
 pub(crate) mod sample;
-mod spec;
+pub(crate) mod spec;
 pub(crate) mod starter;
 
 use std::collections::{BTreeMap, BTreeSet};

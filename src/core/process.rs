@@ -2,32 +2,32 @@
 
 /// The process that owns connections, memory or a library's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner(u32);
+pub struct Owner(u32);
 
 impl Owner {
     /// This process.
-    pub(crate) fn current() -> Owner {
+    pub fn current() -> Owner {
         Owner(id())
     }
 
     /// Returns whether this process is the owner, and not a child that was forked from it.
-    pub(crate) fn is_here(self) -> bool {
+    pub fn is_here(self) -> bool {
         id() == self.0
     }
 
     /// The process's ID.
-    pub(crate) fn id(self) -> u32 {
+    pub fn id(self) -> u32 {
         self.0
     }
 }
 
-#[cfg(not(all(target_os = "linux", feature = "collective")))]
+#[cfg(not(all(target_os = "linux", feature = "system")))]
 use std::process::id;
-#[cfg(all(target_os = "linux", feature = "collective"))]
+#[cfg(all(target_os = "linux", feature = "system"))]
 use wiped::id;
 
 /// The ID, read from memory: asking the system takes as long as a fifth of a small sum.
-#[cfg(all(target_os = "linux", feature = "collective"))]
+#[cfg(all(target_os = "linux", feature = "system"))]
 mod wiped {
     #![expect(unsafe_code, reason = "memory that the system clears when the process forks")]
 

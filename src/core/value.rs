@@ -1,13 +1,13 @@
 //! Values that are valid by construction, and the texts that go with them.
 
-pub(crate) mod host;
-pub(crate) mod host_name;
+pub mod host;
+pub mod host_name;
 pub(crate) mod job;
-pub(crate) mod munge;
-pub(crate) mod name;
-pub(crate) mod placement;
-pub(crate) mod port;
-pub(crate) mod port_range;
-pub(crate) mod printable;
-pub(crate) mod rank;
-pub(crate) mod token;
+pub mod munge;
+pub mod name;
+pub mod placement;
+pub mod port;
+pub mod port_range;
+pub mod printable;
+pub mod rank;
+pub mod token;

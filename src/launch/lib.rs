@@ -1,10 +1,30 @@
 //! Starts the workers of this node, and stops all of them when one fails.
+//!
+//! This is for what happens between the start of a node's processes and the exit of the last one:
+//! their variables, output, signals, restarts and errors. It does not find out the node's place,
+//! and it carries none of the workers' data. Programs use it as `mpienv::Launch`.
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
+// The names by which the files of this crate know it and the crates below.
+use crate as launch;
+use mpienv_core::{cluster, environment, export, simulate, value};
+#[cfg(feature = "rendezvous")]
+mod rendezvous {
+    pub(crate) use mpienv_rendezvous::seam::*;
+    pub(crate) use mpienv_rendezvous::*;
+}
 
 mod attempts;
 mod ending;
 mod error;
 #[cfg(unix)]
-pub(crate) mod exec;
+mod exec;
 mod log_file;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -14,7 +34,9 @@ mod report;
 mod restarts;
 mod role;
 mod running;
-pub(crate) mod start_error;
+#[doc(hidden)]
+pub mod seam;
+mod start_error;
 mod stop;
 mod stopped;
 mod supervisor;
@@ -22,10 +44,13 @@ mod supervisor;
 mod thread;
 
 pub use error::LaunchError;
+#[cfg(unix)]
+pub use exec::exec;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
 pub use report::LaunchReport;
+pub use start_error::StartError;
 #[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
@@ -35,16 +60,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
-#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
-#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::host::Host;
 use crate::value::placement::LaunchStyle;
-#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::port_range::PortRange;
+use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
 
 use self::restarts::Restarts;
 use self::role::Role;
@@ -53,7 +75,6 @@ use self::stop::{Grace, LONGEST};
 use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
-#[cfg(any(feature = "cli", feature = "testing"))]
 const MOST_SIMULATED: u32 = 4096;
 /// How long workers may take to exit after one has failed, or after a signal. As in torchrun, Slurm
 /// and Kubernetes, a signal leaves time for a checkpoint.
@@ -73,7 +94,7 @@ const GRACE: Grace =
 ///   Exceptions are processes of another user, and processes that have lost their parents and
 ///   cleared, overwritten or hidden their environment (see [`Launch::subreaper`]). If /proc is
 ///   empty or belongs to another PID namespace, only the groups are stopped. Other children of this
-///   process are left alone. [The guide](crate::guide::launch) has the details.
+///   process are left alone. `mpienv::guide::launch` has the details.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
 ///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
@@ -114,7 +135,6 @@ enum Variables {
     /// From the workers' places.
     Exports(Target),
     /// From the simulated launcher.
-    #[cfg(any(feature = "cli", feature = "testing"))]
     Simulated(Box<Job>),
 }
 
@@ -127,10 +147,12 @@ impl Launch {
     /// # Errors
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
-        if info.launch_style() == LaunchStyle::Alone && info.port_is_default {
-            let port = port::free_port(info.port_range, 0).map_err(LaunchError::NoPort)?;
+        if info.launch_style() == LaunchStyle::Alone
+            && let Some(range) = info.default_port_range()
+        {
+            let port = port::free_port(range, 0).map_err(LaunchError::NoPort)?;
             let own = info.with_own_port(port, "free when the workers were started");
-            let restarts = Restarts { range: Some(info.port_range), ..Restarts::default() };
+            let restarts = Restarts { range: Some(range), ..Restarts::default() };
             return Ok(Launch { restarts, ..Launch::of(own.workers(per_node)?) });
         }
         let restarts = Restarts { node: Some(info.clone()), ..Restarts::default() };
@@ -196,7 +218,6 @@ impl Launch {
     ///
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
-    #[cfg(any(feature = "cli", feature = "testing"))]
     pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
         let (ranks, most) = (job.world_size(), MOST_SIMULATED);
         if ranks > most {
@@ -265,7 +286,6 @@ impl Launch {
 
     /// Declares that this process exits once it has reported how the launch ended. A signal leaves
     /// it time to do so.
-    #[cfg(feature = "cli")]
     #[must_use]
     pub(crate) fn whole_process(mut self) -> Launch {
         self.is_whole_process = true;
@@ -333,7 +353,6 @@ impl Launch {
         for (index, worker) in self.workers_in(attempt)?.iter().enumerate() {
             let mut started = command(worker)?;
             match &self.variables {
-                #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
                 Variables::Exports(set) => {
                     let exports = worker.exports_for(*set).map_err(LaunchError::from)?;

@@ -1,5 +1,8 @@
 //! Calls MPI through a libmpi that is loaded at run time, so that one program works with every MPI.
 //!
+//! This is for a program's own calls of MPI, in safe Rust. It finds neither the process's place nor
+//! a rank that hangs: `mpienv::collective` adds both.
+//!
 //! MPI is not needed to build the program. The library is that of the launcher that started the
 //! process. Its ABI is recognized after loading: Open MPI 4 and 5, MPICH and its derivatives (Intel
 //! MPI, MVAPICH, Cray MPICH), or the ABI of the MPI 5 standard.
@@ -59,6 +62,13 @@
 //! - Under Open MPI 4, a process that has queried PMIx (feature `pmix`) can no longer initialize
 //!   MPI.
 
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
 mod abi;
 mod api;
 mod communicator;
@@ -84,6 +94,9 @@ pub use element::Element;
 pub use error::MpiError;
 pub use hints::Hints;
 pub use request::Request;
+
+// The names by which the files of this crate know the crate below.
+use mpienv_core::{environment, value};
 
 use crate::environment::Environment;
 use crate::value::placement::Launcher;

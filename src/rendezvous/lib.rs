@@ -1,5 +1,9 @@
 //! All ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
 //!
+//! This is for the moment in which a job comes together: who is there, at which address, with which
+//! secret. It does not find out a process's place, and it is not for bulk data, which ranks exchange
+//! as `mpienv::collective` does.
+//!
 //! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of
 //! all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
 //! is wrong: which ranks are missing, came twice, disagree on the world size, run another version,
@@ -32,8 +36,8 @@
 //! Rank 0 and every other rank prove to each other that they have the token, which is never sent.
 //! Every later message carries a tag. If the token is a secret, this keeps attackers out.
 //! Otherwise, it keeps out only ranks of another job that come to the same port by mistake: see
-//! [`guide::security`](crate::guide::security). Blobs are not encrypted.
-//! [`guide::wire_format`](crate::guide::wire_format) specifies the messages.
+//! `mpienv::guide::security`. Blobs are not encrypted. `mpienv::guide::wire_format` specifies the
+//! messages.
 //!
 //! # Scale
 //! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of
@@ -61,19 +65,27 @@
 //! | 19,000 | 1.6 s | 2.0 s | 16 MB |
 //! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.08 s | 0.01 s + 0.13 s | 4 MB |
 
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
 mod auth;
 mod channel;
 mod client;
 mod connection;
 mod error;
 mod frame;
-#[cfg(feature = "collective")]
-pub(crate) mod handshake;
-pub(crate) mod listen;
+mod handshake;
+mod listen;
 mod meeting;
 mod munge;
 mod report;
 mod resolve;
+#[doc(hidden)]
+pub mod seam;
 mod server;
 mod table;
 
@@ -81,19 +93,23 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use channel::{Channel, Sender};
 pub use error::{ConnectFailure, ErrorKind, RendezvousError};
 pub use meeting::{Gathered, Meeting, Member};
+
+// The names by which the files of this crate know it and the crate below.
+use crate as rendezvous;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::{ClusterInfo, value};
 
 use crate::value::host::Host;
 use crate::value::munge::Munge;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 use auth::{Role, Run};
+use channel::Channel;
 use frame::Secret;
+use seam::LONGEST_TIMEOUT;
 
-/// Ten years, so that adding a timeout to an instant never overflows.
-pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4
 /// KiB for each rank if that is more.
 pub const LONGEST_BLOB: usize = 1 << 20;
@@ -153,6 +169,31 @@ impl Rendezvous {
         let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
         let (default_port, token, munge, bind) = (None, None, None, None);
         Rendezvous { rank, host, port, default_port, timeout, token, munge, role, run, bind }
+    }
+
+    /// The processes of a job meet at `host:port`. Its identity, attempt, token and MUNGE, if any,
+    /// become those of the rendezvous.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::rendezvous::Rendezvous;
+    ///
+    /// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")])?;
+    /// let meeting = Rendezvous::of(&info, info.master_addr()?.clone(), info.master_port());
+    /// assert_eq!(meeting.all_gather("hello")?.members().len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn of(info: &ClusterInfo, host: Host, port: Port) -> Rendezvous {
+        let (identity, attempt) = info.run();
+        let rendezvous = Rendezvous::new(info.world(), host, port).job(identity, attempt);
+        // Nothing may identify the job.
+        let token = Some(info.token().as_bytes()).filter(|token| !token.is_empty());
+        let rendezvous = token.into_iter().fold(rendezvous, Rendezvous::token);
+        match info.munge() {
+            Some(munge) => rendezvous.munge(munge.clone()),
+            None => rendezvous,
+        }
     }
 
     /// Sets how long to wait for all ranks, from the start of `all_gather` or `gather`: at most ten
@@ -334,7 +375,8 @@ impl Rendezvous {
     ///
     /// These processes and the ranks have different keys, so that neither can join the other's
     /// meeting.
-    pub(crate) fn stay_connected(
+    #[doc(hidden)]
+    pub fn stay_connected(
         &self,
         blob: Vec<u8>,
         mut answer: impl FnMut(&Meeting) -> Vec<u8>,

@@ -2,18 +2,13 @@
 
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
-#[cfg(feature = "rendezvous")]
-use crate::rendezvous::Rendezvous;
-#[cfg(feature = "rendezvous")]
-use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::placement::Sourced;
-#[cfg(feature = "rendezvous")]
 use crate::value::port::Port;
 
 /// One run of a job's workers, from their start until all have exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     /// How often the platform had restarted the job before this launch. The same on all nodes.
     pub base: u32,
     /// How often `mpienv launch` has restarted the workers since then.
@@ -22,7 +17,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Returns the restart count that the workers see.
-    pub(crate) fn number(self) -> u32 {
+    pub fn number(self) -> u32 {
         self.base.saturating_add(self.again)
     }
 }
@@ -31,25 +26,10 @@ impl Attempt {
 const COUNTED: &str = "counted by mpienv launch";
 
 impl ClusterInfo {
-    /// Returns the rendezvous of this job's processes in this attempt.
-    #[cfg(feature = "rendezvous")]
-    pub(crate) fn rendezvous(&self, master: Host, port: Port) -> Rendezvous {
-        let (identity, attempt) = self.run();
-        let rendezvous = Rendezvous::new(self.world(), master, port).job(identity, attempt);
-        // Nothing may identify the job.
-        let token = Some(self.token().as_bytes()).filter(|token| !token.is_empty());
-        let rendezvous = token.into_iter().fold(rendezvous, Rendezvous::token);
-        match self.munge() {
-            Some(munge) => rendezvous.munge(munge.clone()),
-            None => rendezvous,
-        }
-    }
-
     /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are
     /// the same on all ranks.
     ///
     /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
-    #[cfg(feature = "rendezvous")]
     pub(crate) fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
         let identity =
@@ -83,7 +63,6 @@ impl ClusterInfo {
 
     /// Returns the port where the processes that start each node's workers meet. It is not the
     /// workers' master port.
-    #[cfg(feature = "rendezvous")]
     pub(crate) fn launchers_port(&self) -> Port {
         let derived = self.job_of_port().map(|job| {
             let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
@@ -146,7 +125,6 @@ mod tests {
         let ports = attempts.each_ref().map(|info| info.master_port().to_string());
         assert_eq!(ports[0], worker.master_port().to_string());
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
-        #[cfg(feature = "rendezvous")]
         {
             // A worker that reads its variables derives the same keys.
             assert_eq!(
@@ -169,7 +147,6 @@ mod tests {
         let second = worker.in_attempt(Attempt { base: 0, again: 1 });
         assert_eq!(second.master_port().get(), 29500);
         assert_eq!((second.token(), read_again(&second).token()), (info.token(), info.token()));
-        #[cfg(feature = "rendezvous")]
         {
             let third = worker.in_attempt(Attempt { base: 0, again: 2 });
             assert_eq!([&second, &third].map(|info| read_again(info).run().1), [1, 2]);
@@ -200,7 +177,6 @@ mod tests {
             let worker = node(&[("MPIENV_AUTH", text)]).workers(1).unwrap().remove(0);
             let read = read_again(&worker.in_attempt(Attempt { base: 0, again: 1 }));
             assert_eq!(read.munge().map(ToString::to_string).as_deref(), Some(text));
-            #[cfg(feature = "collective")]
             assert!(read.has_secret() && !node(&[]).has_secret());
         }
     }

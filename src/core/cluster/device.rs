@@ -33,14 +33,14 @@ pub(super) fn index(environment: &Environment, local: Local) -> Sourced<Option<u
 
 /// Counts the devices that CUDA sees. The list ends at the first invalid entry, and a duplicate
 /// makes it empty.
-pub(crate) fn visible(list: &str) -> usize {
+pub fn visible(list: &str) -> usize {
     let devices: Vec<&str> =
         list.split(',').map(str::trim).take_while(|entry| is_device(entry)).collect();
     let twice = devices.iter().enumerate().any(|(index, device)| devices[..index].contains(device));
     if twice { 0 } else { devices.len() }
 }
 
-pub(crate) fn is_device(entry: &str) -> bool {
+pub fn is_device(entry: &str) -> bool {
     let is_number =
         entry.strip_prefix('+').unwrap_or(entry).starts_with(|c: char| c.is_ascii_digit());
     is_number || entry.starts_with("GPU-") || entry.starts_with("MIG-")

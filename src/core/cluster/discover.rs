@@ -136,7 +136,6 @@ pub struct ClusterInfoBuilder {
     ask_pmix: bool,
 }
 
-#[cfg(feature = "cli")]
 impl From<Overrides> for ClusterInfoBuilder {
     fn from(overrides: Overrides) -> ClusterInfoBuilder {
         ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }

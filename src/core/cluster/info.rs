@@ -256,7 +256,7 @@ impl ClusterInfo {
     ///
     /// The value comes from `TORCHELASTIC_RESTART_COUNT`, `SLURM_RESTART_COUNT` or
     /// `LEPTON_JOB_FAILURE_COUNT`: the launcher's own variable, or else `MPIENV_RESTART_COUNT` of
-    /// [`Launch::max_restarts`](crate::Launch::max_restarts), or else the variable of a surrounding
+    /// `Launch::max_restarts`, or else the variable of a surrounding
     /// launcher. Slurm sets its variable only after it has restarted the job. torchrun counts the
     /// restarts of each node separately, so its number may differ between nodes. A derived master
     /// port depends only on the counts of Slurm and mpienv.
@@ -311,7 +311,6 @@ impl ClusterInfo {
 
     /// Returns whether the ranks have a key that other users do not. A launcher's name for its job
     /// is public.
-    #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
         self.munge.is_some() || !self.token_is_own && !self.token.as_bytes().is_empty()
     }

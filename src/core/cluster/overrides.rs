@@ -18,11 +18,11 @@ pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
 /// Sets rank 0's host.
 pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
 /// Sets the port on rank 0's host.
-pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+pub const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
 /// The source of a value that an option or the program sets.
-pub(crate) const ASKED: &str = "asked for";
+pub const ASKED: &str = "asked for";
 /// Sets the range of ports from which the job's own is derived.
-pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
+pub const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 
@@ -38,7 +38,6 @@ pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
 pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 
 /// Variables that `mpienv launch` sets for its workers and that must not reach another job.
-#[cfg(any(feature = "cli", feature = "testing"))]
 pub(crate) const OF_WORKERS: [&str; 6] =
     [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
 
@@ -81,7 +80,7 @@ impl fmt::Display for MasterPort {
 
 /// The overrides that a program or a command line sets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Overrides {
+pub struct Overrides {
     pub launcher: Option<Launcher>,
     pub master_addr: Option<Host>,
     pub master_port: Option<MasterPort>,

@@ -105,11 +105,7 @@ fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
 }
 
 /// Resolves a name in a thread that may be abandoned, because the system's resolver has no timeout.
-pub(crate) fn resolve(
-    name: String,
-    port: u16,
-    patience: Duration,
-) -> Result<Vec<SocketAddr>, String> {
+pub fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
     let (sender, receiver) = mpsc::channel();
     let ask = move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
@@ -123,7 +119,7 @@ pub(crate) fn resolve(
 }
 
 /// Returns this host's interfaces: name and address, one entry for each address.
-pub(crate) fn interfaces() -> Vec<(String, IpAddr)> {
+pub fn interfaces() -> Vec<(String, IpAddr)> {
     let found = if_addrs::get_if_addrs().unwrap_or_default();
     found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
 }

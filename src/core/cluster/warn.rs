@@ -45,7 +45,7 @@ impl ClusterInfo {
     }
 
     /// Returns this place for a process that starts `workers` processes itself, as
-    /// [`Launch`](crate::Launch) does. If it starts several in a batch job of one node, it need not
+    /// `Launch` does. If it starts several in a batch job of one node, it need not
     /// warn that the job's script runs only once.
     ///
     /// ```
@@ -101,7 +101,6 @@ impl ClusterInfo {
 
     /// Returns this place for a program that this process becomes after it has printed these
     /// warnings.
-    #[cfg(feature = "cli")]
     pub(crate) fn having_said(mut self, warnings: &[Finding]) -> ClusterInfo {
         self.said.extend(warnings.iter().map(|finding| finding.code.to_owned()));
         self
@@ -118,6 +117,6 @@ impl ClusterInfo {
 }
 
 /// Returns whether a user wants no warnings.
-pub(crate) fn is_silenced(environment: &Environment) -> bool {
+pub fn is_silenced(environment: &Environment) -> bool {
     environment.get(QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
 }

@@ -73,7 +73,7 @@ impl ClusterInfo {
     /// Use it for a program that this process becomes or starts, if that program may itself start a
     /// launcher. mpienv in the inner launcher's processes then reads the inner place. Without
     /// `MPIENV_CONTEXT`, it may mistake the outer launcher's variables for those of the inner one.
-    /// `mpienv exec` and [`Launch`](crate::Launch) use this method.
+    /// `mpienv exec` and `Launch` use this method.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

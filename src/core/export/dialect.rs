@@ -57,7 +57,7 @@ pub enum Dialect {
     /// which mpienv, PyTorch and NCCL treat as unset.
     GitHub,
     /// One JSON object; null means unset.
-    #[cfg(feature = "cli")]
+    #[cfg(feature = "json")]
     Json,
 }
 
@@ -83,7 +83,7 @@ impl Dialect {
             // `exit` would close an interactive shell, too.
             Dialect::Cmd => "cmd /c exit 1\n",
             Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
-            #[cfg(feature = "cli")]
+            #[cfg(feature = "json")]
             Dialect::Json => "",
         }
     }
@@ -98,7 +98,7 @@ impl Dialect {
             Dialect::Dotenv => lines(&dotenv::Dotenv, "dotenv", exports),
             Dialect::Docker => lines(&docker::Docker, "docker", exports),
             Dialect::GitHub => lines(&github::GitHub, "github", exports),
-            #[cfg(feature = "cli")]
+            #[cfg(feature = "json")]
             Dialect::Json => Ok(crate::export::json::document(exports)),
         }
     }

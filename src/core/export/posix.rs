@@ -16,7 +16,7 @@ impl Lines for Posix {
 }
 
 /// Returns the value as one word, quoted if a shell would interpret it.
-pub(crate) fn quoted(value: &str) -> String {
+pub fn quoted(value: &str) -> String {
     let plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | ',' | '@');
     if !value.is_empty() && value.chars().all(plain) {

@@ -28,7 +28,7 @@ macro_rules! targets {
     ($($target:ident = $file:ident, $meaning:literal;)+) => {
         /// The programs whose variables can be exported.
         ///
-        /// [The guide](crate::guide::variables) lists the variables of each, with the page that
+        /// `mpienv::guide::variables` lists the variables of each, with the page that
         /// defines them.
         ///
         /// ```

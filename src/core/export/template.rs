@@ -91,7 +91,6 @@ impl Placeholders {
 
     /// Returns whether the words contain the node, but nothing that differs between the node's
     /// processes.
-    #[cfg(feature = "cli")]
     pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
         let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
         let names = |piece| match piece {
@@ -281,7 +280,6 @@ pub struct TemplateError {
 
 debug_is_text!(TemplateError);
 
-#[cfg(feature = "cli")]
 impl TemplateError {
     /// Returns whether the word itself is right, and only this environment lacks a value.
     pub(crate) fn is_by_environment(&self) -> bool {

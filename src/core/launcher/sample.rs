@@ -3,10 +3,6 @@
 use std::fmt::Display;
 
 /// The variables that one version of a launcher sets, as recorded or documented.
-#[cfg_attr(
-    not(any(feature = "cli", feature = "testing")),
-    expect(dead_code, reason = "simulate alone reads it")
-)]
 pub(crate) struct Sample {
     /// The launcher with its version.
     pub title: &'static str,

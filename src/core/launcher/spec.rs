@@ -12,10 +12,6 @@ pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 
 /// One launcher. Everything that the rest of the crate says about the launcher is derived from this
 /// description.
-#[cfg_attr(
-    not(any(feature = "cli", feature = "testing")),
-    expect(dead_code, reason = "only simulate reads the samples")
-)]
 pub(crate) struct LauncherSpec {
     /// The machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
     pub name: &'static str,
@@ -39,11 +35,7 @@ pub(crate) struct LauncherSpec {
 }
 
 /// What remedies say about a launcher's command.
-#[cfg_attr(
-    not(feature = "cli"),
-    expect(dead_code, reason = "only doctor reads some of the fields")
-)]
-pub(crate) struct Advice {
+pub struct Advice {
     /// How to start a process.
     pub start: &'static str,
     /// How to start one process on each node.
@@ -70,7 +62,7 @@ impl Advice {
 
 /// How many processes a launcher starts, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Starts {
+pub enum Starts {
     /// Any number on each node, with a command that any process can run.
     Processes,
     /// One on each node, before anything else runs there: a platform.
@@ -83,7 +75,7 @@ pub(crate) enum Starts {
 
 /// The MPI family whose programs a launcher starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MpiFamily {
+pub enum MpiFamily {
     /// Open MPI.
     OpenMpi,
     /// IBM Spectrum MPI, which is based on Open MPI.

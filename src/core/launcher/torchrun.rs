@@ -10,7 +10,7 @@ use crate::value::placement::Placement;
 
 /// Whether torchrun serves the workers' store on the master's port. If another program inherits the
 /// value, every rank waits for a store that no process serves.
-pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+pub const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 variables! {
     /// The variables that torchrun sets for every worker.

@@ -12,9 +12,9 @@
 /// ```
 #[must_use]
 pub fn host_name() -> Option<String> {
-    #[cfg(all(unix, any(feature = "launch", feature = "rendezvous")))]
+    #[cfg(all(unix, feature = "system"))]
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(all(unix, any(feature = "launch", feature = "rendezvous"))))]
+    #[cfg(not(all(unix, feature = "system")))]
     let name = String::new();
     (!name.is_empty()).then_some(name)
 }

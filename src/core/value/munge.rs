@@ -8,7 +8,7 @@ use std::str::FromStr;
 ///
 /// Clusters run [MUNGE](https://github.com/dun/munge) for Slurm and other launchers. With
 /// `MPIENV_AUTH=munge`, ranks prove with it that they run as the same user, so that a job needs no
-/// secret of its own: see [`guide::security`](crate::guide::security).
+/// secret of its own: see `mpienv::guide::security`.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Munge, MungeError};

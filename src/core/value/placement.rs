@@ -14,7 +14,7 @@ use crate::value::job::Job;
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank, RankError};
 
-pub(crate) use crate::launcher::Launcher;
+pub use crate::launcher::Launcher;
 
 /// How many of a job's processes share this node.
 ///
@@ -65,17 +65,17 @@ impl fmt::Display for LaunchStyle {
 }
 
 /// Where a value comes from: a variable's name, or a rule in words.
-pub(crate) type Source = Cow<'static, str>;
+pub type Source = Cow<'static, str>;
 
 /// A value and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sourced<T> {
+pub struct Sourced<T> {
     pub value: T,
     pub source: Source,
 }
 
 impl<T> Sourced<T> {
-    pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
+    pub fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
         Sourced { value, source: source.into() }
     }
 }

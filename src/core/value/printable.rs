@@ -16,7 +16,7 @@ pub fn printable(bytes: &[u8]) -> String {
 }
 
 /// Returns whether a character controls a terminal, or reorders or breaks a line.
-pub(crate) fn commands(character: char) -> bool {
+pub fn commands(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -83,7 +83,7 @@ impl Rank {
 }
 
 /// Returns the share of `count` items that member `index` of `size` has.
-pub(crate) fn share(count: usize, index: usize, size: usize) -> Range<usize> {
+pub fn share(count: usize, index: usize, size: usize) -> Range<usize> {
     let at = |index: usize| (count as u128 * index as u128 / size.max(1) as u128) as usize;
     at(index)..at(index + 1)
 }

@@ -9,7 +9,7 @@ use crate::value::job::Job;
 /// It is `MPIENV_TOKEN`, or the contents of the file in `MPIENV_TOKEN_FILE`, or else the job's
 /// identity from its launcher, or else empty. It is never sent: rank 0 and the other ranks prove to
 /// each other that they have it. This keeps attackers out only if the token is a secret; see
-/// [`guide::security`](crate::guide::security).
+/// `mpienv::guide::security`.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, Token};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::lines::written;
-use crate::value::printable::commands;
+use mpienv_core::seam::commands;
 
 /// How many lines of stderr a report quotes: those of a short traceback.
 const LINES: usize = 12;

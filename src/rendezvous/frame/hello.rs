@@ -19,7 +19,7 @@ pub(crate) const FIRST: usize = BARE + SHORT_BLOB;
 /// What a hello is for. Its number goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To wait only for the report of a meeting.
     Report,
     /// To wait for the table of a meeting.
@@ -71,7 +71,6 @@ impl Secret {
     }
 
     /// Uses a key that both ends have.
-    #[cfg(feature = "collective")]
     pub(crate) fn of_key(key: Bytes32) -> Secret {
         let (role, run, credential) = (Role::Ranks, Run::default(), Vec::new());
         Secret { token: None, role, run, key: JobKey::of_bytes(key), credential }

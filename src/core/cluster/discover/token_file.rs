@@ -65,7 +65,7 @@ fn new_secret(path: &str) -> String {
 
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
-#[cfg(all(unix, feature = "rendezvous"))]
+#[cfg(all(unix, feature = "system"))]
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
     let owner = std::os::unix::fs::MetadataExt::uid(metadata);
     let own = rustix::process::geteuid().as_raw();
@@ -73,7 +73,7 @@ fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
 }
 
 /// Without the rendezvous, no secret is used here.
-#[cfg(not(all(unix, feature = "rendezvous")))]
+#[cfg(not(all(unix, feature = "system")))]
 fn other_owner(_: &Metadata) -> Option<(u32, u32)> {
     None
 }

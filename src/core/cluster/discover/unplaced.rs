@@ -19,7 +19,6 @@ const PMIX_RANK: &str = "PMIX_RANK";
 
 /// The codes of findings about a process that is probably one of several, and does not know its
 /// place.
-#[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only check looks for them"))]
 pub(crate) const CODES: &[&str] = &[
     "slurm-not-a-task",
     "flux-not-a-task",

@@ -1,6 +1,6 @@
 //! Where each rank listens, for programs that need a list of all ranks.
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "routes")]
 use std::net::SocketAddr;
 
 use super::Target;
@@ -58,7 +58,7 @@ fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Po
     })
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "routes")]
 impl ClusterInfo {
     /// Returns where this rank listens, for programs that need a list of all ranks: `host:port`
     /// with its host's own address.
@@ -77,5 +77,5 @@ impl ClusterInfo {
     }
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "routes")]
 const OTHERWISE: &str = "start all ranks on one node";

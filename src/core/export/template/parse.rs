@@ -21,7 +21,6 @@ pub(super) enum Operand<'a> {
     Number(u64),
 }
 
-#[cfg(feature = "cli")]
 impl<'a> Operand<'a> {
     pub(super) fn name(self) -> Option<&'a str> {
         match self {

@@ -120,12 +120,12 @@ fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
     value.map(number).ok_or_else(why)
 }
 
-#[cfg(feature = "rendezvous")]
+#[cfg(feature = "routes")]
 fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
     Ok(Value::Text(info.own_addr().map_err(Unknown::Error)?.address.to_string()))
 }
 
-#[cfg(feature = "rendezvous")]
+#[cfg(feature = "routes")]
 fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
     let own = info.own_addr().map_err(Unknown::Error)?;
     own.interface
@@ -134,12 +134,12 @@ fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
 }
 
 /// A substitute without the feature that provides sockets and interfaces.
-#[cfg(not(feature = "rendezvous"))]
+#[cfg(not(feature = "routes"))]
 fn not_asked(_info: &ClusterInfo) -> Result<Value, Unknown> {
     Err(Unknown::Because("it needs the feature rendezvous of mpienv".to_owned()))
 }
 
-#[cfg(not(feature = "rendezvous"))]
+#[cfg(not(feature = "routes"))]
 use {not_asked as interface, not_asked as own_addr};
 
 fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {

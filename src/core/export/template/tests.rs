@@ -98,7 +98,7 @@ fn a_value_that_is_not_known_is_an_error_that_names_those_that_are() {
     }
 }
 
-#[cfg(feature = "rendezvous")]
+#[cfg(feature = "routes")]
 #[test]
 fn the_own_address_is_that_of_the_way_to_the_master() {
     let values =
