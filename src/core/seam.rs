@@ -30,7 +30,11 @@ pub const UNPLACED: &[&str] = unplaced::CODES;
 /// Methods of a type that are this crate's own, for the others.
 macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident of $type:ty {
-        $($(#[$of:meta])* fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) -> $result:ty $body:block)+
+        $(
+            $(#[$of:meta])*
+            fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) -> $result:ty
+            $body:block
+        )+
     }) => {
         $(#[$doc])*
         pub trait $trait {
@@ -51,20 +55,28 @@ methods! {
     /// A job's attempts, and what the command says about it.
     InfoSeam of ClusterInfo {
         fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
-        fn in_attempt(self: &Self, attempt: Attempt) -> ClusterInfo { ClusterInfo::in_attempt(self, attempt) }
+        fn in_attempt(self: &Self, attempt: Attempt) -> ClusterInfo {
+            ClusterInfo::in_attempt(self, attempt)
+        }
         fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
-        fn default_port_range(self: &Self) -> Option<PortRange> { self.port_is_default.then_some(self.port_range) }
+        fn default_port_range(self: &Self) -> Option<PortRange> {
+            self.port_is_default.then_some(self.port_range)
+        }
         fn default_port_is_own(self: &Self) -> bool { self.default_port_is_own }
         fn with_own_port(self: &Self, port: Port, source: &'static str) -> ClusterInfo {
             ClusterInfo::with_own_port(self, port, source)
         }
         fn has_secret(self: &Self) -> bool { ClusterInfo::has_secret(self) }
         fn check_per_node(self: &Self) -> Result<(), Error> { ClusterInfo::check_per_node(self) }
-        fn workers_of_platform(self: &Self) -> Option<&Sourced<String>> { self.placement.workers.as_ref() }
+        fn workers_of_platform(self: &Self) -> Option<&Sourced<String>> {
+            self.placement.workers.as_ref()
+        }
         fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
             ClusterInfo::warnings_and(self, others)
         }
-        fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo { ClusterInfo::having_said(self, warnings) }
+        fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo {
+            ClusterInfo::having_said(self, warnings)
+        }
         #[cfg(feature = "routes")]
         fn own_endpoint(self: &Self) -> Result<String, Error> { ClusterInfo::own_endpoint(self) }
         #[cfg(feature = "routes")]
@@ -77,7 +89,9 @@ methods! {
 methods! {
     /// A finding's text.
     FindingSeam of Finding {
-        fn lines(self: &Self, severity: &str, hint: &str) -> String { Finding::lines(self, severity, hint) }
+        fn lines(self: &Self, severity: &str, hint: &str) -> String {
+            Finding::lines(self, severity, hint)
+        }
     }
 }
 

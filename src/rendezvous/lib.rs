@@ -1,8 +1,8 @@
 //! All ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
 //!
 //! This is for the moment in which a job comes together: who is there, at which address, with which
-//! secret. It does not find out a process's place, and it is not for bulk data, which ranks exchange
-//! as `mpienv::collective` does.
+//! secret. It does not find out a process's place, and it is not for bulk data, which
+//! `mpienv::collective` exchanges.
 //!
 //! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of
 //! all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
