@@ -313,7 +313,7 @@ macro_rules! variables {
 pub(crate) use variables;
 
 /// The error of [`Environment::read`] and [`Environment::get_str`].
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// A required variable is not set.
@@ -344,8 +344,6 @@ pub enum ReadError {
     #[error("{0}")]
     Other(String),
 }
-
-debug_is_text!(ReadError);
 
 #[cfg(test)]
 mod tests {

@@ -38,11 +38,11 @@ use std::time::Duration;
 use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
+use crate::launcher::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::simulate::Job;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::host::Host;
-use crate::value::placement::LaunchStyle;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::port_range::PortRange;
 
@@ -127,10 +127,12 @@ impl Launch {
     /// # Errors
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
-        if info.launch_style() == LaunchStyle::Alone && info.port_is_default {
-            let port = port::free_port(info.port_range, 0).map_err(LaunchError::NoPort)?;
+        if info.launch_style() == LaunchStyle::Alone && info.meeting.default_port.is_used {
+            let port =
+                port::free_port(info.meeting.default_port.range, 0).map_err(LaunchError::NoPort)?;
             let own = info.with_own_port(port, "free when the workers were started");
-            let restarts = Restarts { range: Some(info.port_range), ..Restarts::default() };
+            let restarts =
+                Restarts { range: Some(info.meeting.default_port.range), ..Restarts::default() };
             return Ok(Launch { restarts, ..Launch::of(own.workers(per_node)?) });
         }
         let restarts = Restarts { node: Some(info.clone()), ..Restarts::default() };

@@ -86,7 +86,7 @@ pub use hints::Hints;
 pub use request::Request;
 
 use crate::environment::Environment;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;

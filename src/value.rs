@@ -3,11 +3,12 @@
 pub(crate) mod host;
 pub(crate) mod host_name;
 pub(crate) mod job;
+pub(crate) mod launcher;
 pub(crate) mod munge;
 pub(crate) mod name;
-pub(crate) mod placement;
 pub(crate) mod port;
 pub(crate) mod port_range;
 pub(crate) mod printable;
 pub(crate) mod rank;
+pub(crate) mod sourced;
 pub(crate) mod token;

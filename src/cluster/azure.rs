@@ -6,7 +6,7 @@ use crate::environment::{Environment, variables};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::value::host::{Host, HostError};
-use crate::value::placement::Sourced;
+use crate::value::sourced::Sourced;
 
 pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 

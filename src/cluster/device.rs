@@ -1,20 +1,19 @@
 //! Selects this process's device among those that it can see.
 
 use crate::environment::Environment;
-use crate::value::placement::{NOT_PROVIDED, Sourced};
-use crate::value::rank::Local;
+use crate::value::sourced::{NOT_PROVIDED, Sourced};
 
 /// Variables that limit which of the node's devices a process sees: CUDA's list, and ROCm's two.
 const LISTS: [&str; 3] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 
 /// Returns the device's number among the visible ones, and the reason for it.
-pub(super) fn index(environment: &Environment, local: Local) -> Sourced<Option<u32>> {
+pub(super) fn index(environment: &Environment, local_rank: Option<u32>) -> Sourced<Option<u32>> {
     let set = LISTS
         .iter()
         .filter_map(|name| Some((name, visible(&environment.get(name)?.to_string_lossy()))));
     // Each list can only hide devices that the others show, so the shortest list counts.
     let fewest = set.min_by_key(|(_, count)| *count);
-    match (fewest, local.rank()) {
+    match (fewest, local_rank) {
         (Some((name, 0)), _) => Sourced::new(None, format!("{name} shows no device")),
         (Some((name, 1)), _) => Sourced::new(Some(0), format!("{name} shows one device")),
         (_, None) => Sourced::new(None, NOT_PROVIDED),

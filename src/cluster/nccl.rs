@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::value::placement::Sourced;
+use crate::value::sourced::Sourced;
 
 /// The variable that NCCL reads.
 pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";

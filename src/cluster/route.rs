@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::master::MASTER_ADDR;
 use crate::error::{Error, Reason};
+use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
-use crate::value::placement::LaunchStyle;
 
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(10);

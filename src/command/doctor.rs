@@ -40,9 +40,9 @@ use crate::cluster::route::interfaces;
 use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
-use crate::value::placement::LaunchStyle;
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///

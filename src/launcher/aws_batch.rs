@@ -2,12 +2,8 @@
 //!
 //! Ranks are counted from the main node, so rank 0 is on it.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::prelude::*;
 use crate::value::host::Host;
-use crate::value::placement::{Placement, Sourced};
 use crate::value::rank::Rank;
 
 variables! {
@@ -23,11 +19,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "aws-batch",
-    title: "AWS Batch",
     variables: &[AwsBatchVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, NODES]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
@@ -48,7 +41,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: AwsBatchVars = marker.read(environment)?;
-    let node = Placement::new(marker.launcher, (INDEX, vars.index), (NODES, vars.nodes))?.rank;
+    let node =
+        Placement::new(marker.launcher, by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
         .map_err(|error| marker.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
@@ -58,7 +52,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         node.index() + (node.size() - main.index())
     };
     let mut placement =
-        Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
+        Placement::one_per_node(marker.launcher, by(INDEX, rank), by(NODES, vars.nodes))?;
     placement.master_addr = match vars.main_address {
         Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
         // Only the main node lacks its own address. The other nodes may connect to any of its
@@ -76,6 +70,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 mod tests {
     use super::*;
     use crate::launcher::Launcher;
+    use crate::value::sourced::value_of;
 
     #[test]
     fn ranks_are_counted_from_the_main_node_on() {
@@ -85,8 +80,8 @@ mod tests {
                 [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
             let marker = Marker { launcher: Launcher::AwsBatch, variable: INDEX };
             let placement = read(&Environment::from_vars(vars), marker).unwrap();
-            assert_eq!((placement.rank.index(), placement.rank.size()), (rank, 5), "node {index}");
-            assert_eq!(placement.node_rank.map(|node| node.value), Some(rank), "node {index}");
+            assert_eq!((placement.rank.value, placement.size.value), (rank, 5), "node {index}");
+            assert_eq!(value_of(&placement.node_rank), Some(rank), "node {index}");
         }
     }
 }

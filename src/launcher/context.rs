@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::job::fnv_1a;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 /// The variable's name. Only mpienv writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
@@ -166,19 +166,5 @@ mod tests {
         for bad in ["1", "2 user", "1 nobody", "1 user RANK", "1 user RANK:x", "user", "1  user"] {
             assert_eq!(Context::parse(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn only_a_value_that_is_new_counts_as_changed() {
-        let at =
-            |rank: &'static str| Environment::from_vars([("PMI_RANK", rank), ("PMI_SIZE", "2")]);
-        let seen = Seen::of(&at("1"), ["PMI_RANK", "PMI_SIZE", "RANK"]);
-        assert!(!seen.is_changed(&at(" 1"), "PMI_RANK") && !seen.is_changed(&at("1"), "RANK"));
-        assert!(seen.is_changed(&at("0"), "PMI_RANK"));
-        assert!(
-            !seen.is_changed(&at(""), "PMI_RANK"),
-            "a variable that is gone is not a sign of a launcher"
-        );
-        assert!(seen.is_changed(&Environment::from_vars([("RANK", "0")]), "RANK"));
     }
 }

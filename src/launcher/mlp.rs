@@ -2,11 +2,7 @@
 //!
 //! Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a custom task's worker.
@@ -24,11 +20,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "mlp",
-    title: "Volcengine MLP",
     variables: &[MlpVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
@@ -57,10 +50,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
     }
     let placement =
-        Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
-    let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
-    let placement =
-        placement.with_port(marker, PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
+        Placement::one_per_node(marker.launcher, by(INDEX, vars.index), by(WORKERS, vars.workers))?;
+    let placement = placement.with_master(HOST, vars.host.as_deref())?;
+    let placement = placement.with_port(PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
     let placement = placement.with_job(TASK, vars.task);
     let host =
         |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();

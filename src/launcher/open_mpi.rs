@@ -6,13 +6,10 @@
 
 use std::net::IpAddr;
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, quote};
+use crate::error::quote;
 use crate::finding::{Finding, Severity};
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::prelude::*;
 use crate::value::host::Host;
-use crate::value::placement::{Placement, Sourced};
 
 variables! {
     /// The variables that Open MPI sets for every process.
@@ -35,11 +32,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "open-mpi",
-    title: "Open MPI",
     variables: &[OpenMpiVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -101,11 +95,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         // read them.
         (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
     }
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
+    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(Some(by(LOCAL_RANK, vars.local_rank)), Some(by(LOCAL_SIZE, vars.local_size)))?;
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     let mut placement = placement
-        .with_nodes((NUM_NODES, None), (NUM_NODES, nodes))
+        .with_nodes(None, by(NUM_NODES, nodes))
         .with_job(NAMESPACE, vars.namespace.clone());
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {

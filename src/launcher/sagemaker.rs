@@ -3,11 +3,8 @@
 //! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI,
 //! `SM_CURRENT_HOST` is the same everywhere.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason, quote};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::{Placement, Sourced};
+use crate::error::{Reason, quote};
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that describe a host's place in SageMaker.
@@ -21,11 +18,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "sagemaker",
-    title: "SageMaker",
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
@@ -55,7 +49,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(malformed(&format!("{CURRENT}={} is not in the list", quote(&vars.current))));
     };
     let index = u32::try_from(index).unwrap_or(u32::MAX);
-    let mut placement = Placement::one_per_node(marker.launcher, (CURRENT, index), (HOSTS, size))?;
+    let mut placement =
+        Placement::one_per_node(marker.launcher, by(CURRENT, index), by(HOSTS, size))?;
     if let Some(first) = hosts.first() {
         placement.master_addr =
             Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));

@@ -6,17 +6,12 @@
 
 mod heterogeneous;
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason, quote};
+use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{
-    Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
-};
+use crate::launcher::prelude::*;
 use crate::value::host::HostError;
 use crate::value::job::Job;
-use crate::value::placement::{Placement, Sourced};
 
 variables! {
     /// The variables that srun sets for every task.
@@ -42,11 +37,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "slurm",
-    title: "Slurm",
     variables: &[SlurmVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -152,8 +144,8 @@ pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SlurmVars = marker.read(environment)?;
     let size = match (vars.step_size, vars.size) {
-        (Some(size), _) => (STEP_SIZE, size),
-        (None, Some(size)) => (SIZE, size),
+        (Some(size), _) => by(STEP_SIZE, size),
+        (None, Some(size)) => by(SIZE, size),
         (None, None) => return Err(marker.missing(environment, STEP_SIZE)),
     };
     let malformed = |variable: &str, form: &str, text: &str| {
@@ -169,15 +161,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         }
         _ => None,
     };
-    let local_size = match here {
-        Some(count) => (RANKS_HERE, Some(count)),
-        None => (RANKS_PER_NODE, per_node),
-    };
-    let nodes =
-        if vars.step_nodes.is_some() { (STEP_NODES, vars.step_nodes) } else { (NODES, vars.nodes) };
-    let mut placement = Placement::new(marker.launcher, (RANK, vars.rank), size)?
-        .with_local((LOCAL_RANK, vars.local_rank), local_size)?
-        .with_nodes((NODE_ID, vars.node_id), nodes);
+    let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
+    let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
+    let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
+    let mut placement = Placement::new(marker.launcher, by(RANK, vars.rank), size)?
+        .with_local(by(LOCAL_RANK, vars.local_rank), local_size)?
+        .with_nodes(by(NODE_ID, vars.node_id), nodes);
     if let (Some(here), Some(per_node)) = (here, per_node)
         && here != per_node
     {
@@ -188,9 +177,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         if let Some(components) = vars.components {
             placement = with_components(environment, marker, placement, list, components)?;
         }
-        if vars.distribution.as_deref() == Some("arbitrary")
-            && nodes.1.is_none_or(|nodes| nodes > 1)
-        {
+        if vars.distribution.as_deref() == Some("arbitrary") && may_be_several {
             placement.master_doubt = Some(arbitrary(list));
         }
     }
@@ -342,33 +329,28 @@ mod tests {
 
     #[test]
     fn the_local_size_is_that_of_the_ranks_here_or_else_of_the_node_in_the_list() {
-        let size = (STEP_SIZE, "8");
-        let listed = [size, (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
-        let placement = task(&listed);
-        assert_eq!(
-            (placement.local.size(), &*placement.local_size_source),
-            (Some(3), RANKS_PER_NODE)
-        );
-        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1,2")]].concat());
-        assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_HERE));
-        assert_eq!(placement.findings, []);
-        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1")]].concat());
-        assert_eq!(placement.local.size(), Some(2));
-        let [finding] = &placement.findings[..] else { panic!("{:?}", placement.findings) };
+        let listed = [(STEP_SIZE, "8"), (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
+        let with = |here| task(&[&listed[..], &[(RANKS_HERE, here)]].concat());
+        assert_eq!(task(&listed).local_size, by(RANKS_PER_NODE, Some(3)));
+        assert_eq!(task(&listed[..2]).local_size, None);
+        let equal = with("0,1,2");
+        assert_eq!((equal.local_size, equal.findings), (by(RANKS_HERE, Some(3)), vec![]));
+        let other = with("0,1");
+        assert_eq!(other.local_size, by(RANKS_HERE, Some(2)));
+        let [finding] = &other.findings[..] else { panic!("{:?}", other.findings) };
         assert_eq!(finding.code, "slurm-local-sizes-differ");
         assert_eq!(
             finding.what,
             "SLURM_GTIDS=\"0,1\" lists 2 ranks, and SLURM_STEP_TASKS_PER_NODE=\"2(x2),3\" has 3 for this node"
         );
-        assert_eq!(task(&listed[..2]).local.size(), None);
     }
 
     #[test]
     fn the_steps_numbers_count_before_the_jobs() {
         let placement = task(&[(STEP_SIZE, "4"), (SIZE, "8"), (STEP_NODES, "2"), (NODES, "3")]);
-        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (4, 2));
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (4, 2));
         let placement = task(&[(SIZE, "8"), (NODES, "3")]);
-        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (8, 3));
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (8, 3));
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
-use crate::launcher::Launcher;
+use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
-use crate::value::placement::Placement;
+use crate::value::launcher::Launcher;
 
 /// The master's variables: most launchers leave them to the user who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
@@ -17,18 +17,11 @@ pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
     expect(dead_code, reason = "only simulate reads the samples")
 )]
 pub(crate) struct LauncherSpec {
-    /// The machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
-    pub name: &'static str,
-    /// The human-readable name.
-    pub title: &'static str,
     /// The variables that are read, one table for each struct.
     pub variables: &'static [&'static [Variable]],
     /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
     /// reports the error.
     pub marker: fn(&Environment) -> Option<&'static str>,
-    /// Returns a variable that other launchers set too. It counts only if none of them was
-    /// detected.
-    pub shared_marker: Option<fn(&Environment) -> Option<&'static str>>,
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
     pub advice: Advice,
@@ -149,6 +142,25 @@ impl LauncherSpec {
     }
 }
 
+impl Launcher {
+    /// Returns the error for a value that a variable of this launcher cannot have.
+    pub(crate) fn refuse(
+        self,
+        reason: impl Into<Reason>,
+        variable: &str,
+        value: impl ToString,
+    ) -> Error {
+        let start = self.spec().advice.start;
+        let remedy = format!("{start}, or unset {variable} if it is left from another job");
+        Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())
+    }
+
+    /// Parses the host that a variable names.
+    pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
+        text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
+    }
+}
+
 /// The variable that showed which launcher started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
@@ -186,17 +198,35 @@ impl Marker {
     }
 
     fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
-        Error::read(self, error, || self.display_variable(environment))
+        let Marker { launcher, variable } = self;
+        let start = launcher.spec().advice.start;
+        match error {
+            ReadError::Missing { name } => {
+                let present = self.display_variable(environment);
+                let remedy = format!("{start}, or unset {variable}");
+                Error::new(Reason::Missing { present }, remedy).by(launcher).of(name)
+            }
+            ReadError::NotUnicode { name, value } => {
+                launcher.refuse(Reason::NotUnicode, &name, value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                launcher.refuse(Reason::NotANumber, &name, value)
+            }
+            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
+        }
     }
 
-    /// Returns the error for a value that the variable cannot have.
-    pub(crate) fn refuse(self, reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
-        Error::of_launcher(self.launcher, reason, variable).found(value)
+    pub(crate) fn refuse(
+        self,
+        reason: impl Into<Reason>,
+        variable: &str,
+        value: impl ToString,
+    ) -> Error {
+        self.launcher.refuse(reason, variable, value)
     }
 
-    /// Parses the host that a variable names.
     pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
-        text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
+        self.launcher.host(variable, text)
     }
 
     /// Returns the marker with its value, as the source of the choice.

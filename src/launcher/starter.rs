@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::environment::Environment;
 use crate::launcher::Launcher;
 use crate::value::job::Job;
-use crate::value::placement::Sourced;
+use crate::value::sourced::Sourced;
 
 /// How many ancestors are inspected. The limit ends the search even if the chain changes meanwhile.
 const MOST: usize = 64;

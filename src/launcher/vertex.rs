@@ -3,12 +3,9 @@
 //! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based
 //! on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::error::Reason;
+use crate::launcher::prelude::*;
 use crate::value::host::{Host, HostError};
-use crate::value::placement::{Placement, Sourced};
 
 variables! {
     /// The variables of a training cluster.
@@ -21,8 +18,6 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "vertex",
-    title: "Vertex AI",
     variables: &[VertexVars::VARIABLES],
     // Other programs may use a variable of this name.
     marker: |environment| {
@@ -31,7 +26,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
         })
     },
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
@@ -80,8 +74,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         all.extend(hosts);
     }
     let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
-    let mut placement =
-        Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
+    let mut placement = Placement::one_per_node(
+        marker.launcher,
+        by(SPEC_TEXT, before + index),
+        by(SPEC_TEXT, size),
+    )?;
     if let Some(first) = all.first() {
         let (host, _) = Host::parse_with_port(first)
             .map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;

@@ -5,12 +5,9 @@
 //! tasks, this pod's task is the one whose list contains the pod's `HOSTNAME`. The master's task
 //! comes first, then the workers'. Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, quote};
+use crate::error::quote;
 use crate::finding::{Finding, Severity};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of
@@ -36,11 +33,8 @@ variables! {
 const HOSTNAME: &str = "HOSTNAME";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "volcano",
-    title: "Volcano",
     variables: &[VolcanoVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice {
@@ -123,17 +117,19 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             .fold(0, u32::saturating_add)
     };
     let rank = count(&tasks[..own]).saturating_add(index);
-    let mut placement =
-        Placement::one_per_node(marker.launcher, (INDEX, rank), (WORKERS, count(&tasks)))?;
     let lists: Vec<_> = tasks.iter().map(|task| task.variable).collect();
-    placement.world_size_source = format!("number of hosts in {}", lists.join(", ")).into();
+    let mut placement = Placement::one_per_node(
+        marker.launcher,
+        by(INDEX, rank),
+        by(format!("number of hosts in {}", lists.join(", ")), count(&tasks)),
+    )?;
     let Some(first) = tasks.first() else { return Ok(placement) };
-    if placement.rank.size() == 1 && first.hosts.first().copied().map(first_label) != name {
+    if placement.size.value == 1 && first.hosts.first().copied().map(first_label) != name {
         placement.findings.push(other_host(first, name));
     }
     let placement = placement.with_workers(GPUS, vars.gpus);
     let placement =
-        placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
+        placement.with_master(first.variable.to_owned(), first.hosts.first().copied())?;
     Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
 }
 

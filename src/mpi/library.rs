@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::MpiVars;
-use crate::launcher::{Launcher, MpiFamily};
+use crate::launcher::MpiFamily;
+use crate::value::launcher::Launcher;
 
 /// The files to try, in this order. The system's loader finds names without a folder.
 ///

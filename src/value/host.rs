@@ -217,7 +217,7 @@ impl Serialize for Host {
 }
 
 /// Why a text is not a [`Host`].
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// The text is empty, or nothing precedes the colon.
@@ -254,8 +254,6 @@ pub enum HostError {
     #[error("{0:?} after the colon is not a port from 1 to 65535")]
     Port(String),
 }
-
-debug_is_text!(HostError);
 
 #[cfg(test)]
 mod tests {

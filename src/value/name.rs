@@ -8,14 +8,12 @@
 /// let error: UnknownName = "cntk".parse::<Target>().unwrap_err();
 /// assert!(error.to_string().starts_with("unknown program; choose one of torch, jax, mindspore, "));
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind}; choose one of {}", .names.join(", "))]
 pub struct UnknownName {
     kind: &'static str,
     names: Vec<&'static str>,
 }
-
-debug_is_text!(UnknownName);
 
 /// Returns the item of `all` that has this name.
 pub(crate) fn find<T: Copy>(

@@ -6,8 +6,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
-use crate::launcher::{Change, DETECTORS, Detector, LAUNCHERS, Marker};
-use crate::value::placement::{Launcher, Source, Sourced};
+use crate::launcher::{Change, DETECTORS, Detector, Marker, specs};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Source, Sourced};
 
 /// The selected launcher, and the reason for selecting it.
 pub(super) struct Choice {
@@ -26,36 +27,33 @@ pub(super) fn choose(
     explicit: Option<&Sourced<Launcher>>,
     context: Option<&Context>,
 ) -> Result<Choice, Error> {
-    if let Some(explicit) = explicit {
-        let marker = find(environment, explicit.value).ok_or_else(|| {
-            let absent = Reason::LauncherAbsent(explicit.value);
-            if explicit.source != overrides::LAUNCHER {
-                return Error::new(
-                    absent,
-                    "select the launcher that started this process, or none",
-                );
-            }
-            let remedy = format!(
-                "select the launcher that started this process, or none (unset {})",
-                overrides::LAUNCHER
-            );
-            Error::new(absent, remedy).of(overrides::LAUNCHER).found(explicit.value.name())
-        })?;
-        let is_of_context = context.is_some_and(|context| {
-            context.launcher == explicit.value && changed(environment, context).is_empty()
-        });
-        return Ok(Choice {
-            marker,
-            source: explicit.source.clone(),
-            rest: Vec::new(),
-            is_of_context,
-            starter: None,
-        });
+    match (explicit, context) {
+        (Some(explicit), _) => asked_for(environment, explicit, context),
+        (None, Some(context)) => innermost(environment, context),
+        (None, None) => Ok(first_detected(environment)),
     }
-    match context {
-        Some(context) => innermost(environment, context),
-        None => Ok(first_detected(environment)),
-    }
+}
+
+fn asked_for(
+    environment: &Environment,
+    explicit: &Sourced<Launcher>,
+    context: Option<&Context>,
+) -> Result<Choice, Error> {
+    let launcher = explicit.value;
+    let marker = find(environment, launcher).ok_or_else(|| {
+        let remedy = "select the launcher that started this process, or none".to_owned();
+        let absent = Reason::LauncherAbsent(launcher);
+        if explicit.source != overrides::LAUNCHER {
+            return Error::new(absent, remedy);
+        }
+        Error::new(absent, format!("{remedy} (unset {})", overrides::LAUNCHER))
+            .of(overrides::LAUNCHER)
+            .found(launcher.name())
+    })?;
+    let is_of_context = context.is_some_and(|context| {
+        context.launcher == launcher && changed(environment, context).is_empty()
+    });
+    Ok(Choice { is_of_context, ..Choice::new(marker, explicit.source.clone()) })
 }
 
 /// Without a context, the order of the launchers decides. Other launchers that disagree are
@@ -68,13 +66,8 @@ fn first_detected(environment: &Environment) -> Choice {
     let found = detectors.find_map(|detector| detector.detect(environment));
     // The last detector accepts every environment.
     let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
-    Choice {
-        marker,
-        source: marker.display_variable(environment).into(),
-        rest: detectors.collect(),
-        is_of_context: false,
-        starter: None,
-    }
+    let source = marker.display_variable(environment);
+    Choice { rest: detectors.collect(), ..Choice::new(marker, source) }
 }
 
 /// Among several launchers that may have started this process, selects the one whose own process is
@@ -102,13 +95,7 @@ fn started(
         format!("{}, and {starter} started this process", marker.display_variable(environment));
     let rest =
         candidates.iter().filter(|detector| detector.launcher != own.launcher).copied().collect();
-    Some(Choice {
-        marker,
-        source: source.into(),
-        rest,
-        is_of_context: false,
-        starter: Some(starter),
-    })
+    Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })
 }
 
 /// Selects a launcher whose variables have changed since the context was written. If there is none,
@@ -119,17 +106,9 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
         return Ok(choice);
     }
     if let Some(marker) = changed.next().and_then(|detector| detector.detect(environment)) {
-        let source = format!(
-            "{}, set since mpienv started the process around this one",
-            marker.display_variable(environment)
-        );
-        return Ok(Choice {
-            marker,
-            source: source.into(),
-            rest: changed.collect(),
-            is_of_context: false,
-            starter: None,
-        });
+        let shown = marker.display_variable(environment);
+        let source = format!("{shown}, set since mpienv started the process around this one");
+        return Ok(Choice { rest: changed.collect(), ..Choice::new(marker, source) });
     }
     // A program may have received only RANK and related variables, without the launcher's own.
     let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
@@ -139,13 +118,7 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
     let source = marker.display_variable(environment);
-    Ok(Choice {
-        marker,
-        source: source.into(),
-        rest: Vec::new(),
-        is_of_context: true,
-        starter: None,
-    })
+    Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
 }
 
 fn detectors_of(launcher: Launcher) -> impl Iterator<Item = &'static Detector> {
@@ -190,6 +163,11 @@ fn has_other_master(environment: &Environment, context: &Context) -> bool {
 }
 
 impl Choice {
+    pub(super) fn new(marker: Marker, source: impl Into<Source>) -> Choice {
+        let source = source.into();
+        Choice { marker, source, rest: Vec::new(), is_of_context: false, starter: None }
+    }
+
     /// Returns the environment without an outer job's master and nodes, if this process inherited
     /// them.
     pub(super) fn without_outer(
@@ -205,7 +183,7 @@ impl Choice {
             master::MASTER_PORT => is_same(environment, name, &outer.master_port),
             name => is_left(name),
         };
-        let identities = LAUNCHERS.iter().filter_map(|spec| spec.nested.identity);
+        let identities = specs().filter_map(|spec| spec.nested.identity);
         let unchanged = identities.filter(|(identity, _)| is_left(identity));
         let of_its_job =
             unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));

@@ -4,9 +4,9 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::LAUNCHERS;
+use crate::launcher::specs;
 use crate::launcher::starter::{Ancestor, ancestors};
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 use super::ClusterInfoBuilder;
 
@@ -74,7 +74,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
 
 /// Returns the program of a launcher that the process runs.
 fn starter(parent: &Ancestor) -> Option<&'static str> {
-    LAUNCHERS.iter().find_map(|spec| parent.runs(spec.nested.starters))
+    specs().find_map(|spec| parent.runs(spec.nested.starters))
 }
 
 /// Returns whether the process is one that starts several workers.

@@ -1,6 +1,7 @@
 //! The options that take precedence over the environment.
 
-use crate::cluster::overrides;
+use crate::cluster::overrides::{self, ASKED};
+use crate::value::sourced::by;
 use crate::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Host, Launcher, MasterPort, NcclIfname,
     PortRange, Rank,
@@ -64,11 +65,11 @@ impl Overrides {
             Rank::new(rank, nodes).map_err(outside)
         });
         let overrides = overrides::Overrides {
-            launcher: self.launcher,
-            master_addr: self.master_addr,
-            master_port: self.master_port,
-            port_range: self.port_range,
-            nccl_ifname: self.nccl_ifname,
+            launcher: by(ASKED, self.launcher),
+            master_addr: by(ASKED, self.master_addr),
+            master_port: by(ASKED, self.master_port),
+            port_range: by(ASKED, self.port_range),
+            nccl_ifname: by(ASKED, self.nccl_ifname),
             node: node.transpose()?,
             one_per_node: self.one_per_node,
         };

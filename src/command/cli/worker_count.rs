@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cluster::device::visible;
 use crate::command::doctor::cores;
-use crate::value::placement::Sourced;
+use crate::value::sourced::Sourced;
 use crate::{ClusterInfo, Environment, Error, Reason};
 
 /// The value of `--nproc-per-node`, in torchrun's terms.

@@ -9,7 +9,7 @@ use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
@@ -71,7 +71,7 @@ pub(crate) fn another(info: &ClusterInfo) -> Option<(String, Port)> {
         source if SETTINGS.contains(&source) => format!("unset {source}={port}"),
         _ => return None,
     };
-    (own != port && info.default_port_is_own).then_some((how, own))
+    (own != port && info.meeting.default_port.is_derived).then_some((how, own))
 }
 
 /// Reports that an outgoing connection may take the master's port.

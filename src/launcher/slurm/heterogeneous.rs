@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
-use crate::value::placement::MOST_HOSTS;
+use crate::launcher::placement::MOST_HOSTS;
 
 /// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
 const MOST_COMPONENTS: u32 = 128;

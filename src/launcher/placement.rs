@@ -1,6 +1,5 @@
 //! What a launcher provides about one process: its place among the others.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,13 +7,12 @@ use serde::Serialize;
 
 use crate::error::{Error, Reason, quote};
 use crate::finding::Finding;
-use crate::launcher::Marker;
 use crate::value::host::Host;
 use crate::value::job::Job;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank, RankError};
-
-pub(crate) use crate::launcher::Launcher;
+use crate::value::sourced::{NOT_PROVIDED, Source, Sourced, value_of};
 
 /// How many of a job's processes share this node.
 ///
@@ -64,35 +62,16 @@ impl fmt::Display for LaunchStyle {
     }
 }
 
-/// Where a value comes from: a variable's name, or a rule in words.
-pub(crate) type Source = Cow<'static, str>;
-
-/// A value and where it comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sourced<T> {
-    pub value: T,
-    pub source: Source,
-}
-
-impl<T> Sourced<T> {
-    pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
-        Sourced { value, source: source.into() }
-    }
-}
-
-/// A value and the variable that holds it.
-pub(crate) type Told<T> = (&'static str, T);
-
 /// What one launcher provides, without values from any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Placement {
-    pub launcher: Launcher,
-    pub rank: Rank,
-    pub rank_source: Source,
-    pub world_size_source: Source,
-    pub local: Local,
-    pub local_rank_source: Source,
-    pub local_size_source: Source,
+    /// The launcher, and what shows that it started this process.
+    pub launcher: Sourced<Launcher>,
+    pub rank: Sourced<u32>,
+    /// The number of ranks in the job, which is above the rank.
+    pub size: Sourced<u32>,
+    pub local_rank: Option<Sourced<u32>>,
+    pub local_size: Option<Sourced<u32>>,
     pub node_rank: Option<Sourced<u32>>,
     pub node_count: Option<Sourced<u32>>,
     pub master_addr: Option<Sourced<Host>>,
@@ -113,28 +92,22 @@ pub(crate) struct Placement {
 /// How many hosts of a list are read: as many as Slurm allows in a range.
 pub(crate) const MOST_HOSTS: usize = 1 << 16;
 
-/// The source of a value that the launcher does not provide.
-pub(crate) const NOT_PROVIDED: &str = "not provided by the launcher";
-
 impl Placement {
-    /// Creates a placement from a rank and a world size, each with the variable that holds it.
     pub(crate) fn new(
         launcher: Launcher,
-        rank: Told<u32>,
-        size: Told<u32>,
+        rank: Sourced<u32>,
+        size: Sourced<u32>,
     ) -> Result<Placement, Error> {
-        let world = Rank::new(rank.1, size.1).map_err(|error| {
-            let (variable, value) = if error == RankError::NoMembers { size } else { rank };
-            Error::of_launcher(launcher, error, variable).found(value.to_string())
+        Rank::new(rank.value, size.value).map_err(|error| {
+            let wrong = if error == RankError::NoMembers { &size } else { &rank };
+            launcher.refuse(error, &wrong.source, wrong.value)
         })?;
         Ok(Placement {
-            launcher,
-            rank: world,
-            rank_source: rank.0.into(),
-            world_size_source: size.0.into(),
-            local: Local::UNKNOWN,
-            local_rank_source: NOT_PROVIDED.into(),
-            local_size_source: NOT_PROVIDED.into(),
+            launcher: Sourced::new(launcher, rank.source.clone()),
+            rank,
+            size,
+            local_rank: None,
+            local_size: None,
             node_rank: None,
             node_count: None,
             master_addr: None,
@@ -147,60 +120,55 @@ impl Placement {
         })
     }
 
-    /// Adds the local rank and the local size, if they are known.
-    pub(crate) fn with_local(
-        mut self,
-        rank: Told<Option<u32>>,
-        size: Told<Option<u32>>,
-    ) -> Result<Placement, Error> {
-        self.local = Local::new(rank.1, size.1, self.rank).map_err(|error| {
-            let outside = matches!(error, RankError::Outside { .. });
-            let (variable, value) = if outside { rank } else { size };
-            Error::of_launcher(self.launcher, error, variable)
-                .found(value.unwrap_or_default().to_string())
-        })?;
-        if rank.1.is_some() {
-            self.local_rank_source = rank.0.into();
-        }
-        if size.1.is_some() {
-            self.local_size_source = size.0.into();
-        }
-        Ok(self)
-    }
-
     /// Creates the placement of the only process on its node, under a launcher that starts one on
     /// each.
     pub(crate) fn one_per_node(
         launcher: Launcher,
-        rank: Told<u32>,
-        size: Told<u32>,
+        rank: Sourced<u32>,
+        size: Sourced<u32>,
     ) -> Result<Placement, Error> {
-        let placement = Placement::new(launcher, rank, size)?
-            .with_local((rank.0, Some(0)), (rank.0, Some(1)))?;
-        Ok(placement.with_nodes((rank.0, Some(rank.1)), (size.0, Some(size.1))))
+        let alone = [0, 1].map(|number| Some(Sourced::new(number, rank.source.clone())));
+        let placement = Placement::new(launcher, rank.clone(), size.clone())?;
+        let [local_rank, local_size] = alone;
+        Ok(placement.with_local(local_rank, local_size)?.with_nodes(Some(rank), Some(size)))
+    }
+
+    /// Adds the local rank and the local size, if they are known.
+    #[expect(clippy::expect_used, reason = "`Local` refuses only known numbers")]
+    pub(crate) fn with_local(
+        mut self,
+        rank: Option<Sourced<u32>>,
+        size: Option<Sourced<u32>>,
+    ) -> Result<Placement, Error> {
+        if let Err(error) = Local::new(value_of(&rank), value_of(&size), self.world()) {
+            let is_rank = matches!(error, RankError::Outside { .. });
+            let wrong = if is_rank { rank } else { size };
+            let wrong = wrong.expect("an unknown number contradicts nothing");
+            return Err(self.launcher.value.refuse(error, &wrong.source, wrong.value));
+        }
+        (self.local_rank, self.local_size) = (rank, size);
+        Ok(self)
     }
 
     /// Adds the node's number and the number of nodes, if they are known.
     pub(crate) fn with_nodes(
         mut self,
-        rank: Told<Option<u32>>,
-        count: Told<Option<u32>>,
+        rank: Option<Sourced<u32>>,
+        count: Option<Sourced<u32>>,
     ) -> Placement {
-        self.node_rank = rank.1.map(|node| Sourced::new(node, rank.0));
-        self.node_count = count.1.map(|nodes| Sourced::new(nodes, count.0));
+        (self.node_rank, self.node_count) = (rank, count);
         self
     }
 
     /// Adds rank 0's host, if it is known.
     pub(crate) fn with_master(
         mut self,
-        marker: Marker,
         variable: impl Into<Source>,
         text: Option<&str>,
     ) -> Result<Placement, Error> {
         if let Some(text) = text.map(str::trim) {
             let source = variable.into();
-            self.master_addr = Some(Sourced::new(marker.host(&source, text)?, source));
+            self.master_addr = Some(Sourced::new(self.launcher().host(&source, text)?, source));
         }
         Ok(self)
     }
@@ -208,12 +176,12 @@ impl Placement {
     /// Adds the port on rank 0's host, if it is known.
     pub(crate) fn with_port(
         mut self,
-        marker: Marker,
         variable: &'static str,
         text: Option<&str>,
     ) -> Result<Placement, Error> {
         if let Some(text) = text {
-            let port = text.parse().map_err(|_| marker.refuse(Reason::NotAPort, variable, text))?;
+            let refused = |_| self.launcher().refuse(Reason::NotAPort, variable, text);
+            let port = text.parse().map_err(refused)?;
             self.master_port = Some(Sourced::new(port, variable));
         }
         Ok(self)
@@ -268,19 +236,31 @@ impl Placement {
         self
     }
 
+    pub(crate) fn launcher(&self) -> Launcher {
+        self.launcher.value
+    }
+
+    /// Returns the rank together with the world size.
+    #[expect(clippy::expect_used, reason = "`new` has checked the two numbers")]
+    pub(crate) fn world(&self) -> Rank {
+        Rank::new(self.rank.value, self.size.value).expect("the rank is below the world size")
+    }
+
     /// Returns whether all processes are known to be on this node.
     pub(crate) fn is_one_node(&self) -> bool {
-        self.rank.size() == 1 || self.local.size() == Some(self.rank.size())
+        let size = self.size.value;
+        size == 1 || value_of(&self.local_size) == Some(size)
     }
 
     /// Returns how the processes are distributed over nodes, as far as this one knows.
     pub(crate) fn style(&self) -> LaunchStyle {
-        let nodes = self.node_count.as_ref().map(|nodes| nodes.value);
-        match self.local.size() {
-            _ if self.rank.size() == 1 => LaunchStyle::Alone,
+        let size = self.size.value;
+        let nodes = value_of(&self.node_count);
+        match value_of(&self.local_size) {
+            _ if size == 1 => LaunchStyle::Alone,
             None => LaunchStyle::Unknown,
             Some(_) if self.is_one_node() => LaunchStyle::SingleNode,
-            Some(1) if nodes.is_none_or(|nodes| nodes == self.rank.size()) => LaunchStyle::PerNode,
+            Some(1) if nodes.is_none_or(|nodes| nodes == size) => LaunchStyle::PerNode,
             Some(_) => LaunchStyle::PerProcess,
         }
     }

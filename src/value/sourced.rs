@@ -1,0 +1,60 @@
+//! Values that know where they come from.
+
+use std::borrow::Cow;
+
+/// Where a value comes from: a variable's name, or a rule in words.
+pub(crate) type Source = Cow<'static, str>;
+
+/// The source of a value that the launcher does not provide.
+pub(crate) const NOT_PROVIDED: &str = "not provided by the launcher";
+
+/// A value and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sourced<T> {
+    pub value: T,
+    pub source: Source,
+}
+
+impl<T> Sourced<T> {
+    pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
+        Sourced { value, source: source.into() }
+    }
+}
+
+/// A value that gets a source: `by(RANK, 3)`, or `by(RANK, None)` if it may be missing.
+pub(crate) trait Given {
+    type Sourced;
+
+    fn by(self, source: Source) -> Self::Sourced;
+}
+
+impl Given for u32 {
+    type Sourced = Sourced<u32>;
+
+    fn by(self, source: Source) -> Sourced<u32> {
+        Sourced::new(self, source)
+    }
+}
+
+impl<T> Given for Option<T> {
+    type Sourced = Option<Sourced<T>>;
+
+    fn by(self, source: Source) -> Option<Sourced<T>> {
+        self.map(|value| Sourced::new(value, source))
+    }
+}
+
+/// Returns a value with the variable that gives it.
+pub(crate) fn by<T: Given>(source: impl Into<Source>, value: T) -> T::Sourced {
+    value.by(source.into())
+}
+
+/// Returns the value without its source.
+pub(crate) fn value_of<T: Copy>(sourced: &Option<Sourced<T>>) -> Option<T> {
+    sourced.as_ref().map(|sourced| sourced.value)
+}
+
+/// Returns where a value comes from.
+pub(crate) fn source_of<T>(sourced: &Option<Sourced<T>>) -> Source {
+    sourced.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |sourced| sourced.source.clone())
+}
