@@ -116,6 +116,11 @@ impl Environment {
         Ok((!text.is_empty()).then_some(text))
     }
 
+    /// Returns the value of a variable if it is text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.get_str(name).ok().flatten()
+    }
+
     /// Returns a copy with these changes. Variables with a value are set, and those without one are
     /// unset.
     pub(crate) fn with<'a>(

@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::process::Command;
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::meeting::{Meeting, Owner};
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::error::Error;
 use crate::launcher::context::{CONTEXT, Context, Seen};
 use crate::launcher::{VARIABLES, seen};
@@ -82,14 +82,14 @@ impl ClusterInfo {
         {
             seen.put(name, value);
         }
-        let Meeting { addr, addr_owner, port_owner, token_owner, .. } = &self.meeting;
-        let addr = addr.as_ref().ok().filter(|_| *addr_owner == Owner::Job);
+        let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &self.meeting;
+        let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
         let token = Some(self.token().as_str()).filter(|token| !token.is_empty());
         Context {
             launcher,
             master_addr: addr.map(|addr| addr.value.to_string()),
-            master_port: (*port_owner == Owner::Job).then(|| self.master_port().to_string()),
-            token: token.filter(|_| *token_owner == Owner::Job).map(str::to_owned),
+            master_port: (*port_scope == Scope::Job).then(|| self.master_port().to_string()),
+            token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
             seen,
             said: self.passed_on.said.clone(),
         }

@@ -3,7 +3,7 @@
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::meeting::Meeting;
 #[cfg(feature = "rendezvous")]
-use crate::cluster::meeting::Owner;
+use crate::cluster::meeting::Scope;
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
 #[cfg(feature = "rendezvous")]
 use crate::rendezvous::Rendezvous;
@@ -56,7 +56,7 @@ impl ClusterInfo {
     pub(crate) fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
         let identity = job
-            .filter(|_| self.meeting.token_owner == Owner::User)
+            .filter(|_| self.meeting.token_scope == Scope::User)
             .map(|job| format!("{}/{}", job.id, job.step));
         // Other counts may differ between nodes.
         let count = &self.surroundings.restart_count;

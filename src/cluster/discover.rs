@@ -1,5 +1,4 @@
-//! Selects the launcher, adds the master and the interface, checks the result, and returns a
-//! [`ClusterInfo`].
+//! Determines a process's place step by step: detect, read, complete, lint, meet.
 
 mod auth;
 mod builder;
@@ -16,177 +15,30 @@ mod token_file;
 pub(crate) mod unplaced;
 
 use std::borrow::Cow;
-use std::ffi::OsString;
 use std::mem;
-
-use once_cell::sync::OnceCell;
 
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
 use crate::cluster::master::{self, Naming, PortRule};
-use crate::cluster::meeting::{Meeting, Owner};
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{self, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::launcher::context::Context;
+use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
-use crate::launcher::{Marker, display_variable};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Sourced, value_of};
 
+pub use self::builder::ClusterInfoBuilder;
 use self::choice::{Choice, choose};
 use self::surroundings::Surroundings;
 
-impl ClusterInfo {
-    /// Reads this process's environment.
-    ///
-    /// A process that no launcher started is rank 0 of 1.
-    ///
-    /// # Errors
-    /// Returns an error if the variables contradict each other or are incomplete: see
-    /// [`Reason`](crate::Reason).
-    pub fn from_env() -> Result<ClusterInfo, Error> {
-        ClusterInfoBuilder::default().from_env()
-    }
-
-    /// Reads the given variables instead of this process's environment, for tests and for other
-    /// processes.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
-    where
-        N: Into<OsString>,
-        V: Into<OsString>,
-    {
-        ClusterInfoBuilder::default().from_vars(vars)
-    }
-
-    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the
-    /// first success.
-    ///
-    /// ```
-    /// let info = mpienv::ClusterInfo::current()?;
-    /// assert!(std::ptr::eq(info, mpienv::ClusterInfo::current()?));
-    /// # Ok::<(), mpienv::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`]. A failure is not remembered.
-    pub fn current() -> Result<&'static ClusterInfo, Error> {
-        // The standard library's OnceLock has no stable way to initialize with a function that may
-        // fail.
-        static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
-        CURRENT.get_or_try_init(ClusterInfo::from_env)
-    }
-
-    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host
-    /// and for the nodes, which the server knows in every layout.
-    ///
-    /// ```no_run
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let info = ClusterInfo::ask_pmix()?;
-    /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// // The same with another override:
-    /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server,
-    /// if no PMIx library can be loaded, or if the server does not answer.
-    #[cfg(feature = "pmix")]
-    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
-        ClusterInfo::builder().ask_pmix().from_env()
-    }
-
-    /// Returns a builder that overrides values such as the launcher, the master or the interface.
-    pub fn builder() -> ClusterInfoBuilder {
-        ClusterInfoBuilder::default()
-    }
-}
-
-/// Reads a [`ClusterInfo`] with overrides, which take precedence over the environment.
-///
-/// ```
-/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
-///
-/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
-///     .launcher(Launcher::OpenMpi)
-///     .master_addr("node-0".parse()?)
-///     .master_port("29500".parse()?)
-///     .port_range("1400-1999".parse()?)
-///     .nccl_ifname(NcclIfname::Unset);
-/// let vars = [
-///     ("OMPI_COMM_WORLD_RANK", "5"),
-///     ("OMPI_COMM_WORLD_SIZE", "8"),
-///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
-/// ];
-/// let info = builder.from_vars(vars)?;
-/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
-/// // The same, for a program that reads other variables as well.
-/// assert_eq!(builder.from_environment(&Environment::from_vars(vars))?, info);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct ClusterInfoBuilder {
-    overrides: Overrides,
-    #[cfg(feature = "pmix")]
-    ask_pmix: bool,
-}
-
-#[cfg(feature = "cli")]
-impl From<Overrides> for ClusterInfoBuilder {
-    fn from(overrides: Overrides) -> ClusterInfoBuilder {
-        ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }
-    }
-}
-
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
-    /// describes the cost.
-    ///
-    /// The answer takes precedence over values derived from the launcher's variables, but not over
-    /// a setting that names the master.
-    #[cfg(feature = "pmix")]
-    pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
-        self.ask_pmix = true;
-        self
-    }
-
-    /// Reads this process's environment.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_env(&self) -> Result<ClusterInfo, Error> {
-        self.from_environment(&Environment::current())
-    }
-
-    /// Reads the given variables.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_vars<N, V>(
-        &self,
-        vars: impl IntoIterator<Item = (N, V)>,
-    ) -> Result<ClusterInfo, Error>
-    where
-        N: Into<OsString>,
-        V: Into<OsString>,
-    {
-        self.from_environment(&Environment::from_vars(vars))
-    }
-
-    /// Reads a snapshot of an environment.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
+    /// Detects the launcher, reads its variables, and completes, connects and checks the place.
+    fn discover(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
         let asked = self.overrides.or_inherited(environment)?;
         let detected = detect(environment, asked.launcher.as_ref())?;
         let mut place = complete(self.read(detected)?)?;
@@ -214,8 +66,8 @@ impl ClusterInfoBuilder {
 
     /// Reads this process's place from the selected launcher's variables or from the overrides.
     fn read<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
+        let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
-        let placement = self.placement(&environment, choice.marker, is_unplaced);
         let (placement, choice) = match self.overrides.node {
             Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
             None => (placement?, choice),
@@ -234,26 +86,22 @@ impl ClusterInfoBuilder {
     }
 
     /// Reads what the launcher provides about this process.
-    fn placement(
-        &self,
-        environment: &Environment,
-        marker: Marker,
-        is_unplaced: bool,
-    ) -> Result<Placement, Error> {
+    fn placement(&self, detected: &Detected<'_>) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
         if self.ask_pmix {
-            return self::pmix::placement(environment, marker, is_unplaced);
+            return self::pmix::placement(detected);
         }
-        read(environment, marker, is_unplaced)
+        read(detected)
     }
 }
 
 /// Reads the launcher's variables. Fails if they show a job but not this process's place in it.
-fn read(environment: &Environment, marker: Marker, is_unplaced: bool) -> Result<Placement, Error> {
-    if is_unplaced {
-        unplaced::refuse(environment)?;
+fn read(detected: &Detected<'_>) -> Result<Placement, Error> {
+    if detected.is_unplaced {
+        unplaced::refuse(&detected.environment)?;
     }
-    (marker.launcher.spec().read)(environment, marker)
+    let marker = detected.choice.marker;
+    (marker.launcher.spec().read)(&detected.environment, marker)
 }
 
 /// What shows which launcher started this process.
@@ -343,19 +191,19 @@ fn meet(
     let own_port = own.as_ref().and_then(|own| own.master_port.as_ref());
     let addr_names = [master::MASTER_ADDR, overrides::MASTER_ADDR];
     let port_names = [master::MASTER_PORT, overrides::MASTER_PORT];
-    let addr_owner = addr.as_ref().map(|addr| Owner::of(addr, addr_names, comes_along, own_addr));
+    let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
     let auth = auth::munge(environment)?;
-    let (token, token_owner) = auth::token(environment, placement, own.as_ref())?;
+    let (token, token_scope) = auth::token(environment, placement, own.as_ref())?;
     let addr = addr.ok_or_else(|| master::unknown(placement));
     findings.extend(addr.as_ref().err().map(master::unknown_finding));
     Ok(Meeting {
         addr,
-        addr_owner: addr_owner.unwrap_or(Owner::User),
-        port_owner: Owner::of(&port, port_names, comes_along, own_port),
+        addr_scope: addr_scope.unwrap_or(Scope::User),
+        port_scope: Scope::of(&port, port_names, comes_along, own_port),
         port,
         default_port,
         token,
-        token_owner,
+        token_scope,
         auth,
     })
 }

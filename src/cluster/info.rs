@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::cluster::discover::surroundings::Surroundings;
 use crate::cluster::meeting::Meeting;
 #[cfg(feature = "collective")]
-use crate::cluster::meeting::Owner;
+use crate::cluster::meeting::Scope;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -304,7 +304,7 @@ impl ClusterInfo {
     #[cfg(feature = "collective")]
     pub(crate) fn has_secret(&self) -> bool {
         self.meeting.auth.is_some()
-            || self.meeting.token_owner == Owner::User && !self.token().as_bytes().is_empty()
+            || self.meeting.token_scope == Scope::User && !self.token().as_bytes().is_empty()
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.

@@ -12,7 +12,7 @@ use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
-use crate::value::sourced::Sourced;
+use crate::value::sourced::{Known, Sourced};
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
@@ -20,7 +20,7 @@ pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 /// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
 pub(crate) struct Naming<'a> {
     pub azure: Option<&'a AzureVars>,
-    pub explicit: Option<Sourced<Host>>,
+    pub explicit: Known<Host>,
     /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
     /// Azure's variables.
     pub inherited_first: bool,
@@ -34,7 +34,7 @@ pub(crate) fn addr(
     placement: &Placement,
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     let host = named(environment, placement, naming, findings)?;
     findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
     Ok(host)
@@ -45,7 +45,7 @@ fn named(
     placement: &Placement,
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     let Naming { azure, explicit, inherited_first } = naming;
     if explicit.is_some() {
         return Ok(explicit);
@@ -75,7 +75,7 @@ fn azure_addr(
     azure: &AzureVars,
     placement: &Placement,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     if placement.is_one_node() {
         return azure.master_on_one_node().map(Some);
     }
@@ -98,7 +98,7 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
 /// this ambiguity.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists contain several hosts, of which the first is the master.
-    let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
+    let text = environment.text(&host.source)?.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;
     let variable = &host.source;
     let remedy = match azure::may_have_port(variable) {
@@ -158,7 +158,7 @@ pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
     rule: PortRule,
-    explicit: Option<Sourced<MasterPort>>,
+    explicit: Known<MasterPort>,
 ) -> Result<(Sourced<Port>, DefaultPort), Error> {
     let default = default_port(placement, rule);
     let port = match explicit {
@@ -201,7 +201,7 @@ fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
 }
 
 /// Returns a port derived from this job alone, if all its ranks can derive it.
-fn own_port(placement: &Placement, range: PortRange) -> Option<Sourced<Port>> {
+fn own_port(placement: &Placement, range: PortRange) -> Known<Port> {
     let is_alone = placement.size.value == 1;
     // A platform's job with one process has the same identity in all processes on its node.
     let is_shared = is_alone && placement.launcher().spec().starts == Starts::OnePerNode;

@@ -15,26 +15,26 @@ use crate::value::token::Token;
 pub(crate) struct Meeting {
     /// Rank 0's host, or the error that explains why it is unknown.
     pub addr: Result<Sourced<Host>, Error>,
-    pub addr_owner: Owner,
+    pub addr_scope: Scope,
     pub port: Sourced<Port>,
-    pub port_owner: Owner,
+    pub port_scope: Scope,
     pub default_port: DefaultPort,
     pub token: Token,
-    pub token_owner: Owner,
+    pub token_scope: Scope,
     pub auth: Option<Munge>,
 }
 
-/// Who may use a value.
+/// Which jobs have a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum Scope {
     /// This job alone.
     Job,
-    /// A user, whose other jobs may have the same value.
+    /// Perhaps all jobs of a user, who has set it.
     User,
 }
 
-impl Owner {
-    /// Returns the owner of a value that a user may have set by one of two variables. The first of
+impl Scope {
+    /// Returns the scope of a value that a user may have set by one of two variables. The first of
     /// them may also be set for this job alone, by its launcher (`comes_along`) or by mpienv
     /// (`in_context`).
     pub(crate) fn of(
@@ -42,10 +42,10 @@ impl Owner {
         [plain, asked]: [&str; 2],
         comes_along: bool,
         in_context: Option<&String>,
-    ) -> Owner {
+    ) -> Scope {
         let is_of_context = || in_context.is_some_and(|own| *own == known.value.to_string());
         let is_set = known.source == plain && !comes_along && !is_of_context();
-        if known.source == asked || is_set { Owner::User } else { Owner::Job }
+        if known.source == asked || is_set { Scope::User } else { Scope::Job }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::value::sourced::Sourced;
+use crate::value::sourced::{Known, Sourced};
 
 /// The variable that NCCL reads.
 pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
@@ -60,7 +60,7 @@ impl fmt::Display for NcclIfname {
 pub(crate) fn ifname(
     environment: &Environment,
     on_azure: bool,
-    explicit: Option<Sourced<NcclIfname>>,
+    explicit: Known<NcclIfname>,
 ) -> Result<Sourced<Option<String>>, Error> {
     let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
     Ok(match (explicit, set) {

@@ -12,7 +12,7 @@ use crate::value::launcher::Launcher;
 use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
-use crate::value::sourced::{Sourced, by};
+use crate::value::sourced::{Known, by};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -83,11 +83,11 @@ impl fmt::Display for MasterPort {
 /// The overrides that a program or a command line sets, or also variables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
-    pub launcher: Option<Sourced<Launcher>>,
-    pub master_addr: Option<Sourced<Host>>,
-    pub master_port: Option<Sourced<MasterPort>>,
-    pub port_range: Option<Sourced<PortRange>>,
-    pub nccl_ifname: Option<Sourced<NcclIfname>>,
+    pub launcher: Known<Launcher>,
+    pub master_addr: Known<Host>,
+    pub master_port: Known<MasterPort>,
+    pub port_range: Known<PortRange>,
+    pub nccl_ifname: Known<NcclIfname>,
     pub node: Option<Rank>,
     pub one_per_node: bool,
 }

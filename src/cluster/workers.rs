@@ -2,7 +2,7 @@
 
 use crate::cluster::device;
 use crate::cluster::info::{ClusterInfo, PassedOn};
-use crate::cluster::meeting::{Meeting, Owner};
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
 use crate::launcher::local_variables;
@@ -98,7 +98,7 @@ impl ClusterInfo {
     pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
         let mut info = self.clone();
         info.meeting.port = Sourced::new(port, source);
-        info.meeting.port_owner = Owner::Job;
+        info.meeting.port_scope = Scope::Job;
         info
     }
 
@@ -143,8 +143,8 @@ impl ClusterInfo {
             to_unset
                 .extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
-        let Meeting { token, token_owner, auth, .. } = &self.meeting;
-        if *token_owner == Owner::User {
+        let Meeting { token, token_scope, auth, .. } = &self.meeting;
+        if *token_scope == Scope::User {
             // Pass on only the name of the file, so that its secret stays in it.
             let named = token.file().map(|file| (TOKEN_FILE, file.to_owned()));
             overrides.push(named.unwrap_or_else(|| (TOKEN, token.as_str().to_owned())));

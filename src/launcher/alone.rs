@@ -15,6 +15,5 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let source = marker.variable;
-    Placement::new(marker.launcher, by(source, 0), by(source, 1))?
-        .with_local(by(source, Some(0)), by(source, Some(1)))
+    marker.place(by(source, 0), by(source, 1))?.with_local(by(source, Some(0)), by(source, Some(1)))
 }

@@ -29,8 +29,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "AWS Batch",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([INDEX, NODES], [process.node, process.nodes]);
             vars.set(MAIN_INDEX, 0);
             if process.node > 0 {
                 vars.set(MAIN_ADDRESS, process.address(0));
@@ -41,20 +40,18 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: AwsBatchVars = marker.read(environment)?;
-    let node =
-        Placement::new(marker.launcher, by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
+    let node = marker.place(by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
-        .map_err(|error| marker.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
+        .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
     let rank = if node.index() >= main.index() {
         node.index() - main.index()
     } else {
         node.index() + (node.size() - main.index())
     };
-    let mut placement =
-        Placement::one_per_node(marker.launcher, by(INDEX, rank), by(NODES, vars.nodes))?;
+    let mut placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
     placement.master_addr = match vars.main_address {
-        Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
+        Some(text) => Some(Sourced::new(marker.launcher.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
         // Only the main node lacks its own address. The other nodes may connect to any of its
         // interfaces.
         None if rank == 0 => Some(Sourced::new(

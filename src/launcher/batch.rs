@@ -129,12 +129,12 @@ pub(super) fn counted(
 }
 
 pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
-    environment.get_str(name).ok().flatten()?.parse().ok()
+    environment.text(name)?.parse().ok()
 }
 
 /// Returns the size that a list of hosts and slots shows, such as `node1 42 node2 42`.
 fn pairs(environment: &Environment, name: &str) -> Option<Size> {
-    let list = environment.get_str(name).ok().flatten()?;
+    let list = environment.text(name)?;
     let hosts = list.split_ascii_whitespace().step_by(2).count() as u64;
     Some(Size::of_hosts(hosts, display_variable(environment, name)))
 }

@@ -31,8 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
     let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
-    vars.set(NODE_RANK, process.node);
-    vars.set(NODES, process.nodes);
+    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     vars.set(MASTER, process.address(0));
     vars.set(IPS, ips.join("\n"));
     vars.set(GPUS, 1);
@@ -41,11 +40,7 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: DstackVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(
-        marker.launcher,
-        by(NODE_RANK, vars.node_rank),
-        by(NODES, vars.nodes),
-    )?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
     let placement = match (&vars.master, &vars.ips) {
         (None, Some(ips)) => placement.with_master(IPS, ips.lines().next())?,

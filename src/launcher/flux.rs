@@ -55,7 +55,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         Some(nodes) if nodes == vars.size => Some(1),
         _ => None,
     };
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(NODES, local_size))?
         .with_nodes(None, by(NODES, vars.nodes));
     Ok(match vars.path {

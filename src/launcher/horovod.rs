@@ -37,10 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             let has_it = |node: &u32| {
                 process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
             };
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
             vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
             vars.set(NODES, (0..process.nodes).filter(has_it).count());
         },
@@ -49,7 +46,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: HorovodVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;
     // Every node has a local rank 0, but smaller nodes lack the higher ones.
     let is_of_all = vars.local_rank == Some(0);

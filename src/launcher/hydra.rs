@@ -64,7 +64,7 @@ pub(super) fn shared_marker(environment: &Environment) -> Option<&'static str> {
 /// Hydra's local ones.
 fn is_of_flux(environment: &Environment) -> bool {
     let is_same = |own: &str, of_flux: &str| {
-        let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());
+        let [own, of_flux] = [own, of_flux].map(|name| environment.text(name));
         own.is_some() && own == of_flux
     };
     // The context shows which of the two has set them since. The numbers may be equal by chance.
@@ -81,7 +81,8 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: HydraVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?
         .with_nodes(by(NODE_ID, vars.node_id), None);
     Ok(placement.with_job(UUID, vars.uuid))

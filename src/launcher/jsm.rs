@@ -34,10 +34,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "JSM",
         set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
             let nodes = (0..).zip(process.counts);
             let hosts: String =
                 nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
@@ -49,13 +46,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JsmVars = marker.read(environment)?;
-    let mut placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let mut placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;
     // `launch 1 node1 42 ...`: no rank runs on the first host.
     let hosts = vars.hosts.as_deref().unwrap_or_default();
     if let Some(name) = hosts.split_ascii_whitespace().nth(2) {
         let source = format!("{HOSTS}: the first host after the launch node");
-        placement.master_addr = Some(Sourced::new(marker.host(HOSTS, name)?, source));
+        placement.master_addr = Some(Sourced::new(marker.launcher.host(HOSTS, name)?, source));
     }
     Ok(placement.with_job(JOB_ID, vars.job))
 }

@@ -70,8 +70,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         Sample {
             title: "Kubernetes",
             set: |process, vars| {
-                vars.set(NODE_RANK, process.node);
-                vars.set(NODES, process.nodes);
+                vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
                 vars.set(MASTER_ADDR, "train-node-0-0.train");
                 vars.set(MASTER_PORT, 29500);
                 vars.set(PER_NODE, "auto");
@@ -80,8 +79,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         Sample {
             title: "Kubernetes (JAX)",
             set: |process, vars| {
-                vars.set(JAX_RANK, process.node);
-                vars.set(JAX_SIZE, process.nodes);
+                vars.set_all([JAX_RANK, JAX_SIZE], [process.node, process.nodes]);
                 vars.set(COORDINATOR, "train-node-0-0.train:6666");
                 vars.set(SERVICE, "10.96.0.1");
             },
@@ -97,8 +95,8 @@ fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Erro
     let (rank, size) = (by(JAX_RANK, vars.rank), by(JAX_SIZE, vars.size));
     // Outside Kubernetes, users set these variables, also for several processes on one node.
     let mut placement = match environment.is_set(SERVICE) {
-        true => Placement::one_per_node(marker.launcher, rank, size)?,
-        false => Placement::new(marker.launcher, rank, size)?,
+        true => marker.node(rank, size)?,
+        false => marker.place(rank, size)?,
     };
     if let Some(text) = vars.coordinator {
         let parsed = Host::parse_with_port(&text)
@@ -118,17 +116,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             (None, Some(size)) => by(SIZE, size),
             (None, None) => return Err(marker.missing(environment, SIZE)),
         };
-        return Placement::one_per_node(marker.launcher, by(INDEX, vars.index), size);
+        return marker.node(by(INDEX, vars.index), size);
     }
     if marker.variable != NODE_RANK {
         return read_jax(environment, marker);
     }
     let vars: PetVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(
-        marker.launcher,
-        by(NODE_RANK, vars.node_rank),
-        by(NODES, vars.nodes),
-    )?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
     // Users set these for torchrun, too.
     placement.master_addr = environment.setting(MASTER_ADDR)?;

@@ -43,7 +43,6 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         }
         index => index.unwrap_or_default(),
     };
-    let placement =
-        Placement::one_per_node(marker.launcher, by(INDEX, index), by(SIZE, vars.size))?;
+    let placement = marker.node(by(INDEX, index), by(SIZE, vars.size))?;
     placement.with_master(LEADER, vars.leader.as_deref())
 }

@@ -31,8 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "DGX Cloud Lepton",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(WORKERS, process.nodes);
+            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
             vars.set(PREFIX, format!("train-{}", process.job));
             vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
             vars.set(RESTARTS, 0);
@@ -46,8 +45,7 @@ const PORT: Option<Port> = Port::new(29400);
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: LeptonVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, by(INDEX, vars.index), by(WORKERS, vars.workers))?;
+    let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let mut placement = placement.with_workers(GPUS, vars.gpus);
     // If a job has only one worker, its processes must not share a port.
     placement.master_port =

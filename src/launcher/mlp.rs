@@ -30,8 +30,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "Volcengine MLP",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(WORKERS, process.nodes);
+            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
             vars.set(ROLE, "WORKER");
             for worker in 0..process.nodes {
                 vars.set(&format!("MLP_WORKER_{worker}_HOST"), process.address(worker));
@@ -49,13 +48,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
     }
-    let placement =
-        Placement::one_per_node(marker.launcher, by(INDEX, vars.index), by(WORKERS, vars.workers))?;
+    let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let placement = placement.with_master(HOST, vars.host.as_deref())?;
     let placement = placement.with_port(PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
     let placement = placement.with_job(TASK, vars.task);
-    let host =
-        |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();
+    let host = |worker: u32| environment.text(&format!("MLP_WORKER_{worker}_HOST"));
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))
 }

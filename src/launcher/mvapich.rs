@@ -55,10 +55,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "MVAPICH",
         set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
         },
     }],
 };
@@ -66,7 +63,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable != MVP_LOCAL_RANK {
         let vars: MvapichVars = marker.read(environment)?;
-        return Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+        return marker
+            .place(by(RANK, vars.rank), by(SIZE, vars.size))?
             .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size));
     }
     let vars: MvpVars = marker.read(environment)?;
@@ -74,6 +72,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         (Some(rank), _) => by(PMI_RANK, rank),
         (None, id) => by(PMI_ID, id.unwrap_or_default()),
     };
-    Placement::new(marker.launcher, rank, by(PMI_SIZE, vars.pmi_size))?
+    marker
+        .place(rank, by(PMI_SIZE, vars.pmi_size))?
         .with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
 }

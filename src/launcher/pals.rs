@@ -50,7 +50,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: PalsVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?
         .with_nodes(by(NODE_ID, vars.node_id), None);
     Ok(placement.with_job(APPLICATION, vars.application))

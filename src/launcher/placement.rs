@@ -1,18 +1,16 @@
 //! What a launcher provides about one process: its place among the others.
 
-use std::fmt;
 use std::sync::Arc;
-
-use serde::Serialize;
 
 use crate::error::{Error, Reason, quote};
 use crate::finding::Finding;
 use crate::value::host::Host;
 use crate::value::job::Job;
 use crate::value::launcher::Launcher;
+use crate::value::name;
 use crate::value::port::Port;
 use crate::value::rank::{Local, Rank, RankError};
-use crate::value::sourced::{NOT_PROVIDED, Source, Sourced, value_of};
+use crate::value::sourced::{Known, NOT_PROVIDED, Source, Sourced, value_of};
 
 /// How many of a job's processes share this node.
 ///
@@ -25,8 +23,7 @@ use crate::value::sourced::{NOT_PROVIDED, Source, Sourced, value_of};
 /// assert_eq!(info.launch_style().name(), "per-node");
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LaunchStyle {
     /// One process in total.
@@ -56,11 +53,7 @@ impl LaunchStyle {
     }
 }
 
-impl fmt::Display for LaunchStyle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+name::shown_by_name!(LaunchStyle);
 
 /// What one launcher provides, without values from any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,22 +63,22 @@ pub(crate) struct Placement {
     pub rank: Sourced<u32>,
     /// The number of ranks in the job, which is above the rank.
     pub size: Sourced<u32>,
-    pub local_rank: Option<Sourced<u32>>,
-    pub local_size: Option<Sourced<u32>>,
-    pub node_rank: Option<Sourced<u32>>,
-    pub node_count: Option<Sourced<u32>>,
-    pub master_addr: Option<Sourced<Host>>,
+    pub local_rank: Known<u32>,
+    pub local_size: Known<u32>,
+    pub node_rank: Known<u32>,
+    pub node_count: Known<u32>,
+    pub master_addr: Known<Host>,
     /// Why rank 0 may not be on `master_addr`. Ignored if another source names a different host.
     pub master_doubt: Option<Finding>,
     /// The port that the platform names.
-    pub master_port: Option<Sourced<Port>>,
+    pub master_port: Known<Port>,
     /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there
     /// is no list.
     pub hosts: Sourced<Option<Arc<[Host]>>>,
     /// The number of workers that the platform requests on each node, as its variable contains it.
-    pub workers: Option<Sourced<String>>,
+    pub workers: Known<String>,
     /// The job as its scheduler or launcher knows it.
-    pub job: Option<Sourced<Job>>,
+    pub job: Known<Job>,
     pub findings: Vec<Finding>,
 }
 
@@ -137,8 +130,8 @@ impl Placement {
     #[expect(clippy::expect_used, reason = "`Local` refuses only known numbers")]
     pub(crate) fn with_local(
         mut self,
-        rank: Option<Sourced<u32>>,
-        size: Option<Sourced<u32>>,
+        rank: Known<u32>,
+        size: Known<u32>,
     ) -> Result<Placement, Error> {
         if let Err(error) = Local::new(value_of(&rank), value_of(&size), self.world()) {
             let is_rank = matches!(error, RankError::Outside { .. });
@@ -151,11 +144,7 @@ impl Placement {
     }
 
     /// Adds the node's number and the number of nodes, if they are known.
-    pub(crate) fn with_nodes(
-        mut self,
-        rank: Option<Sourced<u32>>,
-        count: Option<Sourced<u32>>,
-    ) -> Placement {
+    pub(crate) fn with_nodes(mut self, rank: Known<u32>, count: Known<u32>) -> Placement {
         (self.node_rank, self.node_count) = (rank, count);
         self
     }
@@ -196,17 +185,15 @@ impl Placement {
         let source = source.into();
         let mut hosts = Vec::new();
         for text in texts {
-            let text = text.as_ref().trim();
+            let (text, mut why) = (text.as_ref().trim(), None);
             match text.parse() {
                 Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
-                Ok(_) => {
-                    return self
-                        .without_hosts(format!("{source} has more than {MOST_HOSTS} hosts"));
-                }
+                Ok(_) => why = Some(format!("{source} has more than {MOST_HOSTS} hosts")),
                 // The ranks can meet without this list, so an invalid host is not an error.
-                Err(error) => {
-                    return self.without_hosts(format!("{source} has {}: {error}", quote(text)));
-                }
+                Err(error) => why = Some(format!("{source} has {}: {error}", quote(text))),
+            }
+            if let Some(why) = why {
+                return self.without_hosts(why);
             }
         }
         self.hosts = Sourced::new(Some(hosts.into()), source);
@@ -231,8 +218,7 @@ impl Placement {
 
     /// Adds the job's identity, if it is known. A master port is derived from it.
     pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
-        let job = id.map(|id| Job { id, step: String::new(), restarts: 0 });
-        self.job = job.map(|job| Sourced::new(job, format!("hash of {variable}")));
+        self.job = id.map(|id| Sourced::new(Job::new(id), format!("hash of {variable}")));
         self
     }
 

@@ -35,8 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "RunPod",
         set: |process, vars| {
-            vars.set(NODE_RANK, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
             vars.set(TRAINERS, 8);
             vars.set("WORLD_SIZE", 8 * u64::from(process.nodes));
             vars.set(PRIMARY, process.address(0));
@@ -48,10 +47,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: RunPodVars = marker.read(environment)?;
-    let placement = Placement::one_per_node(
-        marker.launcher,
-        by(NODE_RANK, vars.node_rank),
-        by(NODES, vars.nodes),
-    )?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     placement.with_workers(TRAINERS, vars.trainers).with_master(PRIMARY, vars.primary.as_deref())
 }

@@ -8,7 +8,7 @@ mod heterogeneous;
 
 use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
-use crate::hostlist::Hostlist;
+use crate::hostlist::{Hostlist, HostlistError};
 use crate::launcher::prelude::*;
 use crate::value::host::HostError;
 use crate::value::job::Job;
@@ -74,8 +74,7 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(LOCAL_RANK, process.local_rank);
     vars.set(RANKS_HERE, here.join(","));
     vars.set(RANKS_PER_NODE, tasks_per_node(process.counts));
-    vars.set(NODE_ID, process.node);
-    vars.set(NODES, process.nodes);
+    vars.set_all([NODE_ID, NODES], [process.node, process.nodes]);
     vars.set(STEP_NODES, process.nodes);
     vars.set("SLURM_JOB_NODELIST", &hosts);
     vars.set(NODELIST, &hosts);
@@ -115,22 +114,17 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
-    let severity = if [SIZE, NODES, PER_NODE].into_iter().all(is_of_one) {
-        Severity::Note
-    } else {
-        Severity::Warning
-    };
-    let evidence = display_variable(environment, evidence);
-    let size = if environment.is_set(SIZE) {
-        format!(" and {}", display_variable(environment, SIZE))
-    } else {
-        String::new()
-    };
-    let verb = if size.is_empty() { "is" } else { "are" };
+    let is_small = [SIZE, NODES, PER_NODE].into_iter().all(is_of_one);
+    let severity = if is_small { Severity::Note } else { Severity::Warning };
+    let mut evidence = display_variable(environment, evidence);
+    let verb = if environment.is_set(SIZE) { "are" } else { "is" };
+    if environment.is_set(SIZE) {
+        evidence += &format!(" and {}", display_variable(environment, SIZE));
+    }
     Some(Finding {
         severity,
         code: "slurm-not-a-task",
-        what: format!("{evidence}{size} {verb} set, but srun did not start this process"),
+        what: format!("{evidence} {verb} set, but srun did not start this process"),
         why: "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one".into(),
         remedy: "start the program with `srun`, which starts every task".into(),
     })
@@ -149,7 +143,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         (None, None) => return Err(marker.missing(environment, STEP_SIZE)),
     };
     let malformed = |variable: &str, form: &str, text: &str| {
-        marker.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
+        marker.launcher.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
     };
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
@@ -164,7 +158,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
     let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
     let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
-    let mut placement = Placement::new(marker.launcher, by(RANK, vars.rank), size)?
+    let mut placement = marker
+        .place(by(RANK, vars.rank), size)?
         .with_local(by(LOCAL_RANK, vars.local_rank), local_size)?
         .with_nodes(by(NODE_ID, vars.node_id), nodes);
     if let (Some(here), Some(per_node)) = (here, per_node)
@@ -217,10 +212,10 @@ fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
 
 /// Adds the hosts of a step. The first one is rank 0's.
 fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
-    let malformed = |reason: String| marker.refuse(Reason::Malformed(reason), NODELIST, list);
-    let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
-    let host =
-        parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
+    let refuse = |reason| marker.launcher.refuse(reason, NODELIST, list);
+    let malformed = |error: HostlistError| refuse(Reason::Malformed(error.to_string()));
+    let parsed = Hostlist::parse(list).map_err(malformed)?;
+    let host = parsed.first().parse().map_err(|error: HostError| refuse(error.into()))?;
     placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
@@ -241,7 +236,7 @@ fn with_components(
         placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components));
         return Ok(placement);
     };
-    let host = marker.host(&order.variable, &order.first)?;
+    let host = marker.launcher.host(&order.variable, &order.first)?;
     let source = format!("{}: the first host that {NODELIST} has too", order.variable);
     placement.master_addr = Some(Sourced::new(host, source));
     Ok(match order.hosts {

@@ -6,6 +6,7 @@ use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
 use crate::value::launcher::Launcher;
+use crate::value::sourced::Sourced;
 
 /// The master's variables: most launchers leave them to the user who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
@@ -169,6 +170,16 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
+    /// Creates a placement from a rank and a world size.
+    pub(crate) fn place(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::new(self.launcher, rank, size)
+    }
+
+    /// Creates the placement of the only process on its node, from the number of the node.
+    pub(crate) fn node(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::one_per_node(self.launcher, rank, size)
+    }
+
     /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
         environment.read().map_err(|error| self.unreadable(environment, error))
@@ -214,19 +225,6 @@ impl Marker {
             }
             ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
         }
-    }
-
-    pub(crate) fn refuse(
-        self,
-        reason: impl Into<Reason>,
-        variable: &str,
-        value: impl ToString,
-    ) -> Error {
-        self.launcher.refuse(reason, variable, value)
-    }
-
-    pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
-        self.launcher.host(variable, text)
     }
 
     /// Returns the marker with its value, as the source of the choice.

@@ -38,10 +38,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SubmititLocalVars = marker.read(environment)?;
     // The executor starts tasks on this machine only.
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
-        .with_local(
-            Some(by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank))),
-            Some(by("all tasks are on this machine", vars.size)),
-        )?;
+    let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?.with_local(
+        Some(by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank))),
+        Some(by("all tasks are on this machine", vars.size)),
+    )?;
     Ok(placement.with_job(JOB, vars.job))
 }

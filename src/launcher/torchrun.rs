@@ -59,15 +59,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                 format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
             );
             user::set(process, vars);
-            vars.set(NODE_RANK, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
         },
     }],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: TorchrunVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, by(RANK, vars.rank), by(SIZE, vars.size))?
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
         .with_local(Some(by(LOCAL_RANK, vars.local_rank)), Some(by(LOCAL_SIZE, vars.local_size)))?;
     Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes)))
 }

@@ -80,10 +80,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 /// Sets all variables, as torchrun also does.
 pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
-    vars.set(RANK, process.rank);
-    vars.set(WORLD_SIZE, process.size);
-    vars.set(LOCAL_RANK, process.local_rank);
-    vars.set(LOCAL_WORLD_SIZE, process.local_size);
+    vars.set_all([RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE], process.place());
     vars.set(MASTER[0], process.name(0));
     vars.set(MASTER[1], 29500);
 }
@@ -96,14 +93,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         && vars.node_rank.is_none_or(|node| node == vars.rank)
         && first_set(environment, PLATFORMS).is_some()
     {
-        let (placement, pod) = (
-            Placement::one_per_node(marker.launcher, rank, size)?,
-            marker.read::<PodVars>(environment)?,
-        );
+        let (placement, pod) = (marker.node(rank, size)?, marker.read::<PodVars>(environment)?);
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
-    let placement = Placement::new(marker.launcher, rank, size)?;
+    let placement = marker.place(rank, size)?;
     // The names mean something only together, because other programs use them too.
     if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
         let cross_rank = by(CROSS_RANK, more.cross_rank);

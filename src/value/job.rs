@@ -22,6 +22,10 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    pub(crate) fn new(id: String) -> Job {
+        Job { id, step: String::new(), restarts: 0 }
+    }
+
     /// Returns the port of the range that is derived from the identity.
     pub(crate) fn port(&self, range: PortRange) -> Port {
         let job = fnv_1a(format!("{}/{}", self.id, self.restarts).as_bytes());

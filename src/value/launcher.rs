@@ -1,9 +1,6 @@
 //! The launchers by name. How each is detected and read is in [`crate::launcher`].
 
-use std::fmt;
 use std::str::FromStr;
-
-use serde::{Serialize, Serializer};
 
 use crate::value::name::{self, UnknownName};
 
@@ -112,14 +109,4 @@ impl FromStr for Launcher {
     }
 }
 
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl Serialize for Launcher {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
+name::shown_by_name!(Launcher);

@@ -15,6 +15,24 @@ pub struct UnknownName {
     names: Vec<&'static str>,
 }
 
+/// Prints and serializes types as their `name`.
+macro_rules! shown_by_name {
+    ($type:ty) => {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    };
+}
+pub(crate) use shown_by_name;
+
 /// Returns the item of `all` that has this name.
 pub(crate) fn find<T: Copy>(
     kind: &'static str,

@@ -15,6 +15,9 @@ pub(crate) struct Sourced<T> {
     pub source: Source,
 }
 
+/// A value that may be missing.
+pub(crate) type Known<T> = Option<Sourced<T>>;
+
 impl<T> Sourced<T> {
     pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
         Sourced { value, source: source.into() }
@@ -37,9 +40,9 @@ impl Given for u32 {
 }
 
 impl<T> Given for Option<T> {
-    type Sourced = Option<Sourced<T>>;
+    type Sourced = Known<T>;
 
-    fn by(self, source: Source) -> Option<Sourced<T>> {
+    fn by(self, source: Source) -> Known<T> {
         self.map(|value| Sourced::new(value, source))
     }
 }
@@ -50,11 +53,11 @@ pub(crate) fn by<T: Given>(source: impl Into<Source>, value: T) -> T::Sourced {
 }
 
 /// Returns the value without its source.
-pub(crate) fn value_of<T: Copy>(sourced: &Option<Sourced<T>>) -> Option<T> {
-    sourced.as_ref().map(|sourced| sourced.value)
+pub(crate) fn value_of<T: Copy>(known: &Known<T>) -> Option<T> {
+    known.as_ref().map(|known| known.value)
 }
 
 /// Returns where a value comes from.
-pub(crate) fn source_of<T>(sourced: &Option<Sourced<T>>) -> Source {
-    sourced.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |sourced| sourced.source.clone())
+pub(crate) fn source_of<T>(known: &Known<T>) -> Source {
+    known.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |known| known.source.clone())
 }

@@ -1,7 +1,7 @@
 //! How the ranks recognize each other: the job's token, and MUNGE.
 
 use crate::cluster::discover::token_file;
-use crate::cluster::meeting::Owner;
+use crate::cluster::meeting::Scope;
 use crate::cluster::overrides;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, Reason};
@@ -37,12 +37,12 @@ fn of_security<'a>(
     }
 }
 
-/// Returns the job's token, and who has set it.
+/// Returns the job's token, and whether other jobs may have it too.
 pub(super) fn token(
     environment: &Environment,
     placement: &Placement,
     context: Option<&Context>,
-) -> Result<(Token, Owner), Error> {
+) -> Result<(Token, Scope), Error> {
     let hint = "set it to what `openssl rand -hex 32` prints, on all ranks";
     let token = of_security(environment, overrides::TOKEN, hint)?;
     let hint = "name the file that holds the secret";
@@ -53,11 +53,11 @@ pub(super) fn token(
             let error = Error::new(reason, "unset one of them");
             return Err(error.of(overrides::TOKEN_FILE).found(path));
         }
-        (Some(text), None) => return Ok((Token::new(text), Owner::User)),
-        (None, Some(path)) => return Ok((token_file::read(path)?, Owner::User)),
+        (Some(text), None) => return Ok((Token::new(text), Scope::User)),
+        (None, Some(path)) => return Ok((token_file::read(path)?, Scope::User)),
         (None, None) => {}
     }
     let of_context = context.and_then(|context| context.token.clone()).map(Token::new);
     let of_job = || placement.job.as_ref().map(|job| Token::of_job(&job.value));
-    Ok((of_context.or_else(of_job).unwrap_or_default(), Owner::Job))
+    Ok((of_context.or_else(of_job).unwrap_or_default(), Scope::Job))
 }

@@ -193,5 +193,5 @@ impl Choice {
 }
 
 fn is_same(environment: &Environment, name: &str, value: &Option<String>) -> bool {
-    value.is_some() && environment.get_str(name).ok().flatten() == value.as_deref()
+    value.is_some() && environment.text(name) == value.as_deref()
 }

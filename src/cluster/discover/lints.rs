@@ -9,7 +9,7 @@ use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Marker, display_variable, open_mpi};
 use crate::value::launcher::Launcher;
-use crate::value::sourced::{Sourced, source_of, value_of};
+use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
 use super::Place;
 use super::choice::Choice;
@@ -78,7 +78,7 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
 
 /// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
 fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
+    let number = |name: &str| environment.text(name)?.parse::<u64>().ok();
     let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
     // An override is deliberate. The formulas below are those of the hook's current and earlier
@@ -209,7 +209,7 @@ fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placem
 /// Returns whether two launchers place this process differently, comparing only values that both
 /// provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
-    let both = |one: &Option<Sourced<u32>>, other: &Option<Sourced<u32>>| {
+    let both = |one: &Known<u32>, other: &Known<u32>| {
         value_of(one).zip(value_of(other)).is_some_and(|(one, other)| one != other)
     };
     one.world() != other.world()
@@ -220,8 +220,7 @@ fn differ(one: &Placement, other: &Placement) -> bool {
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
 fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
     let is_local = placement.world() == other.world();
-    let shown =
-        |known: &Option<Sourced<u32>>| value_of(known).map_or("?".into(), |n| n.to_string());
+    let shown = |known: &Known<u32>| value_of(known).map_or("?".into(), |n| n.to_string());
     let says = |p: &Placement| {
         let (what, rank, size) = match is_local {
             true => ("local rank", p.local_rank.clone(), p.local_size.clone()),

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::value::rank::Rank;
-use crate::value::sourced::{Sourced, value_of};
+use crate::value::sourced::{Known, Sourced, value_of};
 
 /// Adds the values that follow, and rejects values that are impossible.
 pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), Error> {
@@ -13,7 +13,7 @@ pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), 
     check_nodes(placement)
 }
 
-fn follow(known: &mut Option<Sourced<u32>>, value: u32, source: &'static str) {
+fn follow(known: &mut Known<u32>, value: u32, source: &'static str) {
     known.get_or_insert_with(|| Sourced::new(value, source));
 }
 

@@ -1,28 +1,22 @@
 //! What the launcher's PMIx server adds to its variables.
 
-use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::Marker;
 use crate::launcher::placement::Placement;
 use crate::pmix::{self, PmixInfo, PmixVars};
 use crate::value::host::HostError;
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Sourced, by};
 
-use super::read;
+use super::{Detected, read};
 
 const SOURCE: &str = "the launcher's PMIx server";
 
 /// Reads the variables, and replaces derived values with the server's answer.
 ///
 /// `prterun` alone sets no size. For its processes, the server provides every value.
-pub(super) fn placement(
-    environment: &Environment,
-    marker: Marker,
-    is_unplaced: bool,
-) -> Result<Placement, Error> {
-    let vars = PmixVars::of(environment);
-    if is_unplaced && vars.rank.is_some() {
+pub(super) fn placement(detected: &Detected<'_>) -> Result<Placement, Error> {
+    let vars = PmixVars::of(&detected.environment);
+    if detected.is_unplaced && vars.rank.is_some() {
         // `prterun` belongs to PRRTE, which Open MPI's mpirun is based on.
         let launcher = Launcher::OpenMpi;
         let answer = ask(launcher, &vars)?;
@@ -34,7 +28,7 @@ pub(super) fn placement(
         let namespace = vars.namespace.map(|name| name.to_string_lossy().into_owned());
         return complete(placement.with_job(pmix::NAMESPACE, namespace), answer);
     }
-    let placement = read(environment, marker, is_unplaced)?;
+    let placement = read(detected)?;
     let answer = ask(placement.launcher(), &vars)?;
     let (rank, size) = (placement.rank.value, placement.size.value);
     if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {

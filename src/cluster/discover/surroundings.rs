@@ -8,7 +8,7 @@ use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
 use crate::launcher::{DETECTORS, Starts, is_shared, restarts};
 use crate::value::launcher::Launcher;
-use crate::value::sourced::{NOT_PROVIDED, Sourced, value_of};
+use crate::value::sourced::{Known, NOT_PROVIDED, Sourced, value_of};
 
 use super::Place;
 
@@ -24,7 +24,7 @@ pub(crate) struct Surroundings {
 impl Surroundings {
     pub(super) fn read(
         place: &Place<'_>,
-        ifname: Option<Sourced<NcclIfname>>,
+        ifname: Known<NcclIfname>,
     ) -> Result<Surroundings, Error> {
         let Place { whole, environment, placement, azure, .. } = place;
         Ok(Surroundings {

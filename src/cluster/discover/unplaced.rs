@@ -99,7 +99,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let others = if launcher == Launcher::User { "" } else { "the other variables of " };
     // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
     // indicates a job.
-    let value = environment.get_str(name).ok().flatten();
+    let value = environment.text(name);
     let by_hand =
         matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
     let shown = display_variable(environment, name);

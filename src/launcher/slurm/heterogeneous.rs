@@ -36,7 +36,7 @@ pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -
     let mut hosts: Vec<Cow<'_, str>> = Vec::new();
     for component in 0..size.min(MOST_COMPONENTS) {
         let names = LISTS.map(|list| format!("{list}{component}"));
-        let text = |name: &String| environment.get_str(name).ok().flatten();
+        let text = |name: &String| environment.text(name);
         let variable = names.iter().find(|name| text(name).is_some())?;
         let list = Hostlist::parse(text(variable)?).ok()?;
         let before = hosts.len();
