@@ -60,13 +60,13 @@ pub(crate) use spec::{
 
 /// What the file of each launcher uses.
 mod prelude {
-    pub(super) use super::placement::Placement;
-    pub(super) use super::sample::{Process, Sample, Setter};
-    pub(super) use super::spec::{
-        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
-    };
     pub(super) use crate::environment::{Environment, Variables, variables};
     pub(super) use crate::error::Error;
+    pub(super) use crate::launcher::placement::Placement;
+    pub(super) use crate::launcher::sample::{Process, Sample, Setter};
+    pub(super) use crate::launcher::spec::{
+        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+    };
     pub(super) use crate::value::sourced::{Sourced, by};
 }
 
