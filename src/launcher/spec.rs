@@ -22,7 +22,7 @@ pub(crate) struct LauncherSpec {
     pub variables: &'static [&'static [Variable]],
     /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
     /// reports the error.
-    pub marker: fn(&Environment) -> Option<&'static str>,
+    pub marker: MarkerOf,
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
     pub advice: Advice,
@@ -31,6 +31,9 @@ pub(crate) struct LauncherSpec {
     /// A sample job of each version that sets different variables.
     pub samples: &'static [Sample],
 }
+
+/// Returns the variable that identifies a launcher, if it is set.
+pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
 /// What remedies say about a launcher's command.
 #[cfg_attr(

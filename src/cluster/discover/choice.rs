@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
-use crate::launcher::{Change, DETECTORS, Detector, Marker, specs};
+use crate::launcher::{Change, Marker, markers, specs};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Source, Sourced};
 
@@ -14,8 +14,8 @@ use crate::value::sourced::{Source, Sourced};
 pub(super) struct Choice {
     pub marker: Marker,
     pub source: Source,
-    /// Other detectors whose variables may describe this process too and must then agree.
-    pub rest: Vec<&'static Detector>,
+    /// Other launchers whose variables may describe this process too and must then agree.
+    pub rest: Vec<Marker>,
     /// Whether the context still describes this process.
     pub is_of_context: bool,
     /// The program whose process shows which of several launchers started this one.
@@ -59,56 +59,47 @@ fn asked_for(
 /// Without a context, the order of the launchers decides. Other launchers that disagree are
 /// suspicious.
 fn first_detected(environment: &Environment) -> Choice {
-    let mut detectors = DETECTORS.iter();
-    if let Some(choice) = started(environment, detectors.clone()) {
-        return choice;
-    }
-    let found = detectors.find_map(|detector| detector.detect(environment));
-    // The last detector accepts every environment.
-    let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
-    let source = marker.display_variable(environment);
-    Choice { rest: detectors.collect(), ..Choice::new(marker, source) }
+    let markers: Vec<Marker> = markers(environment).collect();
+    started(environment, &markers).unwrap_or_else(|| {
+        // The last launcher accepts every environment.
+        let alone = Marker { launcher: Launcher::Alone, variable: "" };
+        let marker = markers.first().copied().unwrap_or(alone);
+        let rest = markers.into_iter().skip(1).collect();
+        Choice { rest, ..Choice::new(marker, marker.display_variable(environment)) }
+    })
 }
 
 /// Among several launchers that may have started this process, selects the one whose own process is
 /// the nearest ancestor. Returns `None` if no such process is visible.
-fn started(
-    environment: &Environment,
-    candidates: impl Iterator<Item = &'static Detector>,
-) -> Option<Choice> {
-    let starters = |detector: &Detector| detector.launcher.spec().nested.starters;
-    let candidates: Vec<&Detector> =
-        candidates.filter(|detector| detector.detect(environment).is_some()).collect();
+fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
+    let starters = |marker: &Marker| marker.launcher.spec().nested.starters;
     let first = candidates.first()?;
-    let is_other =
-        |other: &&Detector| other.launcher != first.launcher && !starters(other).is_empty();
+    let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
     // A launcher without known programs, such as torchrun, may be even nearer.
     if starters(first).is_empty() || !candidates.iter().any(is_other) {
         return None;
     }
-    let programs: Vec<_> =
-        candidates.iter().flat_map(|detector| starters(detector)).copied().collect();
+    let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
     let starter = Starter::nearest(&programs, environment)?;
-    let own = candidates.iter().find(|detector| starters(detector).contains(&starter))?;
-    let marker = own.detect(environment)?;
+    let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));
-    let rest =
-        candidates.iter().filter(|detector| detector.launcher != own.launcher).copied().collect();
+    let is_rest = |other: &&Marker| other.launcher != marker.launcher;
+    let rest = candidates.iter().filter(is_rest).copied().collect();
     Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })
 }
 
 /// Selects a launcher whose variables have changed since the context was written. If there is none,
 /// this is the process that the context describes, or a child of it.
 fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
-    let mut changed = changed(environment, context).into_iter();
-    if let Some(choice) = started(environment, changed.clone()) {
+    let changed = changed(environment, context);
+    if let Some(choice) = started(environment, &changed) {
         return Ok(choice);
     }
-    if let Some(marker) = changed.next().and_then(|detector| detector.detect(environment)) {
+    if let [marker, rest @ ..] = &changed[..] {
         let shown = marker.display_variable(environment);
         let source = format!("{shown}, set since mpienv started the process around this one");
-        return Ok(Choice { rest: changed.collect(), ..Choice::new(marker, source) });
+        return Ok(Choice { rest: rest.to_vec(), ..Choice::new(*marker, source) });
     }
     // A program may have received only RANK and related variables, without the launcher's own.
     let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
@@ -121,37 +112,27 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
     Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
 }
 
-fn detectors_of(launcher: Launcher) -> impl Iterator<Item = &'static Detector> {
-    DETECTORS.iter().filter(move |detector| detector.launcher == launcher)
-}
-
 fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
-    detectors_of(launcher).find_map(|detector| detector.detect(environment))
+    markers(environment).find(|marker| marker.launcher == launcher)
 }
 
-/// Returns the detectors of launchers that may have started a process after the context was
-/// written, likeliest first.
-fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
-    let changes = DETECTORS
-        .iter()
-        .filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
-    let changes: Vec<(Change, &Detector)> = changes.collect();
+/// Returns the launchers that may have started a process after the context was written, likeliest
+/// first.
+fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
+    let change =
+        |marker: Marker| Some((marker.launcher.change(environment, &context.seen)?, marker));
+    let changes: Vec<_> = markers(environment).filter_map(change).collect();
     // A launcher that also sets another launcher's variables is recognized by its own.
-    let surest = changes.iter().map(|(change, _)| *change).min();
-    if surest.is_none() && has_other_master(environment, context) {
-        return detectors_of(context.launcher)
-            .filter(|detector| detector.detect(environment).is_some())
-            .take(1)
-            .collect();
-    }
+    let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
+        let is_new = has_other_master(environment, context);
+        return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
+    };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
     // change them.
     let can_be =
-        |launcher: Launcher| surest == Some(Change::Own) || !launcher.spec().nested.is_always_seen;
-    let likeliest = changes
-        .into_iter()
-        .filter(|(change, detector)| Some(*change) == surest && can_be(detector.launcher));
-    likeliest.map(|(_, detector)| detector).collect()
+        |marker: &Marker| surest == Change::Own || !marker.launcher.spec().nested.is_always_seen;
+    let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
+    likeliest.map(|(_, marker)| marker).filter(can_be).collect()
 }
 
 /// Returns whether a worker's master differs from the one it was given. A script's ranks may have

@@ -170,15 +170,14 @@ fn disagreements(
     placement: &Placement,
     choice: &Choice,
 ) -> Vec<Finding> {
-    let others = choice
-        .rest
-        .iter()
-        .filter(|other| ![placement.launcher(), Launcher::Alone].contains(&other.launcher));
     let mut markers: Vec<Marker> = Vec::new();
-    for marker in others.filter_map(|other| other.detect(environment)) {
-        // Several detectors may find the same launcher.
-        if markers.iter().all(|known| known.launcher != marker.launcher) {
-            markers.push(marker);
+    for marker in &choice.rest {
+        // Several markers may be of the same launcher.
+        let mut known = markers.iter().map(|known| known.launcher);
+        if ![placement.launcher(), Launcher::Alone].contains(&marker.launcher)
+            && known.all(|known| known != marker.launcher)
+        {
+            markers.push(*marker);
         }
     }
     // Incomplete variables do not indicate another launcher.

@@ -6,7 +6,7 @@ use crate::cluster::overrides::RESTART_COUNT;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
-use crate::launcher::{DETECTORS, Starts, is_shared, restarts};
+use crate::launcher::{Starts, is_shared, markers, restarts};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Known, NOT_PROVIDED, Sourced, value_of};
 
@@ -43,15 +43,14 @@ fn platform(environment: &Environment, placement: &Placement) -> Sourced<Option<
     if is_platform(placement.launcher()) {
         return Sourced::new(Some(placement.launcher()), placement.launcher.source.clone());
     }
-    let around =
-        DETECTORS.iter().filter(|detector| is_platform(detector.launcher)).find_map(|detector| {
-            let marker = detector.detect(environment)?;
-            let node = (detector.launcher.spec().read)(environment, marker).ok()?;
-            // Users set some of these variables by hand.
-            let is_sure = !is_shared(marker.variable) && value_of(&node.local_size) == Some(1);
-            let source = || marker.display_variable(environment);
-            is_sure.then(|| Sourced::new(Some(detector.launcher), source()))
-        });
+    let mut markers = markers(environment).filter(|marker| is_platform(marker.launcher));
+    let around = markers.find_map(|marker| {
+        let node = (marker.launcher.spec().read)(environment, marker).ok()?;
+        // Users set some of these variables by hand.
+        let is_sure = !is_shared(marker.variable) && value_of(&node.local_size) == Some(1);
+        let source = || marker.display_variable(environment);
+        is_sure.then(|| Sourced::new(Some(marker.launcher), source()))
+    });
     around.unwrap_or(Sourced::new(None, NOT_PROVIDED))
 }
 

@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::launcher::{DETECTORS, Starts};
+use crate::launcher::{Starts, markers};
 use crate::{Environment, Launcher};
 use anstream::adapter::strip_bytes;
 use anstream::stream::RawStream;
@@ -92,5 +92,5 @@ fn is_rank() -> bool {
     let starts_ranks = |launcher: Launcher| {
         launcher.spec().starts == Starts::Processes && launcher != Launcher::User
     };
-    DETECTORS.iter().any(|one| starts_ranks(one.launcher) && one.detect(&environment).is_some())
+    markers(&environment).any(|marker| starts_ranks(marker.launcher))
 }
