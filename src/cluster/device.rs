@@ -13,21 +13,21 @@ pub(super) fn index(environment: &Environment, local_rank: Option<u32>) -> Sourc
         .filter_map(|name| Some((name, visible(&environment.get(name)?.to_string_lossy()))));
     // Each list can only hide devices that the others show, so the shortest list counts.
     let fewest = set.min_by_key(|(_, count)| *count);
-    match (fewest, local_rank) {
-        (Some((name, 0)), _) => Sourced::new(None, format!("{name} shows no device")),
-        (Some((name, 1)), _) => Sourced::new(Some(0), format!("{name} shows one device")),
-        (_, None) => Sourced::new(None, NOT_PROVIDED),
+    let (value, source) = match (fewest, local_rank) {
+        (Some((name, 0)), _) => (None, format!("{name} shows no device")),
+        (Some((name, 1)), _) => (Some(0), format!("{name} shows one device")),
+        (_, None) => (None, NOT_PROVIDED.to_owned()),
         (None, Some(rank)) => {
-            Sourced::new(Some(rank), "the local rank, because no variable hides a device")
+            (Some(rank), "the local rank, because no variable hides a device".to_owned())
         }
         (Some((name, count)), Some(rank)) if (rank as usize) < count => {
-            Sourced::new(Some(rank), format!("the local rank: {name} shows {count} devices"))
+            (Some(rank), format!("the local rank: {name} shows {count} devices"))
         }
-        (Some((name, count)), Some(rank)) => Sourced::new(
-            None,
-            format!("{name} shows {count} devices, and the local rank is {rank}"),
-        ),
-    }
+        (Some((name, count)), Some(rank)) => {
+            (None, format!("{name} shows {count} devices, and the local rank is {rank}"))
+        }
+    };
+    Sourced::new(value, source)
 }
 
 /// Counts the devices that CUDA sees. The list ends at the first invalid entry, and a duplicate

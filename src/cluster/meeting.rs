@@ -29,7 +29,7 @@ pub(crate) struct Meeting {
 pub(crate) enum Scope {
     /// This job alone.
     Job,
-    /// Perhaps all jobs of a user, who has set it.
+    /// Perhaps several jobs of a user, who has set it.
     User,
 }
 

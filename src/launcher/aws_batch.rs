@@ -43,23 +43,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let node = marker.place(by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
-        .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
+        .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, main_index))?;
     let rank = if node.index() >= main.index() {
         node.index() - main.index()
     } else {
         node.index() + (node.size() - main.index())
     };
-    let mut placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
-    placement.master_addr = match vars.main_address {
-        Some(text) => Some(Sourced::new(marker.launcher.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
+    let placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
+    let mut placement = placement.with_master(MAIN_ADDRESS, vars.main_address.as_deref())?;
+    if rank == 0 {
         // Only the main node lacks its own address. The other nodes may connect to any of its
         // interfaces.
-        None if rank == 0 => Some(Sourced::new(
-            Host::ANY,
-            "this is the main node, whose address AWS gives to the others",
-        )),
-        None => None,
-    };
+        let source = "this is the main node, whose address AWS gives to the others";
+        placement.master_addr.get_or_insert(Sourced::new(Host::ANY, source));
+    }
     Ok(placement)
 }
 

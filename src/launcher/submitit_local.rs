@@ -38,9 +38,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SubmititLocalVars = marker.read(environment)?;
     // The executor starts tasks on this machine only.
-    let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?.with_local(
-        Some(by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank))),
-        Some(by("all tasks are on this machine", vars.size)),
-    )?;
-    Ok(placement.with_job(JOB, vars.job))
+    let local_rank = by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank));
+    let local_size = by("all tasks are on this machine", vars.size);
+    let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
+    Ok(placement.with_local(Some(local_rank), Some(local_size))?.with_job(JOB, vars.job))
 }

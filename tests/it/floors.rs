@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// The rooms of each floor, from the ground up.
 const FLOORS: &[&[&str]] = &[
-    &["environment", "error", "finding", "hostlist", "process", "value"],
+    &["environment", "hostlist", "process", "value"],
+    &["error", "finding"],
     &["launcher"],
     &["mpi", "pmix", "rendezvous"],
     &["cluster"],
