@@ -3,6 +3,7 @@
 //! Based on documentation.
 
 use crate::launcher::prelude::*;
+use crate::value::port::PortError;
 
 variables! {
     /// The variables of a custom task's worker.
@@ -50,8 +51,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     }
     let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let placement = placement.with_master(HOST, vars.host.as_deref())?;
-    let placement = placement.with_port(PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
-    let placement = placement.with_job(TASK, vars.task);
+    let mut placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
+    let refused = |error: PortError, text: &str| marker.launcher.refuse(error, PORT, text);
+    let port = |text: &String| text.parse().map_err(|error| refused(error, text));
+    placement.master_port = by(PORT, vars.port.as_ref().map(port).transpose()?);
     let host = |worker: u32| environment.text(&format!("MLP_WORKER_{worker}_HOST"));
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Reason, quote};
+use crate::error::{Error, quote};
 use crate::finding::Finding;
 use crate::value::host::Host;
 use crate::value::job::Job;
@@ -158,20 +158,6 @@ impl Placement {
         if let Some(text) = text.map(str::trim) {
             let source = variable.into();
             self.master_addr = Some(Sourced::new(self.launcher().host(&source, text)?, source));
-        }
-        Ok(self)
-    }
-
-    /// Adds the port on rank 0's host, if it is known.
-    pub(crate) fn with_port(
-        mut self,
-        variable: &'static str,
-        text: Option<&str>,
-    ) -> Result<Placement, Error> {
-        if let Some(text) = text {
-            let refused = |_| self.launcher().refuse(Reason::NotAPort, variable, text);
-            let port = text.parse().map_err(refused)?;
-            self.master_port = Some(Sourced::new(port, variable));
         }
         Ok(self)
     }
