@@ -35,13 +35,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::LaunchStyle;
 use crate::cluster::info::ClusterInfo;
 use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
-use crate::value::placement::LaunchStyle;
 use mpienv_core::seam::{self, interfaces};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.

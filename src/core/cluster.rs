@@ -6,6 +6,7 @@ pub(crate) mod device;
 pub(crate) mod discover;
 pub mod info;
 pub(crate) mod master;
+pub(crate) mod meeting;
 pub(crate) mod nccl;
 pub(crate) mod overrides;
 pub(crate) mod provenance;

@@ -2,13 +2,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
-use crate::environment::ReadError;
-use crate::launcher::{Launcher, Marker};
+use crate::environment::{Environment, ReadError};
 use crate::value::host::HostError;
+use crate::value::launcher::Launcher;
+use crate::value::munge::MungeError;
+use crate::value::port::PortError;
+use crate::value::port_range::PortRangeError;
 use crate::value::rank::RankError;
+use crate::value::sourced::Sourced;
 
-/// Prints an error's text for `Debug` too, because `unwrap` and `main` print errors with `Debug`.
+/// Prints an error's text for `Debug` too, because `main` prints errors with `Debug`. The errors of
+/// parsing a value do without it: a failed assertion then names their variant.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_is_text {
@@ -163,6 +169,38 @@ pub enum Reason {
     },
 }
 
+impl From<PortError> for Reason {
+    fn from(_: PortError) -> Reason {
+        Reason::NotAPort
+    }
+}
+
+impl From<PortRangeError> for Reason {
+    fn from(_: PortRangeError) -> Reason {
+        Reason::NotAPortRange
+    }
+}
+
+impl From<MungeError> for Reason {
+    fn from(_: MungeError) -> Reason {
+        Reason::NotMunge
+    }
+}
+
+impl Environment {
+    /// Returns the value of a variable that users or platforms set.
+    pub(crate) fn setting<T>(&self, variable: &'static str) -> Result<Option<Sourced<T>>, Error>
+    where
+        T: FromStr<Err: Into<Reason>>,
+    {
+        let Some(text) = self.get_str(variable).map_err(Error::reading_setting)? else {
+            return Ok(None);
+        };
+        let value = text.parse().map_err(|error| Error::of_setting(error, variable, text))?;
+        Ok(Some(Sourced::new(value, variable)))
+    }
+}
+
 impl Error {
     pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
         let reason = reason.into();
@@ -188,43 +226,6 @@ impl Error {
     pub(crate) fn found(mut self, value: impl Into<String>) -> Error {
         self.0.value = Some(value.into());
         self
-    }
-
-    /// Returns the error for a launcher's variable that could not be read. `present` returns the
-    /// marker with its value.
-    pub(crate) fn read(
-        marker: Marker,
-        error: ReadError,
-        present: impl FnOnce() -> String,
-    ) -> Error {
-        let Marker { launcher, variable } = marker;
-        let start = launcher.spec().advice.start;
-        match error {
-            ReadError::Missing { name } => {
-                let remedy = format!("{start}, or unset {variable}");
-                Error::new(Reason::Missing { present: present() }, remedy).by(launcher).of(name)
-            }
-            ReadError::NotUnicode { name, value } => {
-                Error::of_launcher(launcher, Reason::NotUnicode, &name).found(value)
-            }
-            ReadError::Invalid { name, value, .. } => {
-                Error::of_launcher(launcher, Reason::NotANumber, &name).found(value)
-            }
-            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
-        }
-    }
-
-    /// Returns the error for a launcher's own variable with an impossible value.
-    pub(crate) fn of_launcher(
-        launcher: Launcher,
-        reason: impl Into<Reason>,
-        variable: &str,
-    ) -> Error {
-        let remedy = format!(
-            "{}, or unset {variable} if it is left from another job",
-            launcher.spec().advice.start
-        );
-        Error::new(reason, remedy).by(launcher).of(variable.to_owned())
     }
 
     /// Returns the error for a variable that users or platforms set, with a value that cannot be

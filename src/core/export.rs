@@ -24,10 +24,11 @@ use std::borrow::Cow;
 use std::process::Command;
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::error::Error;
 use crate::launcher::context::{CONTEXT, Context, Seen};
 use crate::launcher::{VARIABLES, seen};
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 impl ClusterInfo {
     /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
@@ -57,12 +58,15 @@ impl ClusterInfo {
         ];
         let set =
             set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
-        let overrides =
-            self.overrides.iter().map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
+        let overrides = self
+            .passed_on
+            .overrides
+            .iter()
+            .map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
         let mut variables: Vec<_> = set.chain(overrides).collect();
-        variables.extend(self.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
+        variables.extend(self.passed_on.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
-        if let Some(launcher) = self.leaves_context {
+        if let Some(launcher) = self.passed_on.leaves_context {
             let context = self.context(launcher, seen(&self.inherited), &exports);
             exports.set(CONTEXT, context.to_text());
         }
@@ -77,18 +81,16 @@ impl ClusterInfo {
         {
             seen.put(name, value);
         }
+        let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &self.meeting;
+        let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
+        let token = Some(self.token().as_str()).filter(|token| !token.is_empty());
         Context {
             launcher,
-            master_addr: self
-                .master_addr()
-                .ok()
-                .filter(|_| self.addr_is_own)
-                .map(ToString::to_string),
-            master_port: self.port_is_own.then(|| self.master_port().to_string()),
-            token: (self.token_is_own && !self.token.as_bytes().is_empty())
-                .then(|| self.token.as_str().to_owned()),
+            master_addr: addr.map(|addr| addr.value.to_string()),
+            master_port: (*port_scope == Scope::Job).then(|| self.master_port().to_string()),
+            token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
             seen,
-            said: self.said.clone(),
+            said: self.passed_on.said.clone(),
         }
     }
 }

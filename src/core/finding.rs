@@ -4,9 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::value::name;
+
 /// How much a [`Finding`] matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
     /// Good to know; nothing needs to be done.
@@ -17,15 +18,17 @@ pub enum Severity {
     Error,
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Severity {
+    const fn name(self) -> &'static str {
+        match self {
             Severity::Note => "note",
             Severity::Warning => "warning",
             Severity::Error => "error",
-        })
+        }
     }
 }
+
+name::shown_by_name!(Severity);
 
 /// Something suspicious in the environment, with advice.
 ///

@@ -32,6 +32,7 @@ pub mod mvapich;
 pub mod open_mpi;
 pub mod pals;
 pub(crate) mod pbs;
+pub(crate) mod placement;
 pub mod runpod;
 pub mod sagemaker;
 pub mod skypilot;
@@ -47,99 +48,58 @@ pub(crate) mod spec;
 pub(crate) mod starter;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 use std::sync::LazyLock;
-
-use serde::{Serialize, Serializer};
 
 use crate::environment::{Environment, Variable};
 use crate::launcher::context::Seen;
-use crate::value::name::{self, UnknownName};
+use crate::value::launcher::Launcher;
 
 pub(crate) use spec::{
-    Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+    LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts, display_variable, first_set,
 };
 
-macro_rules! launchers {
-    ($($launcher:ident = $file:ident, $meaning:literal;)+) => {
-        /// What started this process and gave it its rank.
-        ///
-        /// ```
-        /// use mpienv::{ClusterInfo, Launcher};
-        ///
-        /// let info = ClusterInfo::from_vars([("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
-        /// assert_eq!(info.launcher(), Launcher::Hydra);
-        /// assert_eq!("hydra".parse(), Ok(Launcher::Hydra));
-        /// for launcher in Launcher::ALL {
-        ///     println!("{}: {}", launcher.name(), launcher.title());
-        /// }
-        /// # Ok::<(), mpienv::Error>(())
-        /// ```
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum Launcher {
-            $(#[doc = $meaning] $launcher,)+
-        }
-
-        impl Launcher {
-            /// Every launcher, innermost first.
-            pub const ALL: &'static [Launcher] = &[$(Launcher::$launcher,)+];
-        }
-
-        /// The description of each launcher, in the order of [`Launcher::ALL`].
-        pub(crate) static LAUNCHERS: &[LauncherSpec] = &[$($file::SPEC,)+];
+/// What the file of each launcher uses.
+mod prelude {
+    pub(super) use crate::environment::{Environment, Variables, variables};
+    pub(super) use crate::error::Error;
+    pub(super) use crate::launcher::placement::Placement;
+    pub(super) use crate::launcher::sample::{Process, Sample, Setter};
+    pub(super) use crate::launcher::spec::{
+        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
     };
+    pub(super) use crate::value::sourced::{Sourced, by};
 }
 
-// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above (rustfmt
-// does not see a `mod` in a macro) and a line here. `.ci/generate` then writes its row of the
+// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above, a line
+// here and one in value/launcher.rs, which has the order. `.ci/generate` then writes its row of the
 // README.
-//
-// The order is innermost first: the first launcher that is detected started this process. For
-// example, torchrun and mpirun run inside Slurm steps, and their processes inherit Slurm's
-// variables.
-launchers! {
-    Torchrun = torchrun, "PyTorch's `torchrun` (torchelastic).";
-    Horovod = horovod, "Horovod's `horovodrun` without MPI.";
-    OpenMpi = open_mpi, "Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.";
-    Mvapich = mvapich, "MVAPICH's `mpirun_rsh`, `mpiexec`.";
-    Hydra = hydra, "Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.";
-    Pals = pals, "HPE Cray PALS: `mpiexec`, `aprun`.";
-    Jsm = jsm, "IBM's `jsrun` under LSF.";
-    Flux = flux, "Flux: `flux run`, `flux submit`.";
-    SubmititLocal = submitit_local, "submitit's local executor: tasks on this machine.";
-    Slurm = slurm, "Slurm's `srun`.";
-    User = user, "A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.";
-    SageMaker = sagemaker, "Amazon SageMaker: one process a host.";
-    LeaderWorkerSet = leader_worker_set, "Kubernetes' LeaderWorkerSet: one process a pod of a group.";
-    SkyPilot = skypilot, "SkyPilot: one process a node.";
-    Dstack = dstack, "dstack: one process a node.";
-    Lepton = lepton, "NVIDIA DGX Cloud Lepton: one process a worker.";
-    Mlp = mlp, "Volcengine's Machine Learning Platform: one process a worker.";
-    RunPod = runpod, "RunPod's Instant Clusters: one process a pod.";
-    Vertex = vertex, "Google Cloud's Vertex AI: one process a replica.";
-    Volcano = volcano, "Volcano's jobs: one process a pod.";
-    Kubernetes = kubernetes, "A Kubernetes indexed job or Kubeflow Trainer: one process a pod.";
-    AwsBatch = aws_batch, "An AWS Batch multi-node job: one process a node.";
-    Alone = alone, "No launcher: one process by itself.";
-}
-
 impl Launcher {
     pub(crate) const fn spec(self) -> &'static LauncherSpec {
-        &LAUNCHERS[self as usize]
-    }
-
-    /// Returns the machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        self.spec().name
-    }
-
-    /// Returns the human-readable name.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        self.spec().title
+        match self {
+            Launcher::Torchrun => &torchrun::SPEC,
+            Launcher::Horovod => &horovod::SPEC,
+            Launcher::OpenMpi => &open_mpi::SPEC,
+            Launcher::Mvapich => &mvapich::SPEC,
+            Launcher::Hydra => &hydra::SPEC,
+            Launcher::Pals => &pals::SPEC,
+            Launcher::Jsm => &jsm::SPEC,
+            Launcher::Flux => &flux::SPEC,
+            Launcher::SubmititLocal => &submitit_local::SPEC,
+            Launcher::Slurm => &slurm::SPEC,
+            Launcher::User => &user::SPEC,
+            Launcher::SageMaker => &sagemaker::SPEC,
+            Launcher::LeaderWorkerSet => &leader_worker_set::SPEC,
+            Launcher::SkyPilot => &skypilot::SPEC,
+            Launcher::Dstack => &dstack::SPEC,
+            Launcher::Lepton => &lepton::SPEC,
+            Launcher::Mlp => &mlp::SPEC,
+            Launcher::RunPod => &runpod::SPEC,
+            Launcher::Vertex => &vertex::SPEC,
+            Launcher::Volcano => &volcano::SPEC,
+            Launcher::Kubernetes => &kubernetes::SPEC,
+            Launcher::AwsBatch => &aws_batch::SPEC,
+            Launcher::Alone => &alone::SPEC,
+        }
     }
 
     /// Returns the variables of this launcher that mpienv reads.
@@ -178,45 +138,29 @@ impl Launcher {
     }
 }
 
-/// Parses a [`name`](Launcher::name).
-impl FromStr for Launcher {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Launcher, UnknownName> {
-        name::find("launcher", Launcher::ALL, Launcher::name, name)
-    }
+/// Returns the description of each launcher, in the order of [`Launcher::ALL`].
+pub(crate) fn specs() -> impl Iterator<Item = &'static LauncherSpec> {
+    Launcher::ALL.iter().map(|launcher| launcher.spec())
 }
 
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+/// Returns the marker of each launcher that may have started this process, innermost first.
+pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker> {
+    detectors()
+        .filter_map(|(launcher, marker)| Some(Marker { launcher, variable: marker(environment)? }))
 }
 
-impl Serialize for Launcher {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-/// One way to detect that a launcher started this process.
-pub(crate) struct Detector {
-    pub launcher: Launcher,
-    marker: fn(&Environment) -> Option<&'static str>,
-}
-
-/// All detectors, in the order of [`LAUNCHERS`].
+/// Returns how each launcher is detected, in the order of [`Launcher::ALL`].
 ///
-/// Markers that several launchers set come directly before the user's own variables.
-pub(crate) static DETECTORS: LazyLock<Vec<Detector>> = LazyLock::new(|| {
-    let own = |launcher: Launcher| Detector { launcher, marker: launcher.spec().marker };
-    let shared =
-        |launcher: Launcher| Some(Detector { launcher, marker: launcher.spec().shared_marker? });
-    let all = || Launcher::ALL.iter().copied();
-    let is_inner = |launcher: &Launcher| *launcher != Launcher::User;
-    let inner = all().take_while(is_inner).map(own);
-    inner.chain(all().filter_map(shared)).chain(all().skip_while(is_inner).map(own)).collect()
-});
+/// Hydra's marker without a local rank, which several launchers set, comes directly before the
+/// user's own variables.
+fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
+    let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
+    let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
+    let shared: MarkerOf = hydra::shared_marker;
+    let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
+    let others = Launcher::ALL.iter().skip_while(is_inner).map(own);
+    inner.chain([(Launcher::Hydra, shared)]).chain(others)
+}
 
 /// What has changed in a launcher's variables since they were recorded, the more reliable sign
 /// first.
@@ -228,41 +172,27 @@ pub(crate) enum Change {
     Shared,
 }
 
-impl Detector {
-    /// Returns the variable that identifies this launcher, if it is set.
-    pub(crate) fn detect(&self, environment: &Environment) -> Option<Marker> {
-        (self.marker)(environment).map(|variable| Marker { launcher: self.launcher, variable })
-    }
-
+impl Launcher {
     /// Returns how this launcher's variables have changed since they were recorded, which shows
     /// that it, or a launcher that sets the same variables, has started a process. `None` if they
     /// have not changed.
-    pub(crate) fn change(&self, environment: &Environment, seen: &Seen) -> Option<Change> {
-        self.detect(environment)?;
-        let changed = self
-            .launcher
-            .variables()
-            .filter(|variable| seen.is_changed(environment, variable.name));
-        changed
-            .map(
-                |variable| {
-                    if SHARED.contains(variable.name) { Change::Shared } else { Change::Own }
-                },
-            )
-            .min()
+    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        let variables = self.variables().map(|variable| variable.name);
+        let changed = variables.filter(|name| seen.is_changed(environment, name));
+        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
     }
 }
 
 /// Every variable of a launcher that mpienv reads.
 pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
-    LAUNCHERS.iter().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect()
+    specs().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect()
 });
 
 /// Variables that more than one launcher sets: a change in one of them does not show which launcher
 /// made it.
 static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
-    for spec in LAUNCHERS {
+    for spec in specs() {
         let read = spec.variables().map(|variable| variable.name);
         let set: BTreeSet<_> = read.chain(spec.nested.also_sets.iter().copied()).collect();
         set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
@@ -284,7 +214,7 @@ pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
 /// Returns the variables that hold a process's place on its node. In a node's workers, they
 /// describe the process that started the workers, unless a launcher in between has set its own.
 pub(crate) fn local_variables() -> BTreeSet<&'static str> {
-    LAUNCHERS.iter().flat_map(|spec| spec.nested.local).copied().collect()
+    specs().flat_map(|spec| spec.nested.local).copied().collect()
 }
 
 /// Records every launcher's variables as they are now.
@@ -294,31 +224,23 @@ pub(crate) fn seen(environment: &Environment) -> Seen {
 
 #[cfg(test)]
 mod tests {
+    use super::spec::Advice;
     use super::*;
 
     #[test]
-    fn each_launcher_has_the_description_that_is_in_its_place() {
-        let names: BTreeSet<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
-        assert_eq!((names.len(), LAUNCHERS.len()), (Launcher::ALL.len(), Launcher::ALL.len()));
+    fn each_launcher_has_a_sample_and_a_command_if_it_starts_processes() {
         for &launcher in Launcher::ALL {
-            let variant = format!("{launcher:?}").to_lowercase();
-            assert_eq!(launcher.name().replace('-', ""), variant);
-            assert_eq!(launcher.name().parse(), Ok(launcher));
             let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
             let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
-            assert_eq!(
-                has_command,
-                *starts == Starts::Processes,
-                "{launcher}: how does it start one process a node?"
-            );
+            assert_eq!(has_command, *starts == Starts::Processes, "{launcher}");
         }
         assert_eq!(Launcher::ALL.last(), Some(&Launcher::Alone), "it takes every environment");
     }
 
     #[test]
     fn a_bare_rank_and_size_count_after_the_launchers_that_set_them_too() {
-        let order: Vec<_> = DETECTORS.iter().map(|detector| detector.launcher).collect();
+        let order: Vec<_> = detectors().map(|(launcher, _)| launcher).collect();
         let at = |launcher| order.iter().position(|&other| other == launcher).unwrap();
         assert_eq!(order[at(Launcher::User) - 1], Launcher::Hydra);
         assert!(
@@ -328,37 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn slurm_starts_mpi_programs_where_it_gives_them_a_pmi() {
-        let of = |names: &[&str]| Environment::from_vars(names.iter().map(|&name| (name, "0")));
-        assert!(!Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID"])));
-        assert!(Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID", "PMI_RANK"])));
-        assert!(Launcher::Slurm.starts_mpi(&of(&["SLURM_PROCID", "PMIX_RANK"])));
-        assert!(Launcher::OpenMpi.starts_mpi(&of(&[])));
-        assert!(!Launcher::User.starts_mpi(&of(&["PMI_RANK"])));
-    }
-
-    #[test]
     fn variables_that_several_launchers_set_are_shared() {
-        for name in [
-            "LOCAL_RANK",
-            "LOCAL_WORLD_SIZE",
-            "PMIX_NAMESPACE",
-            "PMI_ID",
-            "PMI_RANK",
-            "PMI_SIZE",
-            "RANK",
-            "WORLD_SIZE",
-        ] {
+        let shared = "LOCAL_RANK LOCAL_WORLD_SIZE PMIX_NAMESPACE PMI_ID PMI_RANK PMI_SIZE RANK";
+        for name in shared.split(' ') {
             assert!(SHARED.contains(name), "{name}");
         }
         assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
-        for spec in LAUNCHERS {
+        for spec in specs() {
             for name in spec.nested.local {
-                assert!(
-                    spec.variables().any(|variable| variable.name == *name),
-                    "{}: {name}",
-                    spec.name
-                );
+                assert!(spec.variables().any(|variable| variable.name == *name), "{name}");
             }
         }
     }

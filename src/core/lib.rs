@@ -50,13 +50,13 @@ pub use export::{
     Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
 };
 pub use finding::{Finding, Severity};
-#[doc(inline)]
-pub use launcher::Launcher;
+pub use launcher::placement::LaunchStyle;
 pub use value::host::{Host, HostError};
 pub use value::host_name::host_name;
+#[doc(inline)]
+pub use value::launcher::Launcher;
 pub use value::munge::{Munge, MungeError};
 pub use value::name::UnknownName;
-pub use value::placement::LaunchStyle;
 pub use value::port::{Port, PortError};
 pub use value::port_range::{PortRange, PortRangeError};
 pub use value::printable::printable;

@@ -6,7 +6,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::{Placeholders, Target, TemplateError};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{DETECTORS, Launcher};
+use crate::launcher::markers;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
@@ -20,9 +21,9 @@ pub use crate::export::shell_quoted;
 pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;
-pub use crate::value::placement::{Source, Sourced};
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
+pub use crate::value::sourced::{Source, Sourced, by};
 
 /// The codes of findings about a process that does not know its place.
 pub const UNPLACED: &[&str] = unplaced::CODES;
@@ -60,9 +61,10 @@ methods! {
         }
         fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
         fn default_port_range(self: &Self) -> Option<PortRange> {
-            self.port_is_default.then_some(self.port_range)
+            let default = &self.meeting.default_port;
+            default.is_used.then_some(default.range)
         }
-        fn default_port_is_own(self: &Self) -> bool { self.default_port_is_own }
+        fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn with_own_port(self: &Self, port: Port, source: &'static str) -> ClusterInfo {
             ClusterInfo::with_own_port(self, port, source)
         }
@@ -138,7 +140,7 @@ pub fn error(reason: impl Into<Reason>, remedy: String, name: String, value: Str
 
 /// Returns the launchers that have left variables.
 pub fn detected(environment: &Environment) -> impl Iterator<Item = Launcher> {
-    DETECTORS.iter().filter(|one| one.detect(environment).is_some()).map(|one| one.launcher)
+    markers(environment).map(|marker| marker.launcher)
 }
 
 /// Returns whether words name the node, but nothing that differs between its processes.

@@ -11,7 +11,7 @@ use crate::launcher;
 use crate::launcher::context::CONTEXT;
 use crate::launcher::sample::{Process, Setter};
 use crate::value::host::Host;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 
 pub use crate::launcher::sample::Place;
@@ -258,7 +258,7 @@ impl Job {
 }
 
 /// Why a [`Job`] cannot be built.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
     /// The job has no node, or a node has no process.
@@ -278,12 +278,10 @@ pub enum JobError {
     OneProcessANode(Launcher),
 }
 
-debug_is_text!(JobError);
-
 #[cfg(test)]
 mod tests {
     use crate::environment::Environment;
-    use crate::launcher::DETECTORS;
+    use crate::launcher::markers;
 
     use super::*;
 
@@ -297,16 +295,16 @@ mod tests {
                 .unwrap();
             let spec = job.launcher().spec();
             let environment = Environment::from_vars(job.environment(0).unwrap());
-            let marker =
-                DETECTORS.iter().find_map(|detector| detector.detect(&environment)).unwrap();
+            let marker = markers(&environment).next().unwrap();
             assert_eq!(marker.launcher, job.launcher());
             let placement = (spec.read)(&environment, marker).unwrap();
-            for source in [&placement.local_rank_source, &placement.local_size_source] {
+            for local in [&placement.local_rank, &placement.local_size].into_iter().flatten() {
+                let source = &*local.source;
                 let is_read = spec.variables().any(|variable| variable.name == source);
                 // A worker gets these anew.
-                let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&&**source);
-                if is_read && !is_set && *source != placement.rank_source {
-                    assert!(spec.nested.local.contains(&&**source), "{}: {source}", spec.name);
+                let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&source);
+                if is_read && !is_set && source != placement.rank.source {
+                    assert!(spec.nested.local.contains(&source), "{}: {source}", job.launcher());
                 }
             }
         }

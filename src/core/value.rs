@@ -3,11 +3,12 @@
 pub mod host;
 pub mod host_name;
 pub(crate) mod job;
+pub mod launcher;
 pub mod munge;
 pub mod name;
-pub mod placement;
 pub mod port;
 pub mod port_range;
 pub mod printable;
 pub mod rank;
+pub(crate) mod sourced;
 pub mod token;

@@ -64,8 +64,8 @@ use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
 use crate::simulate::Job;
 use crate::value::host::Host;
-use crate::value::placement::LaunchStyle;
 use crate::value::port_range::PortRange;
+use mpienv_core::LaunchStyle;
 use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
 
 use self::restarts::Restarts;

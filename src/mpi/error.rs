@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
 
 /// Why MPI cannot be used, or why a call failed.

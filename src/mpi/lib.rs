@@ -99,7 +99,7 @@ pub use request::Request;
 use mpienv_core::{environment, value};
 
 use crate::environment::Environment;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
 use load::Loaded;
 use session::Session;

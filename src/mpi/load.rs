@@ -12,7 +12,7 @@ use super::abi::{Constants, MPICH_DUP_FN, OPEN_MPI_WORLD, Pointer};
 use super::api::Api;
 use super::error::MpiError;
 use super::functions::Functions;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 /// A library with a known ABI, ready to be called.
 pub(super) enum Loaded {

@@ -5,7 +5,7 @@ use crate::{
     PortRange, Rank,
 };
 use clap::Args;
-use mpienv_core::seam;
+use mpienv_core::seam::{self, ASKED, by};
 
 use super::{Quiet, named, pmix};
 
@@ -63,11 +63,11 @@ impl Overrides {
             Rank::new(rank, nodes).map_err(outside)
         });
         let overrides = seam::Overrides {
-            launcher: self.launcher,
-            master_addr: self.master_addr,
-            master_port: self.master_port,
-            port_range: self.port_range,
-            nccl_ifname: self.nccl_ifname,
+            launcher: by(ASKED, self.launcher),
+            master_addr: by(ASKED, self.master_addr),
+            master_port: by(ASKED, self.master_port),
+            port_range: by(ASKED, self.port_range),
+            nccl_ifname: by(ASKED, self.nccl_ifname),
             node: node.transpose()?,
             one_per_node: self.one_per_node,
         };

@@ -53,7 +53,7 @@ impl MpiLibrary {
         }
         let vars = crate::mpi::MpiVars::of(environment);
         // `Launcher::Alone` stands for libraries of all families.
-        let found = [info.launcher(), crate::launcher::Launcher::Alone]
+        let found = [info.launcher(), crate::value::launcher::Launcher::Alone]
             .into_iter()
             .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })

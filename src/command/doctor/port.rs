@@ -7,7 +7,7 @@ use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 use mpienv_core::seam::{self, AGENT_STORE, ASKED, InfoSeam as _};

@@ -1,10 +1,11 @@
 //! Attempts: the same job, restarted after a failure.
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
 use crate::value::job::Job;
-use crate::value::placement::Sourced;
 use crate::value::port::Port;
+use crate::value::sourced::Sourced;
 
 /// One run of a job's workers, from their start until all have exited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,11 +33,12 @@ impl ClusterInfo {
     /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
     pub(crate) fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
-        let identity =
-            job.filter(|_| !self.token_is_own).map(|job| format!("{}/{}", job.id, job.step));
+        let identity = job
+            .filter(|_| self.meeting.token_scope == Scope::User)
+            .map(|job| format!("{}/{}", job.id, job.step));
         // Other counts may differ between nodes.
-        let is_of_launch = [RESTART_COUNT, COUNTED].contains(&&*self.restart_count.source);
-        let counted = self.restart_count.value.filter(|_| is_of_launch);
+        let count = &self.surroundings.restart_count;
+        let counted = count.value.filter(|_| [RESTART_COUNT, COUNTED].contains(&&*count.source));
         (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
     }
 
@@ -45,7 +47,7 @@ impl ClusterInfo {
     pub(crate) fn in_attempt(&self, attempt: Attempt) -> ClusterInfo {
         let mut info = self.clone();
         let number = attempt.number();
-        info.restart_count = Sourced::new(Some(number), COUNTED);
+        info.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
         for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
             info.override_with(name, number.to_string());
         }
@@ -54,9 +56,9 @@ impl ClusterInfo {
         }
         if let Some(job) = self.job_of_port() {
             let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
-            info.master_port =
-                Sourced::new(next.port(self.port_range), self.master_port.source.clone());
-            info.default_port = info.master_port.value;
+            let Meeting { port, default_port, .. } = &mut info.meeting;
+            port.value = next.port(default_port.range);
+            default_port.port = port.value;
         }
         info
     }
@@ -66,7 +68,7 @@ impl ClusterInfo {
     pub(crate) fn launchers_port(&self) -> Port {
         let derived = self.job_of_port().map(|job| {
             let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
-            of_launchers.port(self.port_range)
+            of_launchers.port(self.meeting.default_port.range)
         });
         // Programs use the ports above the master's.
         let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
@@ -76,18 +78,14 @@ impl ClusterInfo {
     /// Returns the job from which the master's port is derived, or `None` if the port is not
     /// derived.
     fn job_of_port(&self) -> Option<&Job> {
-        self.placement
-            .job
-            .as_ref()
-            .filter(|job| job.source == self.master_port.source)
-            .map(|job| &job.value)
+        let job = self.placement.job.as_ref()?;
+        (job.source == self.meeting.port.source).then_some(&job.value)
     }
 
     fn override_with(&mut self, name: &'static str, value: String) {
-        match self.overrides.iter_mut().find(|(found, _)| *found == name) {
-            Some((_, old)) => *old = value,
-            None => self.overrides.push((name, value)),
-        }
+        let overrides = &mut self.passed_on.overrides;
+        overrides.retain(|(found, _)| *found != name);
+        overrides.push((name, value));
     }
 }
 
@@ -179,25 +177,5 @@ mod tests {
             assert_eq!(read.munge().map(ToString::to_string).as_deref(), Some(text));
             assert!(read.has_secret() && !node(&[]).has_secret());
         }
-    }
-
-    #[test]
-    fn a_secret_in_a_file_stays_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("secret");
-        std::fs::write(&path, "sesame\n").unwrap();
-        #[cfg(unix)]
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-            .unwrap();
-        let path = path.to_str().unwrap();
-        let worker = node(&[("MPIENV_TOKEN_FILE", path)]).workers(1).unwrap().remove(0);
-        let exports = worker.in_attempt(Attempt { base: 0, again: 1 }).exports().unwrap();
-        assert_eq!(
-            (exports.get("MPIENV_TOKEN"), exports.get("MPIENV_TOKEN_FILE")),
-            (None, Some(path))
-        );
-        assert!(
-            exports.iter().all(|(_, value)| value.is_none_or(|value| !value.contains("sesame")))
-        );
     }
 }

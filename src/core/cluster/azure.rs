@@ -6,7 +6,7 @@ use crate::environment::{Environment, variables};
 use crate::error::{Error, quote};
 use crate::finding::{Finding, Severity};
 use crate::value::host::{Host, HostError};
-use crate::value::placement::Sourced;
+use crate::value::sourced::{Known, Sourced};
 
 pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
@@ -53,7 +53,7 @@ impl AzureVars {
     }
 
     /// Returns the master on several nodes, if Azure names one.
-    pub(crate) fn master_on_several_nodes(&self) -> Result<Option<Sourced<Host>>, Error> {
+    pub(crate) fn master_on_several_nodes(&self) -> Result<Known<Host>, Error> {
         if let Some(text) = &self.batch_master {
             return host(BATCH, text).map(Some);
         }

@@ -7,15 +7,18 @@ use std::sync::Arc;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
+use crate::cluster::discover::surroundings::Surroundings;
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
+use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::value::host::Host;
+use crate::value::launcher::Launcher;
 use crate::value::munge::Munge;
-use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
 use crate::value::port::Port;
-use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
+use crate::value::sourced::value_of;
 use crate::value::token::Token;
 
 /// The place of this process in its job: its rank and node, and where the ranks meet.
@@ -44,67 +47,52 @@ use crate::value::token::Token;
 pub struct ClusterInfo {
     /// This process's place, as its launcher or a user provided it.
     pub(crate) placement: Placement,
-    pub(crate) launcher_source: Source,
-    /// The master's host, or the error that explains why it is unknown.
-    pub(crate) master_addr: Result<Sourced<Host>, Error>,
-    pub(crate) master_port: Sourced<Port>,
-    pub(crate) nccl_socket_ifname: Sourced<Option<String>>,
-    pub(crate) hosts: Sourced<Option<Arc<[Host]>>>,
-    pub(crate) device_index: Sourced<Option<u32>>,
-    pub(crate) restart_count: Sourced<Option<u32>>,
-    pub(crate) platform: Sourced<Option<Launcher>>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) meeting: Meeting,
+    pub(crate) passed_on: PassedOn,
     pub(crate) findings: Vec<Finding>,
-    /// The codes of the warnings that `mpienv exec` printed before it became this program.
-    pub(crate) said: Vec<String>,
-    pub(crate) token: Token,
-    pub(crate) munge: Option<Munge>,
-    /// Whether the port is a default, because neither the program nor a variable sets it.
-    pub(crate) port_is_default: bool,
-    /// The range from which ports are derived.
-    pub(crate) port_range: PortRange,
-    pub(crate) default_port: Port,
-    /// Whether `default_port` is derived from this job, so that other jobs do not share it.
-    pub(crate) default_port_is_own: bool,
-    /// The overrides to export, under the names of the equivalent variables.
-    pub(crate) overrides: Vec<(&'static str, String)>,
-    /// Inherited variables that would mislead the program.
-    pub(crate) to_unset: Vec<&'static str>,
-    /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
-    /// variable.
-    pub(crate) leaves_context: Option<Launcher>,
     /// Where each rank listens, if the ranks have exchanged their endpoints.
     pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
-    /// Whether the master's address, its port and the token belong to this job only. False if a
-    /// user set them.
-    pub(crate) addr_is_own: bool,
-    pub(crate) port_is_own: bool,
-    pub(crate) token_is_own: bool,
+}
+
+/// What the exports contain besides the values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PassedOn {
+    /// The overrides, under the names of the equivalent variables.
+    pub overrides: Vec<(&'static str, String)>,
+    /// Inherited variables that would mislead the program.
+    pub to_unset: Vec<&'static str>,
+    /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
+    /// variable.
+    pub leaves_context: Option<Launcher>,
+    /// The codes of the warnings that `mpienv exec` printed before it became this program.
+    pub said: Vec<String>,
 }
 
 impl ClusterInfo {
     /// Returns the launcher that started this process.
     #[must_use]
     pub fn launcher(&self) -> Launcher {
-        self.placement.launcher
+        self.placement.launcher()
     }
 
     /// Returns the rank of this process in the job. Ranks start at 0 and are below the world size.
     #[must_use]
     pub fn rank(&self) -> u32 {
-        self.placement.rank.index()
+        self.placement.rank.value
     }
 
     /// Returns the number of processes in the job, at least 1.
     #[must_use]
     pub fn world_size(&self) -> u32 {
-        self.placement.rank.size()
+        self.placement.size.value
     }
 
     /// Returns the rank together with the world size.
     #[must_use]
     pub fn world(&self) -> Rank {
-        self.placement.rank
+        self.placement.world()
     }
 
     /// Returns the rank of this process among those on its node, starting at 0.
@@ -113,27 +101,27 @@ impl ClusterInfo {
     /// launcher does not provide it.
     #[must_use]
     pub fn local_rank(&self) -> Option<u32> {
-        self.placement.local.rank()
+        value_of(&self.placement.local_rank)
     }
 
     /// Returns the number of the job's processes on this node, or `None` if the launcher does not
     /// provide it.
     #[must_use]
     pub fn local_world_size(&self) -> Option<u32> {
-        self.placement.local.size()
+        value_of(&self.placement.local_size)
     }
 
     /// Returns the number of this node in the job, starting at 0. `None` if it is unknown; mpienv
     /// does not guess it.
     #[must_use]
     pub fn node_rank(&self) -> Option<u32> {
-        self.placement.node_rank.as_ref().map(|node| node.value)
+        value_of(&self.placement.node_rank)
     }
 
     /// Returns the number of nodes in the job. `None` if it is unknown; mpienv does not guess it.
     #[must_use]
     pub fn node_count(&self) -> Option<u32> {
-        self.placement.node_count.as_ref().map(|nodes| nodes.value)
+        value_of(&self.placement.node_count)
     }
 
     /// Returns how the processes are distributed over nodes.
@@ -151,13 +139,13 @@ impl ClusterInfo {
     /// Returns an error if there may be several nodes and nothing names rank 0's host. The error's
     /// text lists the ways to name it.
     pub fn master_addr(&self) -> Result<&Host, Error> {
-        self.master_addr.as_ref().map(|host| &host.value).map_err(Error::clone)
+        self.meeting.addr.as_ref().map(|host| &host.value).map_err(Error::clone)
     }
 
     /// Returns the port on rank 0's host, the same on all ranks.
     #[must_use]
     pub fn master_port(&self) -> Port {
-        self.master_port.value
+        self.meeting.port.value
     }
 
     /// Returns how many workers the platform requests on each node, which is the number of the
@@ -186,14 +174,14 @@ impl ClusterInfo {
     /// If a user's `MASTER_PORT` reaches only some ranks, the other ranks use this port.
     #[must_use]
     pub fn default_master_port(&self) -> Port {
-        self.default_port
+        self.meeting.default_port.port
     }
 
     /// Returns the network interfaces that NCCL may use, in NCCL's syntax. `None` if NCCL chooses
     /// them itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
-        self.nccl_socket_ifname.value.as_deref()
+        self.surroundings.nccl_socket_ifname.value.as_deref()
     }
 
     /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is
@@ -224,7 +212,7 @@ impl ClusterInfo {
     /// [`Provenance::hosts`]: crate::Provenance::hosts
     #[must_use]
     pub fn hosts(&self) -> Option<&[Host]> {
-        self.hosts.value.as_deref()
+        self.placement.hosts.value.as_deref()
     }
 
     /// Returns the number of this rank's device among the devices that it can see, starting at 0.
@@ -248,7 +236,7 @@ impl ClusterInfo {
     /// [`Provenance::device_index`]: crate::Provenance::device_index
     #[must_use]
     pub fn device_index(&self) -> Option<u32> {
-        self.device_index.value
+        self.surroundings.device_index.value
     }
 
     /// Returns how often the job was restarted, which is 0 in the first attempt. `None` if no
@@ -270,7 +258,7 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn restart_count(&self) -> Option<u32> {
-        self.restart_count.value
+        self.surroundings.restart_count.value
     }
 
     /// Returns the platform that started one process on this node: [`ClusterInfo::launcher`] or a
@@ -293,26 +281,27 @@ impl ClusterInfo {
     /// ```
     #[must_use]
     pub fn platform(&self) -> Option<Launcher> {
-        self.platform.value
+        self.surroundings.platform.value
     }
 
     /// Returns the token that only the ranks of this job share. It is empty if nothing identifies
     /// the job.
     #[must_use]
     pub fn token(&self) -> &Token {
-        &self.token
+        &self.meeting.token
     }
 
     /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`).
     #[must_use]
     pub fn munge(&self) -> Option<&Munge> {
-        self.munge.as_ref()
+        self.meeting.auth.as_ref()
     }
 
     /// Returns whether the ranks have a key that other users do not. A launcher's name for its job
     /// is public.
     pub(crate) fn has_secret(&self) -> bool {
-        self.munge.is_some() || !self.token_is_own && !self.token.as_bytes().is_empty()
+        self.meeting.auth.is_some()
+            || self.meeting.token_scope == Scope::User && !self.token().as_bytes().is_empty()
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.
@@ -359,24 +348,32 @@ impl fmt::Debug for Inherited {
 /// Serializes to the object that `mpienv show --json` prints. Its format is stable.
 impl Serialize for ClusterInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_struct("ClusterInfo", 17)?;
-        object.serialize_field("launcher", &self.launcher())?;
-        object.serialize_field("rank", &self.rank())?;
-        object.serialize_field("world_size", &self.world_size())?;
-        object.serialize_field("local_rank", &self.local_rank())?;
-        object.serialize_field("local_world_size", &self.local_world_size())?;
-        object.serialize_field("node_rank", &self.node_rank())?;
-        object.serialize_field("node_count", &self.node_count())?;
-        object.serialize_field("launch_style", &self.launch_style())?;
-        object.serialize_field("master_addr", &self.master_addr().ok())?;
-        object.serialize_field("master_port", &self.master_port())?;
-        object.serialize_field("nccl_socket_ifname", &self.nccl_socket_ifname())?;
-        object.serialize_field("hosts", &self.hosts())?;
-        object.serialize_field("device_index", &self.device_index())?;
-        object.serialize_field("restart_count", &self.restart_count())?;
-        object.serialize_field("platform", &self.platform())?;
-        object.serialize_field("provenance", &self.provenance())?;
-        object.serialize_field("findings", &self.findings)?;
-        object.end()
+        macro_rules! object {
+            ($($name:ident: $value:expr,)+) => {{
+                let fields = [$(stringify!($name)),+].len();
+                let mut object = serializer.serialize_struct("ClusterInfo", fields)?;
+                $(object.serialize_field(stringify!($name), &$value)?;)+
+                object.end()
+            }};
+        }
+        object! {
+            launcher: self.launcher(),
+            rank: self.rank(),
+            world_size: self.world_size(),
+            local_rank: self.local_rank(),
+            local_world_size: self.local_world_size(),
+            node_rank: self.node_rank(),
+            node_count: self.node_count(),
+            launch_style: self.launch_style(),
+            master_addr: self.master_addr().ok(),
+            master_port: self.master_port(),
+            nccl_socket_ifname: self.nccl_socket_ifname(),
+            hosts: self.hosts(),
+            device_index: self.device_index(),
+            restart_count: self.restart_count(),
+            platform: self.platform(),
+            provenance: self.provenance(),
+            findings: self.findings,
+        }
     }
 }

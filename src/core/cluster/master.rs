@@ -1,16 +1,18 @@
 //! Determines the host and port where all ranks meet: `MASTER_ADDR` and `MASTER_PORT`.
 
 use crate::cluster::azure::{self, AzureVars};
+use crate::cluster::meeting::DefaultPort;
 use crate::cluster::overrides::{self, MasterPort};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::Starts;
-use crate::value::host::{Host, HostError, meant_with_port};
+use crate::launcher::placement::Placement;
+use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
-use crate::value::placement::{Placement, Sourced};
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
+use crate::value::sourced::{Known, Sourced};
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
@@ -18,7 +20,7 @@ pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 /// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
 pub(crate) struct Naming<'a> {
     pub azure: Option<&'a AzureVars>,
-    pub explicit: Option<Sourced<Host>>,
+    pub explicit: Known<Host>,
     /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
     /// Azure's variables.
     pub inherited_first: bool,
@@ -32,7 +34,7 @@ pub(crate) fn addr(
     placement: &Placement,
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     let host = named(environment, placement, naming, findings)?;
     findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
     Ok(host)
@@ -43,12 +45,12 @@ fn named(
     placement: &Placement,
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     let Naming { azure, explicit, inherited_first } = naming;
     if explicit.is_some() {
         return Ok(explicit);
     }
-    let inherited = inherited(environment)?;
+    let inherited = environment.setting::<Host>(MASTER_ADDR)?;
     if inherited_first && inherited.is_some() {
         return Ok(inherited);
     }
@@ -73,7 +75,7 @@ fn azure_addr(
     azure: &AzureVars,
     placement: &Placement,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Sourced<Host>>, Error> {
+) -> Result<Known<Host>, Error> {
     if placement.is_one_node() {
         return azure.master_on_one_node().map(Some);
     }
@@ -96,7 +98,7 @@ fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
 /// this ambiguity.
 fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
     // Azure's lists contain several hosts, of which the first is the master.
-    let text = environment.get_str(&host.source).ok()??.split([',', ';']).next()?.trim();
+    let text = environment.text(&host.source)?.split([',', ';']).next()?.trim();
     let (meant, port) = meant_with_port(text)?;
     let variable = &host.source;
     let remedy = match azure::may_have_port(variable) {
@@ -117,24 +119,13 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
     })
 }
 
-fn inherited(environment: &Environment) -> Result<Option<Sourced<Host>>, Error> {
-    let Some(text) = environment.get_str(MASTER_ADDR).map_err(Error::reading_setting)? else {
-        return Ok(None);
-    };
-    let host =
-        text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))?;
-    Ok(Some(Sourced::new(host, MASTER_ADDR)))
-}
-
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
 pub(crate) fn unknown(placement: &Placement) -> Error {
-    let remedy = format!(
-        "give rank 0's host to all ranks: {}",
-        placement.launcher.spec().advice.give_master
-    );
-    Error::new(Reason::MasterUnknown { world_size: placement.rank.size() }, remedy)
-        .by(placement.launcher)
-        .of(MASTER_ADDR)
+    let launcher = placement.launcher();
+    let command = launcher.spec().advice.give_master;
+    let reason = Reason::MasterUnknown { world_size: placement.size.value };
+    let remedy = format!("give rank 0's host to all ranks: {command}");
+    Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
 }
 
 /// Returns the same error as a finding, for commands that only inspect.
@@ -161,29 +152,31 @@ impl PortRule {
     }
 }
 
-/// Returns the port on rank 0's host, and whether it is a default. Both depend only on what all
-/// ranks share.
+/// Returns the port on rank 0's host, and the one that it would be by default. Both depend only on
+/// what all ranks share.
 pub(crate) fn port(
     environment: &Environment,
     placement: &Placement,
     rule: PortRule,
-    explicit: Option<Sourced<MasterPort>>,
-) -> Result<(Sourced<Port>, bool), Error> {
-    match explicit {
+    explicit: Known<MasterPort>,
+) -> Result<(Sourced<Port>, DefaultPort), Error> {
+    let default = default_port(placement, rule);
+    let port = match explicit {
         Some(Sourced { value: MasterPort::Fixed(port), source }) => {
-            return Ok((Sourced::new(port, source), false));
+            Some(Sourced::new(port, source))
         }
-        Some(Sourced { value: MasterPort::FromJob, .. }) => {
-            return Ok((of_job(placement, rule.range())?, false));
-        }
-        None => {}
-    }
-    if let Some(text) = environment.get_str(MASTER_PORT).map_err(Error::reading_setting)? {
-        let port =
-            text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))?;
-        return Ok((Sourced::new(port, MASTER_PORT), false));
-    }
-    Ok((default_port(placement, rule), placement.master_port.is_none()))
+        Some(Sourced { value: MasterPort::FromJob, .. }) => Some(of_job(placement, rule.range())?),
+        None => environment.setting(MASTER_PORT)?,
+    };
+    let default_port = DefaultPort {
+        port: default.value,
+        is_derived: placement.master_port.is_none()
+            && !rule.on_azure
+            && own_port(placement, rule.range()).is_some(),
+        is_used: port.is_none() && placement.master_port.is_none(),
+        range: rule.range(),
+    };
+    Ok((port.unwrap_or(default), default_port))
 }
 
 /// Returns the port of a rank for which no option or variable sets one.
@@ -191,53 +184,38 @@ pub(crate) fn port(
 /// The first of these that is present counts: the platform's port, Azure's, one derived from the
 /// job, one derived from the process if it is the only one. Otherwise, all jobs use the same
 /// number.
-pub(crate) fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
+fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
     let one_node = placement.is_one_node();
     if let Some(port) = &placement.master_port {
         return port.clone();
     }
     let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
     if rule.on_azure {
-        return Sourced::new(
-            number,
-            if one_node { "Azure's on one node" } else { "Azure's on several nodes" },
-        );
+        let source = if one_node { "Azure's on one node" } else { "Azure's on several nodes" };
+        return Sourced::new(number, source);
     }
     // A job with a port range may not be able to use ports outside of it.
     let number = rule.range.map_or(number, |range| range.port(number.get().into()));
-    own_port(placement, rule.range()).unwrap_or_else(|| match one_node {
-        true => Sourced::new(number, "default on one node"),
-        false => Sourced::new(number, "default on several nodes"),
-    })
-}
-
-/// Returns whether the default port is this job's own, rather than shared with other jobs or named
-/// by a platform.
-pub(crate) fn default_is_own(placement: &Placement, on_azure: bool) -> bool {
-    placement.master_port.is_none()
-        && !on_azure
-        && own_port(placement, PortRange::default()).is_some()
+    let source = if one_node { "default on one node" } else { "default on several nodes" };
+    own_port(placement, rule.range()).unwrap_or(Sourced::new(number, source))
 }
 
 /// Returns a port derived from this job alone, if all its ranks can derive it.
-fn own_port(placement: &Placement, range: PortRange) -> Option<Sourced<Port>> {
-    let is_alone = placement.rank.size() == 1;
+fn own_port(placement: &Placement, range: PortRange) -> Known<Port> {
+    let is_alone = placement.size.value == 1;
     // A platform's job with one process has the same identity in all processes on its node.
-    let is_shared = is_alone && placement.launcher.spec().starts == Starts::OnePerNode;
+    let is_shared = is_alone && placement.launcher().spec().starts == Starts::OnePerNode;
+    let alone = "derived from this process, the only one";
     match &placement.job {
         Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),
-        _ if is_alone => Some(Sourced::new(
-            port_of_this_process(range),
-            "derived from this process, the only one",
-        )),
-        _ => None,
+        _ => is_alone.then(|| Sourced::new(port_of_this_process(range), alone)),
     }
 }
 
 fn of_job(placement: &Placement, range: PortRange) -> Result<Sourced<Port>, Error> {
     own_port(placement, range).ok_or_else(|| {
         Error::new(Reason::NoJobIdentity, "give a number as the port")
-            .by(placement.launcher)
+            .by(placement.launcher())
             .of(overrides::MASTER_PORT)
     })
 }

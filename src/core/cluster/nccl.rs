@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::environment::Environment;
 use crate::error::Error;
-use crate::value::placement::Sourced;
+use crate::value::sourced::{Known, Sourced};
 
 /// The variable that NCCL reads.
 pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
@@ -60,24 +60,20 @@ impl fmt::Display for NcclIfname {
 pub(crate) fn ifname(
     environment: &Environment,
     on_azure: bool,
-    explicit: Option<Sourced<NcclIfname>>,
+    explicit: Known<NcclIfname>,
 ) -> Result<Sourced<Option<String>>, Error> {
     let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
-    Ok(match (explicit, set) {
-        (Some(Sourced { value: NcclIfname::Value(value), source }), _) => {
-            Sourced::new(Some(value), source)
+    let (value, source) = match (explicit.map(|own| (own.value, own.source)), set) {
+        (Some((NcclIfname::Value(value), source)), _) => (Some(value), source),
+        (Some((NcclIfname::Unset, source)), _) => {
+            (None, format!("to be unset, by {source}").into())
         }
-        (Some(Sourced { value: NcclIfname::Unset, source }), _) => {
-            Sourced::new(None, format!("to be unset, by {source}"))
+        (Some((NcclIfname::Keep, _)), None) => (None, "not set, kept as it is".into()),
+        (None, Some(value)) if on_azure && value != DEFAULT => {
+            (Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}").into())
         }
-        (Some(Sourced { value: NcclIfname::Keep, .. }), None) => {
-            Sourced::new(None, "not set, kept as it is")
-        }
-        (None, Some(value)) if on_azure && value != DEFAULT => Sourced::new(
-            Some(DEFAULT.to_owned()),
-            format!("default on Azure, in place of {value:?}"),
-        ),
-        (_, Some(value)) => Sourced::new(Some(value.to_owned()), VARIABLE),
-        (None, None) => Sourced::new(Some(DEFAULT.to_owned()), "default"),
-    })
+        (_, Some(value)) => (Some(value.to_owned()), VARIABLE.into()),
+        (None, None) => (Some(DEFAULT.to_owned()), "default".into()),
+    };
+    Ok(Sourced { value, source })
 }

@@ -7,11 +7,12 @@ use std::str::FromStr;
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::value::host::{Host, HostError};
-use crate::value::placement::{Launcher, Sourced};
+use crate::value::host::Host;
+use crate::value::launcher::Launcher;
 use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
+use crate::value::sourced::{Known, by};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -78,98 +79,66 @@ impl fmt::Display for MasterPort {
     }
 }
 
-/// The overrides that a program or a command line sets.
+/// The overrides that a program or a command line sets, or also variables.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    pub launcher: Option<Launcher>,
-    pub master_addr: Option<Host>,
-    pub master_port: Option<MasterPort>,
-    pub port_range: Option<PortRange>,
-    pub nccl_ifname: Option<NcclIfname>,
+    pub launcher: Known<Launcher>,
+    pub master_addr: Known<Host>,
+    pub master_port: Known<MasterPort>,
+    pub port_range: Known<PortRange>,
+    pub nccl_ifname: Known<NcclIfname>,
     pub node: Option<Rank>,
     pub one_per_node: bool,
 }
 
-/// The same overrides, supplemented by variables, each with its source.
-pub(crate) struct SourcedOverrides {
-    pub launcher: Option<Sourced<Launcher>>,
-    pub master_addr: Option<Sourced<Host>>,
-    pub master_port: Option<Sourced<MasterPort>>,
-    pub port_range: Option<PortRange>,
-    pub nccl_ifname: Option<Sourced<NcclIfname>>,
-}
-
 impl Overrides {
     /// Adds overrides from variables for values that the program does not set.
-    pub(crate) fn or_inherited(
-        &self,
-        environment: &Environment,
-    ) -> Result<SourcedOverrides, Error> {
-        Ok(SourcedOverrides {
-            launcher: explicit(&self.launcher, environment, LAUNCHER, |name| {
-                name.parse().map_err(|_| unknown_launcher(name))
-            })?,
-            master_addr: explicit(&self.master_addr, environment, MASTER_ADDR, |text| {
-                text.parse().map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, text))
-            })?,
-            master_port: explicit(&self.master_port, environment, MASTER_PORT, |text| {
-                text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, text))
-            })?,
-            port_range: explicit(&self.port_range, environment, PORT_RANGE, |text| {
-                text.parse().map_err(|_| Error::of_setting(Reason::NotAPortRange, PORT_RANGE, text))
-            })?
-            .map(|range| range.value),
-            nccl_ifname: explicit(&self.nccl_ifname, environment, NCCL_IFNAME, |text| {
-                Ok(NcclIfname::from(text))
-            })?,
+    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<Overrides, Error> {
+        let text = |name| environment.get_str(name).map_err(Error::reading_setting);
+        let launcher = || Ok(by(LAUNCHER, text(LAUNCHER)?.map(known_launcher).transpose()?));
+        let nccl_ifname = || Ok(by(NCCL_IFNAME, text(NCCL_IFNAME)?.map(NcclIfname::from)));
+        Ok(Overrides {
+            launcher: or_else(&self.launcher, launcher)?,
+            master_addr: or_else(&self.master_addr, || environment.setting(MASTER_ADDR))?,
+            master_port: or_else(&self.master_port, || environment.setting(MASTER_PORT))?,
+            port_range: or_else(&self.port_range, || environment.setting(PORT_RANGE))?,
+            nccl_ifname: or_else(&self.nccl_ifname, nccl_ifname)?,
+            ..*self
         })
     }
 
     /// Returns the variables that request the same overrides, except those that place only this
     /// process.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
-        let ifname = self.nccl_ifname.iter().map(|ifname| (NCCL_IFNAME, ifname.to_string()));
-        ifname.chain(self.port_range.map(|range| (PORT_RANGE, range.to_string()))).collect()
-    }
-
-    /// Returns whether a launcher, master or node is overridden. Such overrides do not apply to
-    /// jobs that this process starts.
-    pub(crate) fn place_this_process(&self) -> bool {
-        self.launcher.is_some()
-            || self.master_addr.is_some()
-            || self.master_port.is_some()
-            || self.give_node()
+        let ifname = self.nccl_ifname.iter().map(|own| (NCCL_IFNAME, own.value.to_string()));
+        let range = self.port_range.iter().map(|own| (PORT_RANGE, own.value.to_string()));
+        ifname.chain(range).collect()
     }
 
     /// Returns the launcher whose variables show the same place to processes that inherit the
-    /// exports.
-    pub(crate) fn reader(&self, launcher: Launcher) -> Launcher {
-        if self.give_node() { Launcher::User } else { launcher }
-    }
-
-    /// Returns whether an override makes this process the only one on its node, which no launcher's
-    /// variables show.
-    pub(crate) fn give_node(&self) -> bool {
-        self.node.is_some() || self.one_per_node
+    /// exports. `None` if no launcher, master or node is overridden: the exports then need no
+    /// context.
+    pub(crate) fn reader(&self, launcher: Launcher) -> Option<Launcher> {
+        // No launcher's variables show that a process is the only one on its node.
+        if self.node.is_some() || self.one_per_node {
+            return Some(Launcher::User);
+        }
+        let places = self.launcher.is_some() || self.master_addr.is_some();
+        (places || self.master_port.is_some()).then_some(launcher)
     }
 }
 
-fn explicit<T: Clone>(
-    value: &Option<T>,
-    environment: &Environment,
-    variable: &'static str,
-    parse: impl FnOnce(&str) -> Result<T, Error>,
-) -> Result<Option<Sourced<T>>, Error> {
-    if let Some(value) = value {
-        return Ok(Some(Sourced::new(value.clone(), ASKED)));
-    }
-    let text = environment.get_str(variable).map_err(Error::reading_setting)?;
-    let value = text.map(parse).transpose()?;
-    Ok(value.map(|value| Sourced::new(value, variable)))
+fn or_else<T: Clone>(
+    own: &Option<T>,
+    inherited: impl FnOnce() -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    own.clone().map_or_else(inherited, |own| Ok(Some(own)))
 }
 
-fn unknown_launcher(name: &str) -> Error {
-    let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
-    let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
-    Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
+fn known_launcher(name: &str) -> Result<Launcher, Error> {
+    name.parse().map_err(|_| {
+        let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+        let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+        Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
+    })
 }

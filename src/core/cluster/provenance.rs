@@ -4,25 +4,26 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
+use crate::cluster::discover::surroundings::Surroundings;
 use crate::cluster::info::ClusterInfo;
-use crate::value::placement::{LaunchStyle, NOT_PROVIDED, Source, Sourced};
+use crate::launcher::placement::LaunchStyle;
+use crate::value::sourced::{NOT_PROVIDED, source_of};
 
 impl ClusterInfo {
     /// Returns the source of each value.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
         let place = &self.placement;
-        let number = |known: &Option<Sourced<u32>>| {
-            known.as_ref().map_or(Source::Borrowed(NOT_PROVIDED), |known| known.source.clone())
-        };
+        let Surroundings { nccl_socket_ifname, device_index, restart_count, platform } =
+            &self.surroundings;
         Provenance {
-            launcher: self.launcher_source.clone(),
-            rank: place.rank_source.clone(),
-            world_size: place.world_size_source.clone(),
-            local_rank: place.local_rank_source.clone(),
-            local_world_size: place.local_size_source.clone(),
-            node_rank: number(&place.node_rank),
-            node_count: number(&place.node_count),
+            launcher: place.launcher.source.clone(),
+            rank: place.rank.source.clone(),
+            world_size: place.size.source.clone(),
+            local_rank: source_of(&place.local_rank),
+            local_world_size: source_of(&place.local_size),
+            node_rank: source_of(&place.node_rank),
+            node_count: source_of(&place.node_count),
             launch_style: match place.style() {
                 LaunchStyle::Alone => "the world size is 1",
                 LaunchStyle::SingleNode => "the local size is the world size",
@@ -31,16 +32,16 @@ impl ClusterInfo {
                 LaunchStyle::Unknown => NOT_PROVIDED,
             }
             .into(),
-            master_addr: match &self.master_addr {
+            master_addr: match &self.meeting.addr {
                 Ok(host) => host.source.clone(),
                 Err(_) => "not named by anything".into(),
             },
-            master_port: self.master_port.source.clone(),
-            nccl_socket_ifname: self.nccl_socket_ifname.source.clone(),
-            hosts: self.hosts.source.clone(),
-            device_index: self.device_index.source.clone(),
-            restart_count: self.restart_count.source.clone(),
-            platform: self.platform.source.clone(),
+            master_port: self.meeting.port.source.clone(),
+            nccl_socket_ifname: nccl_socket_ifname.source.clone(),
+            hosts: place.hosts.source.clone(),
+            device_index: device_index.source.clone(),
+            restart_count: restart_count.source.clone(),
+            platform: platform.source.clone(),
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::master::MASTER_ADDR;
 use crate::error::{Error, Reason};
+use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
-use crate::value::placement::LaunchStyle;
 
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,20 +51,14 @@ impl ClusterInfo {
     pub fn own_addr(&self) -> Result<OwnAddr, Error> {
         let master = self.master_addr()?;
         let address = self.address_towards(master).map_err(|why| {
-            let remedy = format!(
-                "give an address of rank 0's host to all ranks: {}",
-                self.launcher().spec().advice.give_master
-            );
-            Error::new(Reason::NoOwnAddr(why), remedy)
-                .by(self.launcher())
-                .of(MASTER_ADDR)
-                .found(master.to_string())
+            let command = self.launcher().spec().advice.give_master;
+            let remedy = format!("give an address of rank 0's host to all ranks: {command}");
+            let error = Error::new(Reason::NoOwnAddr(why), remedy).by(self.launcher());
+            error.of(MASTER_ADDR).found(master.to_string())
         })?;
-        let interface = interfaces()
-            .into_iter()
-            .find(|(_, own)| own.to_canonical() == address)
-            .map(|(name, _)| name);
-        Ok(OwnAddr { address, interface })
+        let mut interfaces = interfaces().into_iter();
+        let own = interfaces.find(|(_, own)| own.to_canonical() == address);
+        Ok(OwnAddr { address, interface: own.map(|(name, _)| name) })
     }
 
     fn address_towards(&self, master: &Host) -> Result<IpAddr, String> {

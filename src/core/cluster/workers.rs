@@ -1,13 +1,15 @@
 //! Turns a node's only process into that node's workers.
 
 use crate::cluster::device;
-use crate::cluster::info::ClusterInfo;
+use crate::cluster::info::{ClusterInfo, PassedOn};
+use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
 use crate::launcher::local_variables;
-use crate::value::placement::{LaunchStyle, Launcher, Placement, Source, Sourced};
+use crate::launcher::placement::{LaunchStyle, Placement};
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
-use crate::value::rank::{Local, Rank};
+use crate::value::sourced::Sourced;
 
 impl ClusterInfo {
     /// The maximum number of workers on a node. No machine has as many cores, and each worker takes
@@ -47,7 +49,7 @@ impl ClusterInfo {
     /// 1 ranks.
     pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
         self.check_per_node()?;
-        let (node, nodes) = (self.rank(), self.world_size());
+        let nodes = self.world_size();
         let too_many = || {
             let reason = Reason::TooManyWorkers { nodes, workers: per_node };
             let most = ClusterInfo::MOST_WORKERS;
@@ -56,16 +58,9 @@ impl ClusterInfo {
                 format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX),
             )
         };
-        let size = nodes
-            .checked_mul(per_node)
-            .filter(|_| (1..=ClusterInfo::MOST_WORKERS).contains(&per_node));
-        let size = size.ok_or_else(too_many)?;
-        let worker = |index: u32| {
-            let rank = Rank::new(node * per_node + index, size).map_err(|_| too_many())?;
-            let local = Local::new(Some(index), Some(per_node), rank).map_err(|_| too_many())?;
-            Ok(self.worker(rank, local))
-        };
-        (0..per_node).map(worker).collect()
+        let is_possible = (1..=ClusterInfo::MOST_WORKERS).contains(&per_node);
+        let size = nodes.checked_mul(per_node).filter(|_| is_possible).ok_or_else(too_many)?;
+        Ok((0..per_node).map(|index| self.worker(index, per_node, size)).collect())
     }
 
     /// Returns the same place, whose exports also set `MPIENV_CONTEXT`.
@@ -92,9 +87,9 @@ impl ClusterInfo {
     #[must_use]
     pub fn marked(&self) -> ClusterInfo {
         let mut marked = self.clone();
-        marked.leaves_context.get_or_insert(self.launcher());
-        if !marked.to_unset.contains(&LAUNCHER) {
-            marked.to_unset.push(LAUNCHER);
+        marked.passed_on.leaves_context.get_or_insert(self.launcher());
+        if !marked.passed_on.to_unset.contains(&LAUNCHER) {
+            marked.passed_on.to_unset.push(LAUNCHER);
         }
         marked
     }
@@ -102,8 +97,8 @@ impl ClusterInfo {
     /// Returns the same job with another port for rank 0.
     pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
         let mut info = self.clone();
-        info.master_port = Sourced::new(port, source);
-        info.port_is_own = true;
+        info.meeting.port = Sourced::new(port, source);
+        info.meeting.port_scope = Scope::Job;
         info
     }
 
@@ -112,8 +107,7 @@ impl ClusterInfo {
         self.check_per_node()?;
         let mut info = self.clone();
         let place = &mut info.placement;
-        place.node_rank = Some(Sourced::new(place.rank.index(), place.rank_source.clone()));
-        place.node_count = Some(Sourced::new(place.rank.size(), place.world_size_source.clone()));
+        (place.node_rank, place.node_count) = (Some(place.rank.clone()), Some(place.size.clone()));
         Ok(info)
     }
 
@@ -125,41 +119,38 @@ impl ClusterInfo {
         }
     }
 
-    fn worker(&self, rank: Rank, local: Local) -> ClusterInfo {
+    /// Returns worker `index` of the `per_node` on this node, in a job of `size` workers.
+    fn worker(&self, index: u32, per_node: u32, size: u32) -> ClusterInfo {
+        let (node, nodes) = (self.rank(), self.world_size());
+        let rule = format!("worker {index} of {per_node} on node {node} of {nodes}");
+        let of_rule = |number: u32| Sourced::new(number, rule.clone());
         let mut worker = self.clone();
-        let (node, nodes, workers) = (self.rank(), self.world_size(), local.size().unwrap_or(1));
-        let rule = Source::from(format!(
-            "worker {} of {workers} on node {node} of {nodes}",
-            local.rank().unwrap_or(0)
-        ));
-        worker.launcher_source = rule.clone();
         worker.placement = Placement {
-            launcher: Launcher::User,
-            rank,
-            rank_source: rule.clone(),
-            world_size_source: rule.clone(),
-            local,
-            local_rank_source: rule.clone(),
-            local_size_source: rule.clone(),
-            node_rank: Some(Sourced::new(node, rule.clone())),
-            node_count: Some(Sourced::new(nodes, rule)),
+            launcher: Sourced::new(Launcher::User, rule.clone()),
+            rank: of_rule(node * per_node + index),
+            size: of_rule(size),
+            local_rank: Some(of_rule(index)),
+            local_size: Some(of_rule(per_node)),
+            node_rank: Some(of_rule(node)),
+            node_count: Some(of_rule(nodes)),
             ..worker.placement
         };
-        worker.leaves_context = Some(Launcher::User);
+        let PassedOn { overrides, to_unset, leaves_context, .. } = &mut worker.passed_on;
+        *leaves_context = Some(Launcher::User);
         // The override is for the process that starts the workers, not for the workers.
-        worker.to_unset.push(LAUNCHER);
-        if workers > 1 {
-            worker
-                .to_unset
+        to_unset.push(LAUNCHER);
+        if per_node > 1 {
+            to_unset
                 .extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
-        if !self.token_is_own {
+        let Meeting { token, token_scope, auth, .. } = &self.meeting;
+        if *token_scope == Scope::User {
             // Pass on only the name of the file, so that its secret stays in it.
-            let named = self.token.file().map(|file| (TOKEN_FILE, file.to_owned()));
-            worker.overrides.push(named.unwrap_or_else(|| (TOKEN, self.token.as_str().to_owned())));
+            let named = token.file().map(|file| (TOKEN_FILE, file.to_owned()));
+            overrides.push(named.unwrap_or_else(|| (TOKEN, token.as_str().to_owned())));
         }
-        worker.overrides.extend(self.munge.iter().map(|munge| (AUTH, munge.to_string())));
-        worker.device_index = device::index(&self.inherited, local);
+        overrides.extend(auth.iter().map(|munge| (AUTH, munge.to_string())));
+        worker.surroundings.device_index = device::index(&self.inherited, Some(index));
         worker
     }
 

@@ -143,7 +143,7 @@ fn lines(
 /// assert_eq!((error.name.as_str(), error.dialect), ("NCCL_SOCKET_IFNAME", "docker"));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 #[non_exhaustive]
 pub struct Unrepresentable {
@@ -156,8 +156,6 @@ pub struct Unrepresentable {
     /// Why the dialect cannot express it.
     pub reason: &'static str,
 }
-
-debug_is_text!(Unrepresentable);
 
 impl Unrepresentable {
     fn text(&self) -> String {

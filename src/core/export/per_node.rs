@@ -64,7 +64,10 @@ impl ClusterInfo {
         if let Some(value) = self.nccl_socket_ifname() {
             exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
         }
-        OF_THIS_PROCESS.iter().chain(&self.to_unset).for_each(|name| exports.remove(*name));
+        OF_THIS_PROCESS
+            .iter()
+            .chain(&self.passed_on.to_unset)
+            .for_each(|name| exports.remove(*name));
         Ok(exports)
     }
 }

@@ -21,8 +21,8 @@ use crate::error::{Error, Reason};
 use crate::export::Exports;
 use crate::launcher::context::CONTEXT;
 use crate::launcher::seen;
+use crate::value::launcher::Launcher;
 use crate::value::name::{self, UnknownName};
-use crate::value::placement::Launcher;
 
 macro_rules! targets {
     ($($target:ident = $file:ident, $meaning:literal;)+) => {
@@ -254,7 +254,7 @@ impl ClusterInfo {
         let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
         // mpienv in a child process cannot detect the launcher from variables that were unset.
         let is_gone = !names.is_empty();
-        if is_gone && inherited.is_set(LAUNCHER) && self.leaves_context.is_none() {
+        if is_gone && inherited.is_set(LAUNCHER) && self.passed_on.leaves_context.is_none() {
             exports.set(LAUNCHER, Launcher::User.name().to_owned());
         }
         let takes_some = self
@@ -268,7 +268,7 @@ impl ClusterInfo {
         // The context keeps launcher variables that are meant only for the program from misleading
         // other processes.
         if let Some(launcher) =
-            self.leaves_context.or((is_placed || is_torn).then_some(self.launcher()))
+            self.passed_on.leaves_context.or((is_placed || is_torn).then_some(self.launcher()))
         {
             let launcher = if is_gone { Launcher::User } else { launcher };
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);

@@ -11,7 +11,7 @@ use std::fmt;
 /// assert_eq!(error, HostlistError::ExpectedHost { column: 6, found: Found::End });
 /// assert_eq!(error.column(), 6);
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostlistError {
     /// The list is empty or contains only blanks.
@@ -99,8 +99,6 @@ pub enum HostlistError {
         found: Found,
     },
 }
-
-debug_is_text!(HostlistError);
 
 impl HostlistError {
     /// Returns the column of the error, counted in characters from 1.

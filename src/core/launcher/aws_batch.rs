@@ -2,12 +2,8 @@
 //!
 //! Ranks are counted from the main node, so rank 0 is on it.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::prelude::*;
 use crate::value::host::Host;
-use crate::value::placement::{Placement, Sourced};
 use crate::value::rank::Rank;
 
 variables! {
@@ -23,11 +19,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "aws-batch",
-    title: "AWS Batch",
     variables: &[AwsBatchVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, NODES]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a multi-node parallel job", ..Advice::PLAIN },
@@ -36,8 +29,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "AWS Batch",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([INDEX, NODES], [process.node, process.nodes]);
             vars.set(MAIN_INDEX, 0);
             if process.node > 0 {
                 vars.set(MAIN_ADDRESS, process.address(0));
@@ -48,27 +40,23 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: AwsBatchVars = marker.read(environment)?;
-    let node = Placement::new(marker.launcher, (INDEX, vars.index), (NODES, vars.nodes))?.rank;
+    let node = marker.place(by(INDEX, vars.index), by(NODES, vars.nodes))?.world();
     let main_index = vars.main_index.unwrap_or_default();
     let main = Rank::new(main_index, vars.nodes)
-        .map_err(|error| marker.refuse(error, MAIN_INDEX, &main_index.to_string()))?;
+        .map_err(|error| marker.launcher.refuse(error, MAIN_INDEX, main_index))?;
     let rank = if node.index() >= main.index() {
         node.index() - main.index()
     } else {
         node.index() + (node.size() - main.index())
     };
-    let mut placement =
-        Placement::one_per_node(marker.launcher, (INDEX, rank), (NODES, vars.nodes))?;
-    placement.master_addr = match vars.main_address {
-        Some(text) => Some(Sourced::new(marker.host(MAIN_ADDRESS, &text)?, MAIN_ADDRESS)),
+    let placement = marker.node(by(INDEX, rank), by(NODES, vars.nodes))?;
+    let mut placement = placement.with_master(MAIN_ADDRESS, vars.main_address.as_deref())?;
+    if rank == 0 {
         // Only the main node lacks its own address. The other nodes may connect to any of its
         // interfaces.
-        None if rank == 0 => Some(Sourced::new(
-            Host::ANY,
-            "this is the main node, whose address AWS gives to the others",
-        )),
-        None => None,
-    };
+        let source = "this is the main node, whose address AWS gives to the others";
+        placement.master_addr.get_or_insert(Sourced::new(Host::ANY, source));
+    }
     Ok(placement)
 }
 
@@ -76,6 +64,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 mod tests {
     use super::*;
     use crate::launcher::Launcher;
+    use crate::value::sourced::value_of;
 
     #[test]
     fn ranks_are_counted_from_the_main_node_on() {
@@ -85,8 +74,8 @@ mod tests {
                 [(INDEX, index), (NODES, "5"), (MAIN_INDEX, "2"), (MAIN_ADDRESS, "10.0.0.9")];
             let marker = Marker { launcher: Launcher::AwsBatch, variable: INDEX };
             let placement = read(&Environment::from_vars(vars), marker).unwrap();
-            assert_eq!((placement.rank.index(), placement.rank.size()), (rank, 5), "node {index}");
-            assert_eq!(placement.node_rank.map(|node| node.value), Some(rank), "node {index}");
+            assert_eq!((placement.rank.value, placement.size.value), (rank, 5), "node {index}");
+            assert_eq!(value_of(&placement.node_rank), Some(rank), "node {index}");
         }
     }
 }

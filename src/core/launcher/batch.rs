@@ -129,39 +129,12 @@ pub(super) fn counted(
 }
 
 pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
-    environment.get_str(name).ok().flatten()?.parse().ok()
+    environment.text(name)?.parse().ok()
 }
 
 /// Returns the size that a list of hosts and slots shows, such as `node1 42 node2 42`.
 fn pairs(environment: &Environment, name: &str) -> Option<Size> {
-    let list = environment.get_str(name).ok().flatten()?;
+    let list = environment.text(name)?;
     let hosts = list.split_ascii_whitespace().step_by(2).count() as u64;
     Some(Size::of_hosts(hosts, display_variable(environment, name)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_size_that_is_not_a_number_shows_nothing() {
-        let of =
-            |value: &str| counted(&Environment::from_vars([("A", value)]), "A", Size::of_hosts);
-        assert_eq!(
-            of("2"),
-            Some(Size { is_several: true, hosts: Some(2), text: "A=\"2\"".to_owned() })
-        );
-        assert_eq!((of("x"), of("")), (None, None));
-    }
-
-    #[test]
-    fn lsfs_hosts_count_and_their_slots_do_not() {
-        let of = |list: &str| {
-            pairs(&Environment::from_vars([("HOSTS", list)]), "HOSTS").map(|size| size.is_several)
-        };
-        assert_eq!(
-            (of("batch1 1 a 42 b 42"), of("a 42"), of("a 1"), of("")),
-            (Some(true), Some(false), Some(false), None)
-        );
-    }
 }

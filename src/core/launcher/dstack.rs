@@ -2,11 +2,7 @@
 //!
 //! Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a task.
@@ -23,11 +19,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "dstack",
-    title: "dstack",
     variables: &[DstackVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
@@ -38,8 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
     let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
-    vars.set(NODE_RANK, process.node);
-    vars.set(NODES, process.nodes);
+    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     vars.set(MASTER, process.address(0));
     vars.set(IPS, ips.join("\n"));
     vars.set(GPUS, 1);
@@ -48,12 +40,11 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: DstackVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
     let placement = match (&vars.master, &vars.ips) {
-        (None, Some(ips)) => placement.with_master(marker, IPS, ips.lines().next())?,
-        (master, _) => placement.with_master(marker, MASTER, master.as_deref())?,
+        (None, Some(ips)) => placement.with_master(IPS, ips.lines().next())?,
+        (master, _) => placement.with_master(MASTER, master.as_deref())?,
     };
     Ok(match &vars.ips {
         Some(ips) => placement.with_hosts(IPS, ips.lines()),

@@ -3,14 +3,8 @@
 //! Flux does not provide the local size. It is known only if all ranks are on one node, or one on
 //! each. Nothing names rank 0's host.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
 use crate::finding::{Finding, Severity};
-use crate::launcher::sample::Sample;
-use crate::launcher::{
-    Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
-};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that Flux sets for every process.
@@ -27,11 +21,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "flux",
-    title: "Flux",
     variables: &[FluxVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -64,9 +55,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         Some(nodes) if nodes == vars.size => Some(1),
         _ => None,
     };
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (NODES, local_size))?
-        .with_nodes((NODES, None), (NODES, vars.nodes));
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(NODES, local_size))?
+        .with_nodes(None, by(NODES, vars.nodes));
     Ok(match vars.path {
         Some(path) => placement.with_job(JOB_PATH, Some(path)),
         None => placement.with_job(JOB_ID, vars.job),

@@ -3,11 +3,7 @@
 //! The rendezvous address that it sets belongs to the driver, not to rank 0. With MPI, `mpirun` is
 //! detected instead. Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that `horovodrun` sets for every process.
@@ -24,11 +20,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "horovod",
-    title: "Horovod",
     variables: &[HorovodVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -44,10 +37,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             let has_it = |node: &u32| {
                 process.counts.get(*node as usize).is_some_and(|&n| n > process.local_rank)
             };
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
             vars.set(NODE_RANK, (0..process.node).filter(has_it).count());
             vars.set(NODES, (0..process.nodes).filter(has_it).count());
         },
@@ -56,10 +46,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: HorovodVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;
     // Every node has a local rank 0, but smaller nodes lack the higher ones.
     let is_of_all = vars.local_rank == Some(0);
     let of_all = |value: Option<u32>| value.filter(|_| is_of_all);
-    Ok(placement.with_nodes((NODE_RANK, of_all(vars.node_rank)), (NODES, of_all(vars.nodes))))
+    Ok(placement.with_nodes(by(NODE_RANK, of_all(vars.node_rank)), by(NODES, of_all(vars.nodes))))
 }

@@ -4,12 +4,9 @@
 //! `srun` sets PMI's variables too, so they indicate Hydra only if Slurm is ruled out. Nothing
 //! names rank 0's host.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
 use crate::launcher::context::CONTEXT;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, flux};
-use crate::value::placement::Placement;
+use crate::launcher::flux;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that Hydra sets for every process.
@@ -28,16 +25,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "hydra",
-    title: "Hydra",
     variables: &[HydraVars::VARIABLES],
-    marker: |environment| {
-        first_set(environment, &[RANK, SIZE])
-            .filter(|_| environment.is_set(LOCAL_RANK) && !is_of_flux(environment))
-    },
-    shared_marker: Some(|environment| {
-        first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))
-    }),
+    marker: |environment| shared_marker(environment).filter(|_| environment.is_set(LOCAL_RANK)),
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -66,11 +55,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     ],
 };
 
+/// Returns a variable that other launchers set too. It counts only if none of them was detected.
+pub(super) fn shared_marker(environment: &Environment) -> Option<&'static str> {
+    first_set(environment, &[RANK, SIZE]).filter(|_| !is_of_flux(environment))
+}
+
 /// Returns whether Flux, started by Hydra, put its own rank and size in these variables. It leaves
 /// Hydra's local ones.
 fn is_of_flux(environment: &Environment) -> bool {
     let is_same = |own: &str, of_flux: &str| {
-        let [own, of_flux] = [own, of_flux].map(|name| environment.get_str(name).ok().flatten());
+        let [own, of_flux] = [own, of_flux].map(|name| environment.text(name));
         own.is_some() && own == of_flux
     };
     // The context shows which of the two has set them since. The numbers may be equal by chance.
@@ -87,8 +81,9 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: HydraVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?
-        .with_nodes((NODE_ID, vars.node_id), (NODE_ID, None));
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?
+        .with_nodes(by(NODE_ID, vars.node_id), None);
     Ok(placement.with_job(UUID, vars.uuid))
 }

@@ -1,10 +1,6 @@
 //! IBM's Job Step Manager: `jsrun` under LSF.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::{Placement, Sourced};
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that jsrun and LSF set for every process.
@@ -23,11 +19,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "jsm",
-    title: "JSM",
     variables: &[JsmVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -41,10 +34,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "JSM",
         set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
             let nodes = (0..).zip(process.counts);
             let hosts: String =
                 nodes.map(|(node, count)| format!(" {} {count}", process.name(node))).collect();
@@ -56,27 +46,14 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JsmVars = marker.read(environment)?;
-    let mut placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?;
-    if let Some(name) = vars.hosts.as_deref().and_then(first_compute_node) {
+    let mut placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?;
+    // `launch 1 node1 42 ...`: no rank runs on the first host.
+    let hosts = vars.hosts.as_deref().unwrap_or_default();
+    if let Some(name) = hosts.split_ascii_whitespace().nth(2) {
         let source = format!("{HOSTS}: the first host after the launch node");
-        placement.master_addr = Some(Sourced::new(marker.host(HOSTS, name)?, source));
+        placement.master_addr = Some(Sourced::new(marker.launcher.host(HOSTS, name)?, source));
     }
     Ok(placement.with_job(JOB_ID, vars.job))
-}
-
-/// Returns the second host of `launch 1 node1 42 ...`, because no rank runs on the first.
-fn first_compute_node(hosts: &str) -> Option<&str> {
-    hosts.split_ascii_whitespace().nth(2)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_launch_node_is_never_the_master() {
-        assert_eq!(first_compute_node("batch5 1 h50n03 42 h50n04 42"), Some("h50n03"));
-        assert_eq!(first_compute_node("batch5 1"), None);
-    }
 }

@@ -4,12 +4,8 @@
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
 //! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0, so use it with one job.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::host::{Host, HostError};
-use crate::value::placement::{Placement, Sourced};
+use crate::launcher::prelude::*;
+use crate::value::host::Host;
 
 variables! {
     /// The variables of Kubeflow Trainer.
@@ -47,8 +43,6 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "kubernetes",
-    title: "Kubernetes",
     variables: &[PetVars::VARIABLES, JaxVars::VARIABLES, IndexedJobVars::VARIABLES],
     // A job with one pod, or one that only needs the index, has no world size.
     marker: |environment| {
@@ -58,7 +52,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         };
         first_set(environment, &[NODE_RANK, JAX_RANK, JAX_SIZE]).or_else(indexed)
     },
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice {
@@ -77,8 +70,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         Sample {
             title: "Kubernetes",
             set: |process, vars| {
-                vars.set(NODE_RANK, process.node);
-                vars.set(NODES, process.nodes);
+                vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
                 vars.set(MASTER_ADDR, "train-node-0-0.train");
                 vars.set(MASTER_PORT, 29500);
                 vars.set(PER_NODE, "auto");
@@ -87,8 +79,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         Sample {
             title: "Kubernetes (JAX)",
             set: |process, vars| {
-                vars.set(JAX_RANK, process.node);
-                vars.set(JAX_SIZE, process.nodes);
+                vars.set_all([JAX_RANK, JAX_SIZE], [process.node, process.nodes]);
                 vars.set(COORDINATOR, "train-node-0-0.train:6666");
                 vars.set(SERVICE, "10.96.0.1");
             },
@@ -101,11 +92,11 @@ const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
 fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JaxVars = marker.read(environment)?;
-    let (rank, size) = ((JAX_RANK, vars.rank), (JAX_SIZE, vars.size));
+    let (rank, size) = (by(JAX_RANK, vars.rank), by(JAX_SIZE, vars.size));
     // Outside Kubernetes, users set these variables, also for several processes on one node.
     let mut placement = match environment.is_set(SERVICE) {
-        true => Placement::one_per_node(marker.launcher, rank, size)?,
-        false => Placement::new(marker.launcher, rank, size)?,
+        true => marker.node(rank, size)?,
+        false => marker.place(rank, size)?,
     };
     if let Some(text) = vars.coordinator {
         let parsed = Host::parse_with_port(&text)
@@ -121,29 +112,20 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {
         let vars: IndexedJobVars = marker.read(environment)?;
         let size = match (vars.nodes, vars.size) {
-            (Some(nodes), _) => (COUNT, nodes),
-            (None, Some(size)) => (SIZE, size),
+            (Some(nodes), _) => by(COUNT, nodes),
+            (None, Some(size)) => by(SIZE, size),
             (None, None) => return Err(marker.missing(environment, SIZE)),
         };
-        return Placement::one_per_node(marker.launcher, (INDEX, vars.index), size);
+        return marker.node(by(INDEX, vars.index), size);
     }
     if marker.variable != NODE_RANK {
         return read_jax(environment, marker);
     }
     let vars: PetVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let mut placement = placement.with_workers(PER_NODE, vars.per_node);
-    if let Some(text) = vars.master_addr {
-        let host = text
-            .parse()
-            .map_err(|error: HostError| Error::of_setting(error, MASTER_ADDR, &text))?;
-        placement.master_addr = Some(Sourced::new(host, MASTER_ADDR));
-    }
-    if let Some(text) = vars.master_port {
-        let port =
-            text.parse().map_err(|_| Error::of_setting(Reason::NotAPort, MASTER_PORT, &text))?;
-        placement.master_port = Some(Sourced::new(port, MASTER_PORT));
-    }
+    // Users set these for torchrun, too.
+    placement.master_addr = environment.setting(MASTER_ADDR)?;
+    placement.master_port = environment.setting(MASTER_PORT)?;
     Ok(placement)
 }

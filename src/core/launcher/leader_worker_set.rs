@@ -2,11 +2,7 @@
 //!
 //! The leader's name may not resolve before its pod runs. Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a pod of a group.
@@ -20,11 +16,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "leader-worker-set",
-    title: "LeaderWorkerSet",
     variables: &[LeaderWorkerSetVars::VARIABLES],
     marker: |environment| first_set(environment, &[LEADER, SIZE, INDEX]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of a LeaderWorkerSet", ..Advice::PLAIN },
@@ -50,6 +43,6 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         }
         index => index.unwrap_or_default(),
     };
-    let placement = Placement::one_per_node(marker.launcher, (INDEX, index), (SIZE, vars.size))?;
-    placement.with_master(marker, LEADER, vars.leader.as_deref())
+    let placement = marker.node(by(INDEX, index), by(SIZE, vars.size))?;
+    placement.with_master(LEADER, vars.leader.as_deref())
 }

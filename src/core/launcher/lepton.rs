@@ -2,11 +2,7 @@
 //!
 //! Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::{Placement, Sourced};
+use crate::launcher::prelude::*;
 use crate::value::port::Port;
 
 variables! {
@@ -24,11 +20,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "lepton",
-    title: "DGX Cloud Lepton",
     variables: &[LeptonVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a batch job's worker", ..Advice::PLAIN },
@@ -38,8 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "DGX Cloud Lepton",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(WORKERS, process.nodes);
+            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
             vars.set(PREFIX, format!("train-{}", process.job));
             vars.set(SUBDOMAIN, format!("train-{}-job-svc", process.job));
             vars.set(RESTARTS, 0);
@@ -53,14 +45,13 @@ const PORT: Option<Port> = Port::new(29400);
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: LeptonVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
+    let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
     let mut placement = placement.with_workers(GPUS, vars.gpus);
     // If a job has only one worker, its processes must not share a port.
     placement.master_port =
         PORT.filter(|_| vars.workers > 1).map(|port| Sourced::new(port, "Lepton's convention"));
     let Some((prefix, subdomain)) = vars.prefix.zip(vars.subdomain) else { return Ok(placement) };
     let host = |worker: u32| format!("{prefix}-{worker}.{subdomain}");
-    let placement = placement.with_master(marker, SUBDOMAIN, Some(&host(0)))?;
+    let placement = placement.with_master(SUBDOMAIN, Some(&host(0)))?;
     Ok(placement.with_hosts(format!("{PREFIX}, {SUBDOMAIN}"), (0..vars.workers).map(host)))
 }

@@ -2,11 +2,8 @@
 //!
 //! Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
+use crate::value::port::PortError;
 
 variables! {
     /// The variables of a custom task's worker.
@@ -24,11 +21,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "mlp",
-    title: "Volcengine MLP",
     variables: &[MlpVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, WORKERS, HOST]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a worker of a custom task", ..Advice::PLAIN },
@@ -37,8 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "Volcengine MLP",
         set: |process, vars| {
-            vars.set(INDEX, process.node);
-            vars.set(WORKERS, process.nodes);
+            vars.set_all([INDEX, WORKERS], [process.node, process.nodes]);
             vars.set(ROLE, "WORKER");
             for worker in 0..process.nodes {
                 vars.set(&format!("MLP_WORKER_{worker}_HOST"), process.address(worker));
@@ -56,14 +49,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if let Some(role) = vars.role.as_deref().filter(|role| !role.eq_ignore_ascii_case("worker")) {
         return Err(marker.cannot_place("only workers are numbered among each other", ROLE, role));
     }
-    let placement =
-        Placement::one_per_node(marker.launcher, (INDEX, vars.index), (WORKERS, vars.workers))?;
-    let placement = placement.with_master(marker, HOST, vars.host.as_deref())?;
-    let placement =
-        placement.with_port(marker, PORT, vars.port.as_deref())?.with_workers(GPUS, vars.gpus);
-    let placement = placement.with_job(TASK, vars.task);
-    let host =
-        |worker: u32| environment.get_str(&format!("MLP_WORKER_{worker}_HOST")).ok().flatten();
+    let placement = marker.node(by(INDEX, vars.index), by(WORKERS, vars.workers))?;
+    let placement = placement.with_master(HOST, vars.host.as_deref())?;
+    let mut placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
+    let refused = |error: PortError, text: &str| marker.launcher.refuse(error, PORT, text);
+    let port = |text: &String| text.parse().map_err(|error| refused(error, text));
+    placement.master_port = by(PORT, vars.port.as_ref().map(port).transpose()?);
+    let host = |worker: u32| environment.text(&format!("MLP_WORKER_{worker}_HOST"));
     let hosts = (0..vars.workers).map_while(host);
     Ok(placement.with_hosts("MLP_WORKER_0_HOST, MLP_WORKER_1_HOST, ...", hosts))
 }

@@ -2,11 +2,7 @@
 //!
 //! Nothing names rank 0's host.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that MVAPICH2 sets for every process.
@@ -33,8 +29,6 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "mvapich",
-    title: "MVAPICH",
     variables: &[MvapichVars::VARIABLES, MvpVars::VARIABLES],
     marker: |environment| {
         // Version 3 and later provide the rank through PMI.
@@ -44,7 +38,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         };
         first_set(environment, &[RANK, SIZE]).or_else(mvp)
     },
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -62,10 +55,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "MVAPICH",
         set: |process, vars| {
-            vars.set(RANK, process.rank);
-            vars.set(SIZE, process.size);
-            vars.set(LOCAL_RANK, process.local_rank);
-            vars.set(LOCAL_SIZE, process.local_size);
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
         },
     }],
 };
@@ -73,14 +63,16 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable != MVP_LOCAL_RANK {
         let vars: MvapichVars = marker.read(environment)?;
-        return Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-            .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size));
+        return marker
+            .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+            .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size));
     }
     let vars: MvpVars = marker.read(environment)?;
     let rank = match (vars.pmi_rank, vars.pmi_id) {
-        (Some(rank), _) => (PMI_RANK, rank),
-        (None, id) => (PMI_ID, id.unwrap_or_default()),
+        (Some(rank), _) => by(PMI_RANK, rank),
+        (None, id) => by(PMI_ID, id.unwrap_or_default()),
     };
-    Placement::new(marker.launcher, rank, (PMI_SIZE, vars.pmi_size))?
-        .with_local((MVP_LOCAL_RANK, Some(vars.local_rank)), (MVP_LOCAL_RANK, None))
+    marker
+        .place(rank, by(PMI_SIZE, vars.pmi_size))?
+        .with_local(Some(by(MVP_LOCAL_RANK, vars.local_rank)), None)
 }

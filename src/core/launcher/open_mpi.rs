@@ -6,13 +6,10 @@
 
 use std::net::IpAddr;
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, quote};
+use crate::error::quote;
 use crate::finding::{Finding, Severity};
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
+use crate::launcher::prelude::*;
 use crate::value::host::Host;
-use crate::value::placement::{Placement, Sourced};
 
 variables! {
     /// The variables that Open MPI sets for every process.
@@ -35,11 +32,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "open-mpi",
-    title: "Open MPI",
     variables: &[OpenMpiVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -85,10 +79,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 };
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
-    vars.set(RANK, process.rank);
-    vars.set(SIZE, process.size);
-    vars.set(LOCAL_RANK, process.local_rank);
-    vars.set(LOCAL_SIZE, process.local_size);
+    vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
     vars.set("OMPI_COMM_WORLD_NODE_RANK", process.local_rank);
     vars.set("OMPI_UNIVERSE_SIZE", process.size);
     vars.set("PMIX_RANK", process.rank);
@@ -101,11 +92,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         // read them.
         (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
     }
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(Some(by(LOCAL_RANK, vars.local_rank)), Some(by(LOCAL_SIZE, vars.local_size)))?;
     let nodes = vars.num_nodes.filter(|&nodes| is_possible(nodes, vars.local_size, vars.size));
     let mut placement = placement
-        .with_nodes((NUM_NODES, None), (NUM_NODES, nodes))
+        .with_nodes(None, by(NUM_NODES, nodes))
         .with_job(NAMESPACE, vars.namespace.clone());
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
@@ -123,8 +115,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// `1234.2;tcp4://...`.
 pub(crate) fn is_of_remote_daemon(environment: &Environment) -> bool {
     let servers = environment.names().filter(|name| name.starts_with("PMIX_SERVER_URI"));
-    let daemons = servers
-        .filter_map(|name| environment.get_str(name).ok()??.split_once(';')?.0.rsplit_once('.'));
+    let daemons =
+        servers.filter_map(|name| environment.text(name)?.split_once(';')?.0.rsplit_once('.'));
     daemons.map(|(_, number)| number).any(|number| number != "0")
 }
 
@@ -266,32 +258,21 @@ mod tests {
 
     #[test]
     fn a_uri_of_another_form_names_no_host() {
-        for bad in [
-            "",
-            "x",
-            "1.0;",
-            "1.0;tcp://",
-            "1.0;tcp://10.0.0.1",
-            "1.0;tcp://10.0.0.1:x",
-            "1.0;tcp://h:1",
-            "1.0;udp://10.0.0.1:1",
-            "1.0;tcp6://fd00::1:1",
-            "1.0;tcp://10.0.0.1,:1",
-            "1.0;tcp://10.0.0.1:1;",
-        ] {
+        let others = "x 1.0; 1.0;tcp:// 1.0;tcp://10.0.0.1 1.0;tcp://10.0.0.1:x 1.0;tcp://h:1 \
+                      1.0;udp://10.0.0.1:1 1.0;tcp6://fd00::1:1 1.0;tcp://10.0.0.1,:1 \
+                      1.0;tcp://10.0.0.1:1;";
+        for bad in others.split(' ').chain([""]) {
             assert_eq!(mpirun_host(bad), None, "{bad}");
         }
     }
 
     #[test]
     fn a_number_of_nodes_that_cannot_be_is_not_believed() {
-        assert!(is_possible(2, 2, 4) && is_possible(3, 2, 4) && is_possible(1, 4, 4));
-        assert!(
-            !is_possible(4, 2, 4)
-                && !is_possible(1, 2, 4)
-                && !is_possible(2, 4, 4)
-                && !is_possible(0, 4, 4)
-        );
+        for (nodes, local_size, is) in
+            [(2, 2, true), (3, 2, true), (1, 4, true), (4, 2, false), (1, 2, false), (2, 4, false)]
+        {
+            assert_eq!(is_possible(nodes, local_size, 4), is, "{nodes} nodes, {local_size} here");
+        }
     }
 
     #[test]

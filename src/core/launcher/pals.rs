@@ -2,11 +2,7 @@
 //!
 //! Nothing names rank 0's host.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that PALS sets for every process.
@@ -23,11 +19,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "pals",
-    title: "PALS",
     variables: &[PalsVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -57,8 +50,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: PalsVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, vars.local_size))?
-        .with_nodes((NODE_ID, vars.node_id), (NODE_ID, None));
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))?
+        .with_nodes(by(NODE_ID, vars.node_id), None);
     Ok(placement.with_job(APPLICATION, vars.application))
 }

@@ -3,11 +3,7 @@
 //! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Based on
 //! documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a cluster's pod.
@@ -29,11 +25,8 @@ pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "runpod",
-    title: "RunPod",
     variables: &[RunPodVars::VARIABLES],
     marker,
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
@@ -42,8 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     samples: &[Sample {
         title: "RunPod",
         set: |process, vars| {
-            vars.set(NODE_RANK, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
             vars.set(TRAINERS, 8);
             vars.set("WORLD_SIZE", 8 * u64::from(process.nodes));
             vars.set(PRIMARY, process.address(0));
@@ -55,11 +47,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: RunPodVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
-    placement.with_workers(TRAINERS, vars.trainers).with_master(
-        marker,
-        PRIMARY,
-        vars.primary.as_deref(),
-    )
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
+    placement.with_workers(TRAINERS, vars.trainers).with_master(PRIMARY, vars.primary.as_deref())
 }

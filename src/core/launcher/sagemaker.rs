@@ -3,11 +3,8 @@
 //! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI,
 //! `SM_CURRENT_HOST` is the same everywhere.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason, quote};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::{Placement, Sourced};
+use crate::error::{Reason, quote};
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that describe a host's place in SageMaker.
@@ -21,11 +18,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "sagemaker",
-    title: "SageMaker",
     variables: &[SageMakerVars::VARIABLES],
     marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
@@ -46,7 +40,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SageMakerVars = marker.read(environment)?;
     let malformed =
-        |text: &str| marker.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
+        |text: &str| marker.launcher.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
     let hosts = json_list(&vars.hosts)
         .ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
     let (Some(index), Ok(size)) =
@@ -55,16 +49,16 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         return Err(malformed(&format!("{CURRENT}={} is not in the list", quote(&vars.current))));
     };
     let index = u32::try_from(index).unwrap_or(u32::MAX);
-    let mut placement = Placement::one_per_node(marker.launcher, (CURRENT, index), (HOSTS, size))?;
+    let mut placement = marker.node(by(CURRENT, index), by(HOSTS, size))?;
     if let Some(first) = hosts.first() {
         placement.master_addr =
-            Some(Sourced::new(marker.host(HOSTS, first)?, format!("{HOSTS}: the first")));
+            Some(Sourced::new(marker.launcher.host(HOSTS, first)?, format!("{HOSTS}: the first")));
     }
     Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
 }
 
 /// Returns the strings of a JSON list. The names of hosts need no escapes.
-fn json_list(text: &str) -> Option<Vec<&str>> {
+pub(super) fn json_list(text: &str) -> Option<Vec<&str>> {
     let inside = text.trim().strip_prefix('[')?.strip_suffix(']')?;
     let texts = inside.split(',').map(|item| {
         let text = item.trim().strip_prefix('"')?.strip_suffix('"')?;

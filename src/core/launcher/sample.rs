@@ -38,6 +38,11 @@ pub(crate) struct Process<'a> {
 }
 
 impl Process<'_> {
+    /// Returns the rank, the world size, the local rank and the local size.
+    pub(crate) fn place(&self) -> [u32; 4] {
+        [self.rank, self.size, self.local_rank, self.local_size]
+    }
+
     /// Returns a node's name.
     pub(crate) fn name(&self, node: u32) -> String {
         format!("node{node}")
@@ -57,5 +62,9 @@ pub(crate) struct Setter(pub Vec<(String, String)>);
 impl Setter {
     pub(crate) fn set(&mut self, name: &str, value: impl Display) {
         self.0.push((name.to_owned(), value.to_string()));
+    }
+
+    pub(crate) fn set_all<const N: usize>(&mut self, names: [&str; N], values: [u32; N]) {
+        names.into_iter().zip(values).for_each(|(name, value)| self.set(name, value));
     }
 }

@@ -3,11 +3,7 @@
 //! Its Slurm backend starts the commands as a Slurm step, which is detected first. Based on
 //! documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a task's `run` commands.
@@ -33,11 +29,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "skypilot",
-    title: "SkyPilot",
     variables: &[SkyPilotVars::VARIABLES, SetupVars::VARIABLES],
     marker: |environment| first_set(environment, &[NODE_RANK, NODES, IPS, SETUP_RANK, SETUP_IPS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a task's run commands", ..Advice::PLAIN },
@@ -48,8 +41,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn set(process: &Process<'_>, vars: &mut Setter) {
     let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
-    vars.set(NODE_RANK, process.node);
-    vars.set(NODES, process.nodes);
+    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
     vars.set(IPS, ips.join("\n"));
     vars.set(GPUS, 0);
     vars.set(TASK, format!("sky-2026-11-22-08-00-00-000000_train_{}", process.job + 1));
@@ -59,15 +51,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if [SETUP_RANK, SETUP_IPS].contains(&marker.variable) {
         let vars: SetupVars = marker.read(environment)?;
         let nodes = u32::try_from(vars.ips.lines().count()).unwrap_or(u32::MAX);
-        let placement =
-            Placement::one_per_node(marker.launcher, (SETUP_RANK, vars.rank), (SETUP_IPS, nodes))?;
-        let placement = placement.with_master(marker, SETUP_IPS, vars.ips.lines().next())?;
+        let placement = marker.node(by(SETUP_RANK, vars.rank), by(SETUP_IPS, nodes))?;
+        let placement = placement.with_master(SETUP_IPS, vars.ips.lines().next())?;
         return Ok(placement.with_hosts(SETUP_IPS, vars.ips.lines()));
     }
     let vars: SkyPilotVars = marker.read(environment)?;
-    let placement =
-        Placement::one_per_node(marker.launcher, (NODE_RANK, vars.node_rank), (NODES, vars.nodes))?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
     let placement = placement.with_workers(GPUS, vars.gpus).with_job(TASK, vars.task);
     let Some(ips) = vars.ips else { return Ok(placement) };
-    Ok(placement.with_master(marker, IPS, ips.lines().next())?.with_hosts(IPS, ips.lines()))
+    Ok(placement.with_master(IPS, ips.lines().next())?.with_hosts(IPS, ips.lines()))
 }

@@ -6,17 +6,12 @@
 
 mod heterogeneous;
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason, quote};
+use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
-use crate::hostlist::Hostlist;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{
-    Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
-};
+use crate::hostlist::{Hostlist, HostlistError};
+use crate::launcher::prelude::*;
 use crate::value::host::HostError;
 use crate::value::job::Job;
-use crate::value::placement::{Placement, Sourced};
 
 variables! {
     /// The variables that srun sets for every task.
@@ -42,11 +37,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "slurm",
-    title: "Slurm",
     variables: &[SlurmVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -82,8 +74,7 @@ fn set(process: &Process<'_>, vars: &mut Setter) {
     vars.set(LOCAL_RANK, process.local_rank);
     vars.set(RANKS_HERE, here.join(","));
     vars.set(RANKS_PER_NODE, tasks_per_node(process.counts));
-    vars.set(NODE_ID, process.node);
-    vars.set(NODES, process.nodes);
+    vars.set_all([NODE_ID, NODES], [process.node, process.nodes]);
     vars.set(STEP_NODES, process.nodes);
     vars.set("SLURM_JOB_NODELIST", &hosts);
     vars.set(NODELIST, &hosts);
@@ -123,22 +114,17 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
-    let severity = if [SIZE, NODES, PER_NODE].into_iter().all(is_of_one) {
-        Severity::Note
-    } else {
-        Severity::Warning
-    };
-    let evidence = display_variable(environment, evidence);
-    let size = if environment.is_set(SIZE) {
-        format!(" and {}", display_variable(environment, SIZE))
-    } else {
-        String::new()
-    };
-    let verb = if size.is_empty() { "is" } else { "are" };
+    let is_small = [SIZE, NODES, PER_NODE].into_iter().all(is_of_one);
+    let severity = if is_small { Severity::Note } else { Severity::Warning };
+    let mut evidence = display_variable(environment, evidence);
+    let verb = if environment.is_set(SIZE) { "are" } else { "is" };
+    if environment.is_set(SIZE) {
+        evidence += &format!(" and {}", display_variable(environment, SIZE));
+    }
     Some(Finding {
         severity,
         code: "slurm-not-a-task",
-        what: format!("{evidence}{size} {verb} set, but srun did not start this process"),
+        what: format!("{evidence} {verb} set, but srun did not start this process"),
         why: "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one".into(),
         remedy: "start the program with `srun`, which starts every task".into(),
     })
@@ -152,12 +138,12 @@ pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SlurmVars = marker.read(environment)?;
     let size = match (vars.step_size, vars.size) {
-        (Some(size), _) => (STEP_SIZE, size),
-        (None, Some(size)) => (SIZE, size),
+        (Some(size), _) => by(STEP_SIZE, size),
+        (None, Some(size)) => by(SIZE, size),
         (None, None) => return Err(marker.missing(environment, STEP_SIZE)),
     };
     let malformed = |variable: &str, form: &str, text: &str| {
-        marker.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
+        marker.launcher.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
     };
     let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
     let here = vars.ranks_here.as_deref().map(here).transpose()?;
@@ -169,15 +155,13 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         }
         _ => None,
     };
-    let local_size = match here {
-        Some(count) => (RANKS_HERE, Some(count)),
-        None => (RANKS_PER_NODE, per_node),
-    };
-    let nodes =
-        if vars.step_nodes.is_some() { (STEP_NODES, vars.step_nodes) } else { (NODES, vars.nodes) };
-    let mut placement = Placement::new(marker.launcher, (RANK, vars.rank), size)?
-        .with_local((LOCAL_RANK, vars.local_rank), local_size)?
-        .with_nodes((NODE_ID, vars.node_id), nodes);
+    let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
+    let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
+    let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
+    let mut placement = marker
+        .place(by(RANK, vars.rank), size)?
+        .with_local(by(LOCAL_RANK, vars.local_rank), local_size)?
+        .with_nodes(by(NODE_ID, vars.node_id), nodes);
     if let (Some(here), Some(per_node)) = (here, per_node)
         && here != per_node
     {
@@ -188,9 +172,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         if let Some(components) = vars.components {
             placement = with_components(environment, marker, placement, list, components)?;
         }
-        if vars.distribution.as_deref() == Some("arbitrary")
-            && nodes.1.is_none_or(|nodes| nodes > 1)
-        {
+        if vars.distribution.as_deref() == Some("arbitrary") && may_be_several {
             placement.master_doubt = Some(arbitrary(list));
         }
     }
@@ -230,10 +212,10 @@ fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
 
 /// Adds the hosts of a step. The first one is rank 0's.
 fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
-    let malformed = |reason: String| marker.refuse(Reason::Malformed(reason), NODELIST, list);
-    let parsed = Hostlist::parse(list).map_err(|error| malformed(error.to_string()))?;
-    let host =
-        parsed.first().parse().map_err(|error: HostError| marker.refuse(error, NODELIST, list))?;
+    let refuse = |reason| marker.launcher.refuse(reason, NODELIST, list);
+    let malformed = |error: HostlistError| refuse(Reason::Malformed(error.to_string()));
+    let parsed = Hostlist::parse(list).map_err(malformed)?;
+    let host = parsed.first().parse().map_err(|error: HostError| refuse(error.into()))?;
     placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
     Ok(placement.with_hosts(NODELIST, parsed.iter()))
 }
@@ -254,7 +236,7 @@ fn with_components(
         placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components));
         return Ok(placement);
     };
-    let host = marker.host(&order.variable, &order.first)?;
+    let host = marker.launcher.host(&order.variable, &order.first)?;
     let source = format!("{}: the first host that {NODELIST} has too", order.variable);
     placement.master_addr = Some(Sourced::new(host, source));
     Ok(match order.hosts {
@@ -342,33 +324,23 @@ mod tests {
 
     #[test]
     fn the_local_size_is_that_of_the_ranks_here_or_else_of_the_node_in_the_list() {
-        let size = (STEP_SIZE, "8");
-        let listed = [size, (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
-        let placement = task(&listed);
-        assert_eq!(
-            (placement.local.size(), &*placement.local_size_source),
-            (Some(3), RANKS_PER_NODE)
-        );
-        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1,2")]].concat());
-        assert_eq!((placement.local.size(), &*placement.local_size_source), (Some(3), RANKS_HERE));
-        assert_eq!(placement.findings, []);
-        let placement = task(&[&listed[..], &[(RANKS_HERE, "0,1")]].concat());
-        assert_eq!(placement.local.size(), Some(2));
-        let [finding] = &placement.findings[..] else { panic!("{:?}", placement.findings) };
-        assert_eq!(finding.code, "slurm-local-sizes-differ");
-        assert_eq!(
-            finding.what,
-            "SLURM_GTIDS=\"0,1\" lists 2 ranks, and SLURM_STEP_TASKS_PER_NODE=\"2(x2),3\" has 3 for this node"
-        );
-        assert_eq!(task(&listed[..2]).local.size(), None);
+        let listed = [(STEP_SIZE, "8"), (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
+        let with = |here| task(&[&listed[..], &[(RANKS_HERE, here)]].concat());
+        assert_eq!(task(&listed).local_size, by(RANKS_PER_NODE, Some(3)));
+        assert_eq!(task(&listed[..2]).local_size, None);
+        let equal = with("0,1,2");
+        assert_eq!((equal.local_size, equal.findings), (by(RANKS_HERE, Some(3)), vec![]));
+        let other = with("0,1");
+        assert_eq!(other.local_size, by(RANKS_HERE, Some(2)));
+        assert_eq!(other.findings[0].code, "slurm-local-sizes-differ");
     }
 
     #[test]
     fn the_steps_numbers_count_before_the_jobs() {
         let placement = task(&[(STEP_SIZE, "4"), (SIZE, "8"), (STEP_NODES, "2"), (NODES, "3")]);
-        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (4, 2));
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (4, 2));
         let placement = task(&[(SIZE, "8"), (NODES, "3")]);
-        assert_eq!((placement.rank.size(), placement.node_count.unwrap().value), (8, 3));
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (8, 3));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
-use crate::launcher::Launcher;
+use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
-use crate::value::placement::Placement;
+use crate::value::launcher::Launcher;
+use crate::value::sourced::Sourced;
 
 /// The master's variables: most launchers leave them to the user who starts the job.
 pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
@@ -13,18 +14,11 @@ pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
 /// One launcher. Everything that the rest of the crate says about the launcher is derived from this
 /// description.
 pub(crate) struct LauncherSpec {
-    /// The machine-readable name, as in JSON and in `MPIENV_LAUNCHER`.
-    pub name: &'static str,
-    /// The human-readable name.
-    pub title: &'static str,
     /// The variables that are read, one table for each struct.
     pub variables: &'static [&'static [Variable]],
     /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
     /// reports the error.
-    pub marker: fn(&Environment) -> Option<&'static str>,
-    /// Returns a variable that other launchers set too. It counts only if none of them was
-    /// detected.
-    pub shared_marker: Option<fn(&Environment) -> Option<&'static str>>,
+    pub marker: MarkerOf,
     pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
     pub starts: Starts,
     pub advice: Advice,
@@ -33,6 +27,9 @@ pub(crate) struct LauncherSpec {
     /// A sample job of each version that sets different variables.
     pub samples: &'static [Sample],
 }
+
+/// Returns the variable that identifies a launcher, if it is set.
+pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
 /// What remedies say about a launcher's command.
 pub struct Advice {
@@ -141,6 +138,25 @@ impl LauncherSpec {
     }
 }
 
+impl Launcher {
+    /// Returns the error for a value that a variable of this launcher cannot have.
+    pub(crate) fn refuse(
+        self,
+        reason: impl Into<Reason>,
+        variable: &str,
+        value: impl ToString,
+    ) -> Error {
+        let start = self.spec().advice.start;
+        let remedy = format!("{start}, or unset {variable} if it is left from another job");
+        Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())
+    }
+
+    /// Parses the host that a variable names.
+    pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
+        text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
+    }
+}
+
 /// The variable that showed which launcher started this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
@@ -149,6 +165,16 @@ pub(crate) struct Marker {
 }
 
 impl Marker {
+    /// Creates a placement from a rank and a world size.
+    pub(crate) fn place(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::new(self.launcher, rank, size)
+    }
+
+    /// Creates the placement of the only process on its node, from the number of the node.
+    pub(crate) fn node(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::one_per_node(self.launcher, rank, size)
+    }
+
     /// Reads the launcher's variables.
     pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
         environment.read().map_err(|error| self.unreadable(environment, error))
@@ -178,17 +204,22 @@ impl Marker {
     }
 
     fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
-        Error::read(self, error, || self.display_variable(environment))
-    }
-
-    /// Returns the error for a value that the variable cannot have.
-    pub(crate) fn refuse(self, reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
-        Error::of_launcher(self.launcher, reason, variable).found(value)
-    }
-
-    /// Parses the host that a variable names.
-    pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
-        text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
+        let Marker { launcher, variable } = self;
+        let start = launcher.spec().advice.start;
+        match error {
+            ReadError::Missing { name } => {
+                let present = self.display_variable(environment);
+                let remedy = format!("{start}, or unset {variable}");
+                Error::new(Reason::Missing { present }, remedy).by(launcher).of(name)
+            }
+            ReadError::NotUnicode { name, value } => {
+                launcher.refuse(Reason::NotUnicode, &name, value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                launcher.refuse(Reason::NotANumber, &name, value)
+            }
+            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
+        }
     }
 
     /// Returns the marker with its value, as the source of the choice.

@@ -12,7 +12,7 @@ use std::path::Path;
 use crate::environment::Environment;
 use crate::launcher::Launcher;
 use crate::value::job::Job;
-use crate::value::placement::Sourced;
+use crate::value::sourced::Sourced;
 
 /// How many ancestors are inspected. The limit ends the search even if the chain changes meanwhile.
 const MOST: usize = 64;
@@ -45,12 +45,9 @@ impl Starter {
 
     /// Returns the job whose ranks this process starts.
     pub(crate) fn job(&self) -> Sourced<Job> {
-        let job =
-            Job { id: format!("{}.{}", self.id, self.start), step: String::new(), restarts: 0 };
-        Sourced::new(
-            job,
-            format!("hash of {}, process {}, which started all ranks", self.program, self.id),
-        )
+        let Starter { program, id, start } = self;
+        let source = format!("hash of {program}, process {id}, which started all ranks");
+        Sourced::new(Job::new(format!("{id}.{start}")), source)
     }
 }
 

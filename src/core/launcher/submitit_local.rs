@@ -2,11 +2,7 @@
 //!
 //! Based on its source.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables that the local executor sets for every task.
@@ -21,11 +17,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "submitit-local",
-    title: "submitit (local)",
     variables: &[SubmititLocalVars::VARIABLES],
     marker: |environment| first_set(environment, &[RANK, SIZE]),
-    shared_marker: None,
     read,
     starts: Starts::OneNode,
     advice: Advice { start: "start the process with submitit's local executor", ..Advice::PLAIN },
@@ -45,10 +38,8 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SubmititLocalVars = marker.read(environment)?;
     // The executor starts tasks on this machine only.
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local(
-            (LOCAL_RANK, Some(vars.local_rank.unwrap_or(vars.rank))),
-            ("all tasks are on this machine", Some(vars.size)),
-        )?;
-    Ok(placement.with_job(JOB, vars.job))
+    let local_rank = by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank));
+    let local_size = by("all tasks are on this machine", vars.size);
+    let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
+    Ok(placement.with_local(Some(local_rank), Some(local_size))?.with_job(JOB, vars.job))
 }

@@ -2,11 +2,8 @@
 //!
 //! The master is in `MASTER_ADDR` and `MASTER_PORT`, which mpienv takes unchanged.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set, user};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
+use crate::launcher::user;
 
 /// Whether torchrun serves the workers' store on the master's port. If another program inherits the
 /// value, every rank waits for a store that no process serves.
@@ -32,11 +29,8 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "torchrun",
-    title: "torchrun",
     variables: &[TorchrunVars::VARIABLES],
     marker: |environment| first_set(environment, &[RUN_ID]),
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -65,15 +59,15 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
                 format!("/tmp/torchelastic/none/attempt_{job}/{local_rank}/error.json"),
             );
             user::set(process, vars);
-            vars.set(NODE_RANK, process.node);
-            vars.set(NODES, process.nodes);
+            vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
         },
     }],
 };
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: TorchrunVars = marker.read(environment)?;
-    let placement = Placement::new(marker.launcher, (RANK, vars.rank), (SIZE, vars.size))?
-        .with_local((LOCAL_RANK, Some(vars.local_rank)), (LOCAL_SIZE, Some(vars.local_size)))?;
-    Ok(placement.with_nodes((NODE_RANK, vars.node_rank), (NODES, vars.nodes)))
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(Some(by(LOCAL_RANK, vars.local_rank)), Some(by(LOCAL_SIZE, vars.local_size)))?;
+    Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes)))
 }

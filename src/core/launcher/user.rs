@@ -3,13 +3,8 @@
 //! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`,
 //! unchanged.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::Error;
-use crate::launcher::sample::{Process, Sample, Setter};
-use crate::launcher::{
-    Advice, LauncherSpec, MASTER, Marker, MpiFamily, Nested, Starts, first_set, kubernetes, runpod,
-};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
+use crate::launcher::{MASTER, kubernetes, runpod};
 
 variables! {
     /// The variables of PyTorch's convention for a rank.
@@ -56,8 +51,6 @@ variables! {
 const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "user",
-    title: "RANK and WORLD_SIZE",
     variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES, PodVars::VARIABLES],
     marker: |environment| {
         // A pod of an indexed job or of RunPod has its rank in another variable.
@@ -68,7 +61,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         };
         first_set(environment, &[RANK]).or_else(size)
     },
-    shared_marker: None,
     read,
     starts: Starts::Processes,
     advice: Advice {
@@ -88,40 +80,33 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 /// Sets all variables, as torchrun also does.
 pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
-    vars.set(RANK, process.rank);
-    vars.set(WORLD_SIZE, process.size);
-    vars.set(LOCAL_RANK, process.local_rank);
-    vars.set(LOCAL_WORLD_SIZE, process.local_size);
+    vars.set_all([RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE], process.place());
     vars.set(MASTER[0], process.name(0));
     vars.set(MASTER[1], 29500);
 }
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: UserVars = marker.read(environment)?;
-    let (rank, size) = ((RANK, vars.rank), (WORLD_SIZE, vars.world_size));
+    let (rank, size) = (by(RANK, vars.rank), by(WORLD_SIZE, vars.world_size));
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
     if no_local
         && vars.node_rank.is_none_or(|node| node == vars.rank)
         && first_set(environment, PLATFORMS).is_some()
     {
-        let (placement, pod) = (
-            Placement::one_per_node(marker.launcher, rank, size)?,
-            marker.read::<PodVars>(environment)?,
-        );
+        let (placement, pod) = (marker.node(rank, size)?, marker.read::<PodVars>(environment)?);
         let variable = if pod.pet_nproc.is_some() { PET_NPROC } else { NPROC };
         return Ok(placement.with_workers(variable, pod.pet_nproc.or(pod.nproc)));
     }
-    let placement = Placement::new(marker.launcher, rank, size)?;
+    let placement = marker.place(rank, size)?;
     // The names mean something only together, because other programs use them too.
     if let (None, Ok(more)) = (vars.local_world_size, environment.read::<DeepSpeedVars>()) {
-        let node = vars.node_rank.map_or((CROSS_RANK, more.cross_rank), |node| (NODE_RANK, node));
+        let cross_rank = by(CROSS_RANK, more.cross_rank);
+        let node = by(NODE_RANK, vars.node_rank).unwrap_or(cross_rank);
         let placement = placement
-            .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_SIZE, Some(more.local_size)))?;
-        return Ok(
-            placement.with_nodes((node.0, Some(node.1)), (CROSS_SIZE, Some(more.cross_size)))
-        );
+            .with_local(by(LOCAL_RANK, vars.local_rank), Some(by(LOCAL_SIZE, more.local_size)))?;
+        return Ok(placement.with_nodes(Some(node), Some(by(CROSS_SIZE, more.cross_size))));
     }
     let placement = placement
-        .with_local((LOCAL_RANK, vars.local_rank), (LOCAL_WORLD_SIZE, vars.local_world_size))?;
-    Ok(placement.with_nodes((NODE_RANK, vars.node_rank), (NODE_RANK, None)))
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_WORLD_SIZE, vars.local_world_size))?;
+    Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), None))
 }

@@ -3,12 +3,10 @@
 //! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based
 //! on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, Reason};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::host::{Host, HostError};
-use crate::value::placement::{Placement, Sourced};
+use crate::error::Reason;
+use crate::launcher::prelude::*;
+use crate::launcher::sagemaker;
+use crate::value::host::Host;
 
 variables! {
     /// The variables of a training cluster.
@@ -21,8 +19,6 @@ variables! {
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "vertex",
-    title: "Vertex AI",
     variables: &[VertexVars::VARIABLES],
     // Other programs may use a variable of this name.
     marker: |environment| {
@@ -31,7 +27,6 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
             environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
         })
     },
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
@@ -65,8 +60,9 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: VertexVars = marker.read(environment)?;
-    let malformed =
-        |what: &str| marker.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster);
+    let malformed = |what: &str| {
+        marker.launcher.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster)
+    };
     let Some((pool, index)) = task(&vars.cluster) else {
         return Err(malformed("no task with the type and index of a worker pool"));
     };
@@ -80,15 +76,12 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         all.extend(hosts);
     }
     let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
-    let mut placement =
-        Placement::one_per_node(marker.launcher, (SPEC_TEXT, before + index), (SPEC_TEXT, size))?;
+    let mut placement = marker.node(by(SPEC_TEXT, before + index), by(SPEC_TEXT, size))?;
     if let Some(first) = all.first() {
-        let (host, _) = Host::parse_with_port(first)
-            .map_err(|error: HostError| marker.refuse(error, SPEC_TEXT, first))?;
-        placement.master_addr = Some(Sourced::new(
-            host,
-            format!("{SPEC_TEXT}: the first host of the first worker pool"),
-        ));
+        let refused = |error| marker.launcher.refuse(error, SPEC_TEXT, first);
+        let (host, _) = Host::parse_with_port(first).map_err(refused)?;
+        let source = format!("{SPEC_TEXT}: the first host of the first worker pool");
+        placement.master_addr = Some(Sourced::new(host, source));
     }
     // The port of a replica is TensorFlow's, so it is dropped.
     let names = all.iter().map(|host| host.rsplit_once(':').map_or(*host, |(name, _)| name));
@@ -107,17 +100,10 @@ fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim_start)
 }
 
-/// Returns the hosts of a worker pool. Names and ports need no escapes.
+/// Returns the hosts of a worker pool.
 fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
-    let (list, _) =
-        after(json, &format!("workerpool{pool}"))?.strip_prefix('[')?.split_once(']')?;
-    let host = |item: &'_ str| -> Option<()> {
-        item.trim().strip_prefix('"')?.strip_suffix('"').map(drop)
-    };
-    if list.trim().is_empty() {
-        return None;
-    }
-    list.split(',').map(|item| host(item).map(|()| item.trim().trim_matches('"'))).collect()
+    let list = after(json, &format!("workerpool{pool}"))?;
+    sagemaker::json_list(&list[..=list.find(']')?])
 }
 
 /// Returns the worker pool of this replica, and its number in the pool.

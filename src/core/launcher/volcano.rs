@@ -5,12 +5,9 @@
 //! tasks, this pod's task is the one whose list contains the pod's `HOSTNAME`. The master's task
 //! comes first, then the workers'. Based on documentation.
 
-use crate::environment::{Environment, Variables, variables};
-use crate::error::{Error, quote};
+use crate::error::quote;
 use crate::finding::{Finding, Severity};
-use crate::launcher::sample::Sample;
-use crate::launcher::{Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, first_set};
-use crate::value::placement::Placement;
+use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a job with the tasks `master` and `worker`. Other tasks change the names of
@@ -36,11 +33,8 @@ variables! {
 const HOSTNAME: &str = "HOSTNAME";
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    name: "volcano",
-    title: "Volcano",
     variables: &[VolcanoVars::VARIABLES],
     marker: |environment| first_set(environment, &[INDEX, OLD_INDEX, MASTERS, WORKERS]),
-    shared_marker: None,
     read,
     starts: Starts::OnePerNode,
     advice: Advice {
@@ -79,62 +73,46 @@ struct Task<'a> {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: VolcanoVars = marker.read(environment)?;
     let index = vars.index.or(vars.old_index).ok_or_else(|| marker.missing(environment, INDEX))?;
-    let mut tasks = tasks(environment);
-    if tasks.is_empty() {
+    let tasks = tasks(environment);
+    let Some(first) = tasks.first() else {
         let remedy = "add the plugin `svc: []` to the job, which lists the pods of each task, or set RANK, WORLD_SIZE and MASTER_ADDR";
         return Err(marker.missing_with(environment, WORKERS, remedy));
-    }
-    if let Some(count) = tasks_without_hosts(environment) {
-        let value = environment.get_str(count).ok().flatten().unwrap_or_default();
-        return Err(marker.cannot_place(
-            "the list of hosts has another length",
-            COUNTS,
-            &format!("{count}={value}"),
-        ));
-    }
-    if tasks.len() > 1 && !tasks.iter().any(|task| task.variable == MASTERS) {
-        let names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
-        return Err(marker.cannot_place(
-            "no task is called master",
-            INDEX,
-            &format!("{index} ({})", names.join(", ")),
-        ));
-    }
-    // First the master's task, then the workers', then the others by name.
-    tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
-    let name = environment.get_str(HOSTNAME).ok().flatten().map(first_label);
-    let own = match &tasks[..] {
-        [_] => Some(0),
-        _ => tasks.iter().position(|task| {
-            task.hosts.get(index as usize).copied().map(first_label) == name && name.is_some()
-        }),
     };
-    let Some(own) = own else {
-        return Err(marker.cannot_place(
-            "the pod's HOSTNAME is in no task's list at that place",
-            INDEX,
-            &index.to_string(),
-        ));
+    if let Some(count) = task_without_hosts(environment) {
+        let why = "the list of hosts has another length";
+        let value = environment.text(count).unwrap_or_default();
+        return Err(marker.cannot_place(why, COUNTS, &format!("{count}={value}")));
+    }
+    let lists = tasks.iter().map(|task| task.variable).collect::<Vec<_>>().join(", ");
+    if tasks.len() > 1 && first.variable != MASTERS {
+        let why = "no task is called master";
+        let mut names: Vec<_> = tasks.iter().map(|task| task.variable).collect();
+        names.sort_unstable();
+        let value = format!("{index} ({})", names.join(", "));
+        return Err(marker.cannot_place(why, INDEX, &value));
+    }
+    let name = environment.text(HOSTNAME).map(first_label);
+    let is_own = |task: &Task<'_>| {
+        name.is_some() && task.hosts.get(index as usize).copied().map(first_label) == name
     };
+    let own = if tasks.len() == 1 { Some(0) } else { tasks.iter().position(is_own) };
+    let own = own.ok_or_else(|| {
+        let why = "the pod's HOSTNAME is in no task's list at that place";
+        marker.cannot_place(why, INDEX, &index.to_string())
+    })?;
     let count = |tasks: &[Task<'_>]| {
-        tasks
-            .iter()
-            .map(|task| u32::try_from(task.hosts.len()).unwrap_or(u32::MAX))
-            .fold(0, u32::saturating_add)
+        let hosts = tasks.iter().map(|task| task.hosts.len()).sum::<usize>();
+        u32::try_from(hosts).unwrap_or(u32::MAX)
     };
     let rank = count(&tasks[..own]).saturating_add(index);
-    let mut placement =
-        Placement::one_per_node(marker.launcher, (INDEX, rank), (WORKERS, count(&tasks)))?;
-    let lists: Vec<_> = tasks.iter().map(|task| task.variable).collect();
-    placement.world_size_source = format!("number of hosts in {}", lists.join(", ")).into();
-    let Some(first) = tasks.first() else { return Ok(placement) };
-    if placement.rank.size() == 1 && first.hosts.first().copied().map(first_label) != name {
+    let size = by(format!("number of hosts in {lists}"), count(&tasks));
+    let mut placement = marker.node(by(INDEX, rank), size)?.with_workers(GPUS, vars.gpus);
+    let host = first.hosts.first().copied();
+    if placement.size.value == 1 && host.map(first_label) != name {
         placement.findings.push(other_host(first, name));
     }
-    let placement = placement.with_workers(GPUS, vars.gpus);
-    let placement =
-        placement.with_master(marker, first.variable.to_owned(), first.hosts.first().copied())?;
-    Ok(placement.with_hosts(lists.join(", "), tasks.iter().flat_map(|task| &task.hosts)))
+    let placement = placement.with_master(first.variable.to_owned(), host)?;
+    Ok(placement.with_hosts(lists, tasks.iter().flat_map(|task| &task.hosts)))
 }
 
 /// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod
@@ -159,34 +137,30 @@ const COUNTS: &str = "VC_*_NUM";
 
 /// Returns the variable with a task's number of pods, if the task's list is missing or has another
 /// length.
-fn tasks_without_hosts(environment: &Environment) -> Option<&str> {
+fn task_without_hosts(environment: &Environment) -> Option<&str> {
     environment.names().find(|name| {
-        let Some(task) = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM")) else {
-            return false;
-        };
-        let Ok(Some(Ok(count))) =
-            environment.get_str(name).map(|text| text.map(str::parse::<usize>))
-        else {
-            return false;
-        };
-        let hosts = environment.get_str(&format!("VC_{task}_HOSTS")).ok().flatten();
-        hosts.map_or(0, |hosts| hosts.split(',').filter(|host| !host.trim().is_empty()).count())
-            != count
+        let task = name.strip_prefix("VC_").and_then(|name| name.strip_suffix("_NUM"));
+        let count = environment.text(name).and_then(|count| count.parse::<usize>().ok());
+        task.zip(count).is_some_and(|(task, count)| {
+            hosts(environment, &format!("VC_{task}_HOSTS")).len() != count
+        })
     })
 }
 
+/// Returns the tasks whose pods are listed: first the master's task, then the workers', then the
+/// others by name.
 fn tasks(environment: &Environment) -> Vec<Task<'_>> {
     let is_list = |name: &&str| name.starts_with("VC_") && name.ends_with("_HOSTS");
-    let task = |variable| {
-        let hosts = environment
-            .get_str(variable)
-            .ok()??
-            .split(',')
-            .map(str::trim)
-            .filter(|host| !host.is_empty());
-        Some(Task { variable, hosts: hosts.collect() }).filter(|task| !task.hosts.is_empty())
-    };
-    environment.names().filter(is_list).filter_map(task).collect()
+    let lists = environment.names().filter(is_list);
+    let tasks = lists.map(|variable| Task { variable, hosts: hosts(environment, variable) });
+    let mut tasks: Vec<_> = tasks.filter(|task| !task.hosts.is_empty()).collect();
+    tasks.sort_by_key(|task| (task.variable != MASTERS, task.variable != WORKERS, task.variable));
+    tasks
+}
+
+fn hosts<'a>(environment: &'a Environment, variable: &str) -> Vec<&'a str> {
+    let list = environment.text(variable).unwrap_or_default();
+    list.split(',').map(str::trim).filter(|host| !host.is_empty()).collect()
 }
 
 fn first_label(name: &str) -> &str {

@@ -5,7 +5,7 @@ use std::iter;
 use super::{Job, JobError};
 use crate::launcher::Starts;
 use crate::launcher::sample::Place;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 /// The shape of a [`Job`]. The default is one node with one process.
 ///

@@ -58,11 +58,9 @@ impl fmt::Display for Munge {
 }
 
 /// The error of parsing a text that is not a [`Munge`].
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not `munge`, or `munge:SOCKET` with the absolute path of munged's socket")]
 pub struct MungeError;
-
-debug_is_text!(MungeError);
 
 #[cfg(test)]
 mod tests {

@@ -8,14 +8,30 @@
 /// let error: UnknownName = "cntk".parse::<Target>().unwrap_err();
 /// assert!(error.to_string().starts_with("unknown program; choose one of torch, jax, mindspore, "));
 /// ```
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind}; choose one of {}", .names.join(", "))]
 pub struct UnknownName {
     kind: &'static str,
     names: Vec<&'static str>,
 }
 
-debug_is_text!(UnknownName);
+/// Prints and serializes types as their `name`.
+macro_rules! shown_by_name {
+    ($type:ty) => {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.name())
+            }
+        }
+    };
+}
+pub(crate) use shown_by_name;
 
 /// Returns the item of `all` that has this name.
 pub(crate) fn find<T: Copy>(

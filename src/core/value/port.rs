@@ -78,8 +78,6 @@ impl Serialize for Port {
 }
 
 /// The error of parsing a text that is not a [`Port`].
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a port is a number from 1 to 65535")]
 pub struct PortError;
-
-debug_is_text!(PortError);

@@ -88,11 +88,9 @@ impl fmt::Display for PortRange {
 }
 
 /// The error of parsing a text that is not a [`PortRange`].
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a range of ports is two numbers from 1 to 65535, the lower one first, as in 1400-1999")]
 pub struct PortRangeError;
-
-debug_is_text!(PortRangeError);
 
 #[cfg(test)]
 mod tests {
@@ -106,25 +104,5 @@ mod tests {
         assert_eq!(range.ports_from(5).map(Port::get).collect::<Vec<_>>(), [1402, 1400, 1401]);
         let whole: PortRange = "1-65535".parse().unwrap();
         assert_eq!((whole.port(65534).get(), whole.port(65535).get()), (65535, 1));
-    }
-
-    #[test]
-    fn a_text_that_is_not_a_range_is_refused() {
-        for bad in [
-            "",
-            "-",
-            "1400",
-            "1400-",
-            "-1999",
-            "1999-1400",
-            "0-10",
-            "1-65536",
-            "a-b",
-            "1400..1999",
-            "+1-2",
-            "1-2-3",
-        ] {
-            assert_eq!(bad.parse::<PortRange>(), Err(PortRangeError), "{bad}");
-        }
     }
 }

@@ -119,9 +119,6 @@ impl Local {
     /// Neither the local rank nor the local size is known.
     pub const UNKNOWN: Local = Local { rank: None, size: None };
 
-    /// The only process of the job on its node.
-    pub(crate) const ALONE: Local = Local { rank: Some(0), size: Some(1) };
-
     /// Creates a local rank and a local size, of which either may be unknown, in a job of
     /// `world.size()` ranks.
     ///
@@ -155,7 +152,7 @@ impl Local {
 }
 
 /// The error of [`Rank::new`] and [`Local::new`].
-#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
     /// The size is 0.
@@ -178,8 +175,6 @@ pub enum RankError {
         world: u32,
     },
 }
-
-debug_is_text!(RankError);
 
 #[cfg(test)]
 mod tests {

@@ -6,15 +6,16 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
-use crate::launcher::{Change, DETECTORS, Detector, LAUNCHERS, Marker};
-use crate::value::placement::{Launcher, Source, Sourced};
+use crate::launcher::{Change, Marker, markers, specs};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Source, Sourced};
 
 /// The selected launcher, and the reason for selecting it.
 pub(super) struct Choice {
     pub marker: Marker,
     pub source: Source,
-    /// Other detectors whose variables may describe this process too and must then agree.
-    pub rest: Vec<&'static Detector>,
+    /// Other launchers whose variables may describe this process too and must then agree.
+    pub rest: Vec<Marker>,
     /// Whether the context still describes this process.
     pub is_of_context: bool,
     /// The program whose process shows which of several launchers started this one.
@@ -26,110 +27,79 @@ pub(super) fn choose(
     explicit: Option<&Sourced<Launcher>>,
     context: Option<&Context>,
 ) -> Result<Choice, Error> {
-    if let Some(explicit) = explicit {
-        let marker = find(environment, explicit.value).ok_or_else(|| {
-            let absent = Reason::LauncherAbsent(explicit.value);
-            if explicit.source != overrides::LAUNCHER {
-                return Error::new(
-                    absent,
-                    "select the launcher that started this process, or none",
-                );
-            }
-            let remedy = format!(
-                "select the launcher that started this process, or none (unset {})",
-                overrides::LAUNCHER
-            );
-            Error::new(absent, remedy).of(overrides::LAUNCHER).found(explicit.value.name())
-        })?;
-        let is_of_context = context.is_some_and(|context| {
-            context.launcher == explicit.value && changed(environment, context).is_empty()
-        });
-        return Ok(Choice {
-            marker,
-            source: explicit.source.clone(),
-            rest: Vec::new(),
-            is_of_context,
-            starter: None,
-        });
+    match (explicit, context) {
+        (Some(explicit), _) => asked_for(environment, explicit, context),
+        (None, Some(context)) => innermost(environment, context),
+        (None, None) => Ok(first_detected(environment)),
     }
-    match context {
-        Some(context) => innermost(environment, context),
-        None => Ok(first_detected(environment)),
-    }
+}
+
+fn asked_for(
+    environment: &Environment,
+    explicit: &Sourced<Launcher>,
+    context: Option<&Context>,
+) -> Result<Choice, Error> {
+    let launcher = explicit.value;
+    let marker = find(environment, launcher).ok_or_else(|| {
+        let remedy = "select the launcher that started this process, or none".to_owned();
+        let absent = Reason::LauncherAbsent(launcher);
+        if explicit.source != overrides::LAUNCHER {
+            return Error::new(absent, remedy);
+        }
+        Error::new(absent, format!("{remedy} (unset {})", overrides::LAUNCHER))
+            .of(overrides::LAUNCHER)
+            .found(launcher.name())
+    })?;
+    let is_of_context = context.is_some_and(|context| {
+        context.launcher == launcher && changed(environment, context).is_empty()
+    });
+    Ok(Choice { is_of_context, ..Choice::new(marker, explicit.source.clone()) })
 }
 
 /// Without a context, the order of the launchers decides. Other launchers that disagree are
 /// suspicious.
 fn first_detected(environment: &Environment) -> Choice {
-    let mut detectors = DETECTORS.iter();
-    if let Some(choice) = started(environment, detectors.clone()) {
-        return choice;
-    }
-    let found = detectors.find_map(|detector| detector.detect(environment));
-    // The last detector accepts every environment.
-    let marker = found.unwrap_or(Marker { launcher: Launcher::Alone, variable: "" });
-    Choice {
-        marker,
-        source: marker.display_variable(environment).into(),
-        rest: detectors.collect(),
-        is_of_context: false,
-        starter: None,
-    }
+    let markers: Vec<Marker> = markers(environment).collect();
+    started(environment, &markers).unwrap_or_else(|| {
+        // The last launcher accepts every environment.
+        let alone = Marker { launcher: Launcher::Alone, variable: "" };
+        let marker = markers.first().copied().unwrap_or(alone);
+        let rest = markers.into_iter().skip(1).collect();
+        Choice { rest, ..Choice::new(marker, marker.display_variable(environment)) }
+    })
 }
 
 /// Among several launchers that may have started this process, selects the one whose own process is
 /// the nearest ancestor. Returns `None` if no such process is visible.
-fn started(
-    environment: &Environment,
-    candidates: impl Iterator<Item = &'static Detector>,
-) -> Option<Choice> {
-    let starters = |detector: &Detector| detector.launcher.spec().nested.starters;
-    let candidates: Vec<&Detector> =
-        candidates.filter(|detector| detector.detect(environment).is_some()).collect();
+fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
+    let starters = |marker: &Marker| marker.launcher.spec().nested.starters;
     let first = candidates.first()?;
-    let is_other =
-        |other: &&Detector| other.launcher != first.launcher && !starters(other).is_empty();
+    let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
     // A launcher without known programs, such as torchrun, may be even nearer.
     if starters(first).is_empty() || !candidates.iter().any(is_other) {
         return None;
     }
-    let programs: Vec<_> =
-        candidates.iter().flat_map(|detector| starters(detector)).copied().collect();
+    let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
     let starter = Starter::nearest(&programs, environment)?;
-    let own = candidates.iter().find(|detector| starters(detector).contains(&starter))?;
-    let marker = own.detect(environment)?;
+    let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));
-    let rest =
-        candidates.iter().filter(|detector| detector.launcher != own.launcher).copied().collect();
-    Some(Choice {
-        marker,
-        source: source.into(),
-        rest,
-        is_of_context: false,
-        starter: Some(starter),
-    })
+    let is_rest = |other: &&Marker| other.launcher != marker.launcher;
+    let rest = candidates.iter().filter(is_rest).copied().collect();
+    Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })
 }
 
 /// Selects a launcher whose variables have changed since the context was written. If there is none,
 /// this is the process that the context describes, or a child of it.
 fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
-    let mut changed = changed(environment, context).into_iter();
-    if let Some(choice) = started(environment, changed.clone()) {
+    let changed = changed(environment, context);
+    if let Some(choice) = started(environment, &changed) {
         return Ok(choice);
     }
-    if let Some(marker) = changed.next().and_then(|detector| detector.detect(environment)) {
-        let source = format!(
-            "{}, set since mpienv started the process around this one",
-            marker.display_variable(environment)
-        );
-        return Ok(Choice {
-            marker,
-            source: source.into(),
-            rest: changed.collect(),
-            is_of_context: false,
-            starter: None,
-        });
+    if let [marker, rest @ ..] = &changed[..] {
+        let shown = marker.display_variable(environment);
+        let source = format!("{shown}, set since mpienv started the process around this one");
+        return Ok(Choice { rest: rest.to_vec(), ..Choice::new(*marker, source) });
     }
     // A program may have received only RANK and related variables, without the launcher's own.
     let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
@@ -139,46 +109,30 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
         Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
     })?;
     let source = marker.display_variable(environment);
-    Ok(Choice {
-        marker,
-        source: source.into(),
-        rest: Vec::new(),
-        is_of_context: true,
-        starter: None,
-    })
-}
-
-fn detectors_of(launcher: Launcher) -> impl Iterator<Item = &'static Detector> {
-    DETECTORS.iter().filter(move |detector| detector.launcher == launcher)
+    Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
 }
 
 fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
-    detectors_of(launcher).find_map(|detector| detector.detect(environment))
+    markers(environment).find(|marker| marker.launcher == launcher)
 }
 
-/// Returns the detectors of launchers that may have started a process after the context was
-/// written, likeliest first.
-fn changed(environment: &Environment, context: &Context) -> Vec<&'static Detector> {
-    let changes = DETECTORS
-        .iter()
-        .filter_map(|detector| Some((detector.change(environment, &context.seen)?, detector)));
-    let changes: Vec<(Change, &Detector)> = changes.collect();
+/// Returns the launchers that may have started a process after the context was written, likeliest
+/// first.
+fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
+    let change =
+        |marker: Marker| Some((marker.launcher.change(environment, &context.seen)?, marker));
+    let changes: Vec<_> = markers(environment).filter_map(change).collect();
     // A launcher that also sets another launcher's variables is recognized by its own.
-    let surest = changes.iter().map(|(change, _)| *change).min();
-    if surest.is_none() && has_other_master(environment, context) {
-        return detectors_of(context.launcher)
-            .filter(|detector| detector.detect(environment).is_some())
-            .take(1)
-            .collect();
-    }
+    let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
+        let is_new = has_other_master(environment, context);
+        return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
+    };
     // If only shared variables changed, a launcher that always sets a new value of its own did not
     // change them.
     let can_be =
-        |launcher: Launcher| surest == Some(Change::Own) || !launcher.spec().nested.is_always_seen;
-    let likeliest = changes
-        .into_iter()
-        .filter(|(change, detector)| Some(*change) == surest && can_be(detector.launcher));
-    likeliest.map(|(_, detector)| detector).collect()
+        |marker: &Marker| surest == Change::Own || !marker.launcher.spec().nested.is_always_seen;
+    let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
+    likeliest.map(|(_, marker)| marker).filter(can_be).collect()
 }
 
 /// Returns whether a worker's master differs from the one it was given. A script's ranks may have
@@ -190,6 +144,11 @@ fn has_other_master(environment: &Environment, context: &Context) -> bool {
 }
 
 impl Choice {
+    pub(super) fn new(marker: Marker, source: impl Into<Source>) -> Choice {
+        let source = source.into();
+        Choice { marker, source, rest: Vec::new(), is_of_context: false, starter: None }
+    }
+
     /// Returns the environment without an outer job's master and nodes, if this process inherited
     /// them.
     pub(super) fn without_outer(
@@ -205,7 +164,7 @@ impl Choice {
             master::MASTER_PORT => is_same(environment, name, &outer.master_port),
             name => is_left(name),
         };
-        let identities = LAUNCHERS.iter().filter_map(|spec| spec.nested.identity);
+        let identities = specs().filter_map(|spec| spec.nested.identity);
         let unchanged = identities.filter(|(identity, _)| is_left(identity));
         let of_its_job =
             unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));
@@ -215,5 +174,5 @@ impl Choice {
 }
 
 fn is_same(environment: &Environment, name: &str, value: &Option<String>) -> bool {
-    value.is_some() && environment.get_str(name).ok().flatten() == value.as_deref()
+    value.is_some() && environment.text(name) == value.as_deref()
 }

@@ -5,55 +5,48 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
+use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Marker, display_variable, open_mpi};
-use crate::value::placement::{Launcher, Placement, Sourced};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
+use super::Place;
 use super::choice::Choice;
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
-/// Returns all findings about this process's place. `outer` is the surrounding job, if another
-/// launcher started this process inside it.
-pub(super) fn findings(
-    environment: &Environment,
-    placement: &Placement,
-    choice: &Choice,
-    outer: Option<&Context>,
-) -> Vec<Finding> {
-    let mut findings: Vec<_> = outer
-        .and_then(|outer| partly_inherited(environment, placement, outer))
-        .into_iter()
-        .collect();
-    findings.extend(disagreements(environment, placement, choice));
-    findings.extend(local_rank_order(placement));
-    findings.extend(stale_agent_store(environment, placement));
-    findings.extend(pyxis_port(environment, placement));
-    findings
+/// Returns all findings about this process's place.
+pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
+    let Place { environment, placement, choice, outer, .. } = place;
+    let inherited =
+        outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
+    let others = [
+        local_rank_order(placement),
+        stale_agent_store(environment, placement),
+        pyxis_port(environment, placement),
+    ];
+    let disagreements = disagreements(environment, placement, choice);
+    inherited.into_iter().chain(disagreements).chain(others.into_iter().flatten())
 }
 
-/// Returns inherited variables that would mislead the program. `whole` also contains what an outer
-/// launcher left.
-pub(super) fn to_unset(
-    whole: &Environment,
-    environment: &Environment,
-    placement: &Placement,
-    nccl: &Sourced<Option<String>>,
-    outer: Option<&Context>,
-) -> Vec<&'static str> {
+/// Returns inherited variables that would mislead the program.
+pub(super) fn to_unset(place: &Place<'_>, nccl: &Sourced<Option<String>>) -> Vec<&'static str> {
+    let Place { whole, environment, placement, outer, .. } = place;
     let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
-    let stale = (placement.launcher != Launcher::Torchrun).then_some(AGENT_STORE);
+    let stale = (placement.launcher() != Launcher::Torchrun).then_some(AGENT_STORE);
     let set = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
-    let left = outer.map(|outer| left_by_outer(whole, placement, outer)).unwrap_or_default();
+    let left = outer.iter().flat_map(|outer| left_by_outer(whole, placement, outer));
     set.chain(left).collect()
 }
 
 /// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the
 /// rank would be wrong.
 fn local_rank_order(placement: &Placement) -> Option<Finding> {
-    let (rank, local) = (placement.rank.index(), placement.local);
-    let (local_rank, local_size) = (local.rank()?, local.size()?);
+    let rank = placement.rank.value;
+    let (local_rank, local_size) =
+        (value_of(&placement.local_rank)?, value_of(&placement.local_size)?);
     if local_rank == rank % local_size
         || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size)
     {
@@ -76,24 +69,22 @@ fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) 
     let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
     // Every other node has at least one rank.
     let fit = |ranks: u32, nodes: u32| ranks >= nodes && (nodes > 0 || ranks == 0);
-    let after = placement.rank.size().checked_sub(first.saturating_add(local_size));
-    let nodes_after = placement
-        .node_count
-        .as_ref()
-        .map(|nodes| nodes.value.saturating_sub(node.value.saturating_add(1)));
+    let after = placement.size.value.checked_sub(first.saturating_add(local_size));
+    let nodes_after = value_of(&placement.node_count)
+        .map(|nodes| nodes.saturating_sub(node.value.saturating_add(1)));
     let fits_after = after.is_some_and(|after| nodes_after.is_none_or(|nodes| fit(after, nodes)));
     fit(first, node.value) && fits_after
 }
 
 /// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
 fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    let number = |name: &str| environment.get_str(name).ok().flatten()?.parse::<u64>().ok();
+    let number = |name: &str| environment.text(name)?.parse::<u64>().ok();
     let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
     let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
     // An override is deliberate. The formulas below are those of the hook's current and earlier
     // versions.
     let is_asked = environment.is_set(overrides::MASTER_PORT);
-    if placement.launcher != Launcher::Slurm
+    if placement.launcher() != Launcher::Slurm
         || !is_of_hook
         || is_asked
         || ![job % 4536 + 61000, job % 16384 + 49152].contains(&port)
@@ -115,7 +106,7 @@ fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Findin
 
 /// Reports the use of torchrun's agent store without torchrun.
 fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
-    if !environment.is_set(AGENT_STORE) || placement.launcher == Launcher::Torchrun {
+    if !environment.is_set(AGENT_STORE) || placement.launcher() == Launcher::Torchrun {
         return None;
     }
     Some(Finding {
@@ -137,8 +128,8 @@ fn left_by_outer(
     outer: &Context,
 ) -> Vec<&'static str> {
     let known = [
-        (LOCAL_RANK, placement.local.rank().is_some()),
-        (LOCAL_WORLD_SIZE, placement.local.size().is_some()),
+        (LOCAL_RANK, placement.local_rank.is_some()),
+        (LOCAL_WORLD_SIZE, placement.local_size.is_some()),
         ("NODE_RANK", placement.node_rank.is_some()),
     ];
     let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
@@ -158,7 +149,7 @@ fn partly_inherited(
     let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
     let is_left =
         |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
-    if placement.launcher != Launcher::User || !names.iter().all(is_left) {
+    if placement.launcher() != Launcher::User || !names.iter().all(is_left) {
         return None;
     }
     let known = names.map(|name| display_variable(environment, name)).join(" and ");
@@ -179,15 +170,14 @@ fn disagreements(
     placement: &Placement,
     choice: &Choice,
 ) -> Vec<Finding> {
-    let others = choice
-        .rest
-        .iter()
-        .filter(|other| ![placement.launcher, Launcher::Alone].contains(&other.launcher));
     let mut markers: Vec<Marker> = Vec::new();
-    for marker in others.filter_map(|other| other.detect(environment)) {
-        // Several detectors may find the same launcher.
-        if markers.iter().all(|known| known.launcher != marker.launcher) {
-            markers.push(marker);
+    for marker in &choice.rest {
+        // Several markers may be of the same launcher.
+        let mut known = markers.iter().map(|known| known.launcher);
+        if ![placement.launcher(), Launcher::Alone].contains(&marker.launcher)
+            && known.all(|known| known != marker.launcher)
+        {
+            markers.push(*marker);
         }
     }
     // Incomplete variables do not indicate another launcher.
@@ -199,7 +189,7 @@ fn disagreements(
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
         }
-        Some(starter) if !other.launcher.spec().nested.starters.is_empty() => Some(format!(
+        Some(starter) if !other.launcher().spec().nested.starters.is_empty() => Some(format!(
             "{starter} started this process, so the other variables are left from an outer or earlier job"
         )),
         _ => None,
@@ -210,63 +200,56 @@ fn disagreements(
 /// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other
 /// node with srun.
 fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
-    (placement.launcher, other.launcher) == (Launcher::OpenMpi, Launcher::Slurm)
-        && other.local.size() == Some(1)
+    (placement.launcher(), other.launcher()) == (Launcher::OpenMpi, Launcher::Slurm)
+        && value_of(&other.local_size) == Some(1)
         && open_mpi::is_of_remote_daemon(environment)
 }
 
 /// Returns whether two launchers place this process differently, comparing only values that both
 /// provide.
 fn differ(one: &Placement, other: &Placement) -> bool {
-    let both = |one: Option<u32>, other: Option<u32>| {
-        one.zip(other).is_some_and(|(one, other)| one != other)
+    let both = |one: &Known<u32>, other: &Known<u32>| {
+        value_of(one).zip(value_of(other)).is_some_and(|(one, other)| one != other)
     };
-    one.rank != other.rank
-        || both(one.local.rank(), other.local.rank())
-        || both(one.local.size(), other.local.size())
+    one.world() != other.world()
+        || both(&one.local_rank, &other.local_rank)
+        || both(&one.local_size, &other.local_size)
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
 fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
-    let is_local = placement.rank == other.rank;
-    let number = |value: Option<u32>| value.map_or("?".to_owned(), |value| value.to_string());
-    let verb = |p: &Placement| if p.launcher == Launcher::User { "say" } else { "says" };
-    let says = |p: &Placement| match is_local {
-        false => format!(
-            "{} {} rank {} of {} ({}, {})",
-            p.launcher.title(),
-            verb(p),
-            p.rank.index(),
-            p.rank.size(),
-            p.rank_source,
-            p.world_size_source
-        ),
-        true => format!(
-            "{} {} local rank {} of {} ({}, {})",
-            p.launcher.title(),
-            verb(p),
-            number(p.local.rank()),
-            number(p.local.size()),
-            p.local_rank_source,
-            p.local_size_source
-        ),
+    let is_local = placement.world() == other.world();
+    let shown = |known: &Known<u32>| value_of(known).map_or("?".into(), |n| n.to_string());
+    let says = |p: &Placement| {
+        let (what, rank, size) = match is_local {
+            true => ("local rank", p.local_rank.clone(), p.local_size.clone()),
+            false => ("rank", Some(p.rank.clone()), Some(p.size.clone())),
+        };
+        let says = if p.launcher() == Launcher::User { "say" } else { "says" };
+        format!(
+            "{} {says} {what} {} of {} ({}, {})",
+            p.launcher().title(),
+            shown(&rank),
+            shown(&size),
+            source_of(&rank),
+            source_of(&size)
+        )
     };
+    let is_left = "the variables of one of them are left from an outer or earlier job";
     Finding {
         severity: if known.is_some() { Severity::Note } else { Severity::Warning },
         code: "launchers-disagree",
         what: format!("{}; {}", says(placement), says(other)),
         why: format!(
             "{}; mpienv uses {}",
-            known
-                .as_deref()
-                .unwrap_or("the variables of one of them are left from an outer or earlier job"),
-            placement.launcher.title()
+            known.as_deref().unwrap_or(is_left),
+            placement.launcher().title()
         ),
         remedy: format!(
             "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
             overrides::LAUNCHER,
-            placement.launcher,
-            other.launcher
+            placement.launcher(),
+            other.launcher()
         ),
     }
 }

@@ -4,9 +4,9 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::LAUNCHERS;
+use crate::launcher::specs;
 use crate::launcher::starter::{Ancestor, ancestors};
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 use super::ClusterInfoBuilder;
 
@@ -46,27 +46,22 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         if parent.runs(SESSIONS).is_some() {
             return None;
         }
+        let shown = format!("{} (process {})", parent.name(), parent.id);
+        let started = format!("{shown} started this process");
         if let Some(program) = starter(&parent) {
             let starts_one = match program {
                 STEP => !is_step(&parent.words()),
                 _ => starts_one(&parent.words()) || parents.peek().is_some_and(mpiexec_starts_one),
             };
-            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
             return (!starts_one).then(|| lost(started, by_itself));
         }
         if starts_workers(&parent) {
-            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
             return Some(lost(started, by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, size, launcher) =
-                (place.rank(), place.world_size(), place.launcher().title());
-            let is_rank = format!(
-                "{} (process {}), a parent of this process, is rank {rank} of {size} ({launcher})",
-                parent.name(),
-                parent.id
-            );
-            return (size > 1).then(|| lost(is_rank, by_itself));
+            let (rank, launcher) = (place.world(), place.launcher().title());
+            let is_rank = format!("{shown}, a parent of this process, is rank {rank} ({launcher})");
+            return (rank.size() > 1).then(|| lost(is_rank, by_itself));
         }
     }
     None
@@ -74,7 +69,7 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
 
 /// Returns the program of a launcher that the process runs.
 fn starter(parent: &Ancestor) -> Option<&'static str> {
-    LAUNCHERS.iter().find_map(|spec| parent.runs(spec.nested.starters))
+    specs().find_map(|spec| parent.runs(spec.nested.starters))
 }
 
 /// Returns whether the process is one that starts several workers.
@@ -120,10 +115,7 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
 /// not `[7.batch]`.
 fn is_step(words: &[String]) -> bool {
     let title = words.join(" ");
-    let step = title
-        .rsplit_once('.')
-        .and_then(|(_, step)| step.split(|c: char| !c.is_ascii_digit()).next());
-    step.is_some_and(|step| !step.is_empty())
+    title.rsplit_once('.').is_some_and(|(_, step)| step.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
@@ -175,64 +167,55 @@ mod tests {
 
     #[test]
     fn only_a_command_line_that_asks_for_one_process_starts_one() {
-        for line in [
-            "mpirun -n 1 app",
-            "mpirun --mca btl self -np 1 app -n 4",
-            "mpiexec -H a --oversubscribe -n 1 app",
+        for (line, expected) in [
+            ("mpirun -n 1 app", true),
+            ("mpirun --mca btl self -np 1 app -n 4", true),
+            ("mpiexec -H a --oversubscribe -n 1 app", true),
+            ("mpirun -n 2 app", false),
+            ("mpirun app -n 1", false),
+            ("mpirun -n 1 a : -n 3 b", false),
+            ("mpirun", false),
+            ("mpirun -n", false),
+            ("sh -c x", false),
         ] {
-            assert!(starts_one(&words(line)), "{line}");
-        }
-        for line in [
-            "mpirun -n 2 app",
-            "mpirun app -n 1",
-            "mpirun -n 1 a : -n 3 b",
-            "mpirun",
-            "mpirun -n",
-            "sh -c x",
-        ] {
-            assert!(!starts_one(&words(line)), "{line}");
+            assert_eq!(starts_one(&words(line)), expected, "{line}");
         }
     }
 
     #[test]
     fn a_command_line_that_asks_for_several_workers_starts_them() {
-        let mpienv: &[&str] = &["launch", "simulate"];
-        for (line, commands) in [
-            ("mpienv launch --nproc-per-node 2 -- a", mpienv),
-            ("mpienv launch --nproc_per_node=2 -- a", mpienv),
-            ("mpienv launch --nproc-per-node auto -- a", mpienv),
-            ("mpienv launch --nproc-per-node 1 --nnodes 2 --node-rank 1 -- a", mpienv),
-            ("mpienv simulate --ppn 2 -- a", mpienv),
-            ("python torchrun --standalone --nproc-per-node=2 train.py", &[]),
-            ("python torchrun --nnodes 1:4 train.py", &[]),
+        for (line, expected) in [
+            ("mpienv launch --nproc-per-node 2 -- a", true),
+            ("mpienv launch --nproc_per_node=2 -- a", true),
+            ("mpienv launch --nproc-per-node auto -- a", true),
+            ("mpienv launch --nproc-per-node 1 --nnodes 2 --node-rank 1 -- a", true),
+            ("mpienv simulate --ppn 2 -- a", true),
+            ("python torchrun --standalone --nproc-per-node=2 train.py", true),
+            ("python torchrun --nnodes 1:4 train.py", true),
+            ("mpienv launch --nproc-per-node 1 -- a --nproc-per-node 2", false),
+            ("mpienv simulate -- a", false),
+            ("mpienv exec --nnodes 2 -- a", false),
+            ("mpienv launch --nproc-per-node=1", false),
+            ("python torchrun --nnodes=1:1 --nproc-per-node 1 train.py", false),
+            ("python torchrun train.py", false),
         ] {
-            assert!(asks_for_workers(&words(line), commands), "{line}");
-        }
-        for (line, commands) in [
-            ("mpienv launch --nproc-per-node 1 -- a --nproc-per-node 2", mpienv),
-            ("mpienv simulate -- a", mpienv),
-            ("mpienv exec --nnodes 2 -- a", mpienv),
-            ("mpienv launch --nproc-per-node=1", mpienv),
-            ("python torchrun --nnodes=1:1 --nproc-per-node 1 train.py", &[]),
-            ("python torchrun train.py", &[]),
-        ] {
-            assert!(!asks_for_workers(&words(line), commands), "{line}");
+            let mut starters = WORKER_STARTERS.iter();
+            let (_, commands) = starters.find(|(program, _)| line.contains(program)).unwrap();
+            assert_eq!(asks_for_workers(&words(line), commands), expected, "{line}");
         }
     }
 
     #[test]
     fn steps_with_tasks_have_a_number() {
-        for title in ["slurmstepd: [7.0]", "slurmstepd: [7+1.12]", "slurmstepd: [7.0+1] x"] {
-            assert!(is_step(&words(title)), "{title}");
-        }
-        for title in [
-            "slurmstepd: [7.batch]",
-            "slurmstepd: [7.interactive]",
-            "slurmstepd: [7.extern]",
-            "slurmstepd",
-            "",
+        for (title, expected) in [
+            ("slurmstepd: [7.0]", true),
+            ("slurmstepd: [7+1.12]", true),
+            ("slurmstepd: [7.0+1] x", true),
+            ("slurmstepd: [7.batch]", false),
+            ("slurmstepd: [7.extern]", false),
+            ("slurmstepd", false),
         ] {
-            assert!(!is_step(&words(title)), "{title}");
+            assert_eq!(is_step(&words(title)), expected, "{title}");
         }
     }
 }

@@ -16,17 +16,13 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
         Error::new(Reason::TokenFile(reason), remedy).of(TOKEN_FILE).found(path)
     };
     let unreadable = |error: std::io::Error| {
-        let remedy = format!(
-            "write the secret there on every host, readable by this user, or unset {TOKEN_FILE}"
-        );
-        refuse(format!("the file cannot be read: {error}"), remedy)
+        let remedy = "write the secret there on every host, readable by this user, or unset";
+        refuse(format!("the file cannot be read: {error}"), format!("{remedy} {TOKEN_FILE}"))
     };
     // Opening a named pipe would block until it has a writer.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(refuse(
-            "not a regular file".into(),
-            format!("name a file that holds the secret in {TOKEN_FILE}"),
-        ));
+        let remedy = format!("name a file that holds the secret in {TOKEN_FILE}");
+        return Err(refuse("not a regular file".into(), remedy));
     }
     let file = File::open(path).map_err(unreadable)?;
     // Checks the file that is open, because the path may name another file by now.
@@ -35,27 +31,22 @@ pub(super) fn read(path: &str) -> Result<Token, Error> {
         let reason = format!(
             "user {owner}, who owns the file, knows and can change the secret, and this process runs as user {own}"
         );
-        let remedy =
-            format!("run `chown {own} {path}` and replace the secret, or run as user {owner}");
-        return Err(refuse(reason, remedy));
+        let remedy = format!("run `chown {own} {path}` and replace the secret");
+        return Err(refuse(reason, format!("{remedy}, or run as user {owner}")));
     }
     if let Some(mode) = shared_mode(&metadata) {
         let reason = format!("group or others can read or write the file (mode {mode:04o})");
-        return Err(refuse(
-            reason,
-            format!("run `chmod 600 {path}`, and replace the secret if others may have read it"),
-        ));
+        let remedy = format!("run `chmod 600 {path}`, and replace the secret");
+        return Err(refuse(reason, format!("{remedy} if others may have read it")));
     }
     let mut bytes = Vec::new();
     file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
-    let text =
-        String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".into(), new_secret(path)))?;
+    let useless = |reason: String| refuse(reason, new_secret(path));
+    let text = String::from_utf8(bytes).map_err(|_| useless("not UTF-8".into()))?;
     match text.trim() {
-        "" => Err(refuse("the file is empty".into(), new_secret(path))),
-        text if text.len() > LONGEST => {
-            Err(refuse(format!("the secret is longer than {LONGEST} bytes"), new_secret(path)))
-        }
-        text => Ok(Token::from_file(text, path)),
+        "" => Err(useless("the file is empty".into())),
+        text if text.len() <= LONGEST => Ok(Token::from_file(text, path)),
+        _ => Err(useless(format!("the secret is longer than {LONGEST} bytes"))),
     }
 }
 

@@ -5,9 +5,8 @@ use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{
-    LAUNCHERS, Launcher, LauncherSpec, batch, display_variable, flux, pbs, slurm,
-};
+use crate::launcher::{batch, display_variable, flux, pbs, slurm};
+use crate::value::launcher::Launcher;
 
 use super::parents;
 
@@ -83,40 +82,34 @@ pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bo
 
 /// Reports launcher variables without the variable that identifies the launcher.
 fn unexplained(environment: &Environment) -> Option<Finding> {
-    let names = LAUNCHERS.iter().flat_map(|spec| {
-        let is_outside = |name: &str| spec.nested.outside.contains(&name);
-        let read =
-            spec.variables().map(|variable| variable.name).filter(move |name| !is_outside(name));
-        read.map(move |name| (spec, name))
+    let names = Launcher::ALL.iter().flat_map(|&launcher| {
+        let is_outside = move |name: &str| launcher.spec().nested.outside.contains(&name);
+        let names = launcher.variables().map(|variable| variable.name);
+        names.filter(move |name| !is_outside(name)).map(move |name| (launcher, name))
     });
     // Variables that users and many programs set do not indicate a launcher, although some
     // launchers set them too.
     let (of_users, of_launchers): (Vec<_>, Vec<_>) = names
         .filter(|(_, name)| environment.is_set(name))
-        .partition(|(spec, _)| spec.name == Launcher::User.name());
+        .partition(|(launcher, _)| *launcher == Launcher::User);
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
-    let is_others = |(_, name): &(&LauncherSpec, &str)| !is_shared(name);
-    let (spec, name) =
-        of_launchers.iter().copied().find(is_others).or_else(|| of_users.first().copied())?;
+    let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
+    let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
+    let others = if launcher == Launcher::User { "" } else { "the other variables of " };
     // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
     // indicates a job.
-    let is_of_user = spec.name == Launcher::User.name();
-    let value = environment.get_str(name).ok().flatten();
+    let value = environment.text(name);
     let by_hand =
         matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
+    let shown = display_variable(environment, name);
     Some(Finding {
         severity: if by_hand { Severity::Note } else { Severity::Warning },
         code: "place-unknown",
-        what: format!(
-            "{} is set, but {}{} are not",
-            display_variable(environment, name),
-            if is_of_user { "" } else { "the other variables of " },
-            spec.title
-        ),
+        what: format!("{shown} is set, but {others}{} are not", launcher.title()),
         why: "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0".into(),
         remedy: format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
-            spec.advice.start,
+            launcher.spec().advice.start,
             overrides::LAUNCHER
         ),
     })

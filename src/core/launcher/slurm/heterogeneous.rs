@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::hostlist::Hostlist;
-use crate::value::placement::MOST_HOSTS;
+use crate::launcher::placement::MOST_HOSTS;
 
 /// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
 const MOST_COMPONENTS: u32 = 128;
@@ -36,7 +36,7 @@ pub(super) fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -
     let mut hosts: Vec<Cow<'_, str>> = Vec::new();
     for component in 0..size.min(MOST_COMPONENTS) {
         let names = LISTS.map(|list| format!("{list}{component}"));
-        let text = |name: &String| environment.get_str(name).ok().flatten();
+        let text = |name: &String| environment.text(name);
         let variable = names.iter().find(|name| text(name).is_some())?;
         let list = Hostlist::parse(text(variable)?).ok()?;
         let before = hosts.len();
