@@ -11,12 +11,10 @@ mod output;
 mod parent;
 mod port;
 mod report;
-mod restarts;
 mod role;
 mod running;
 pub(crate) mod start_error;
 mod stop;
-mod stopped;
 mod supervisor;
 #[cfg(all(feature = "launch", unix))]
 mod thread;
@@ -29,28 +27,22 @@ pub use report::LaunchReport;
 #[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
-use std::fmt::Display;
-use std::io::{self, IsTerminal};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
 #[cfg(any(feature = "cli", feature = "testing"))]
-use crate::simulate::Job;
+use crate::simulate;
 #[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::host::Host;
 use crate::value::placement::LaunchStyle;
-#[cfg(any(feature = "cli", feature = "testing"))]
 use crate::value::port_range::PortRange;
 
-use self::restarts::Restarts;
-use self::role::Role;
-use self::running::Running;
+use self::attempts::Job;
 use self::stop::{Grace, LONGEST};
-use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 #[cfg(any(feature = "cli", feature = "testing"))]
@@ -59,6 +51,8 @@ const MOST_SIMULATED: u32 = 4096;
 /// and Kubernetes, a signal leaves time for a checkpoint.
 const GRACE: Grace =
     Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
+/// How long a node may be silent.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The workers of this node, ready to be started.
 ///
@@ -105,7 +99,14 @@ pub struct Launch {
     is_whole_process: bool,
     output: Output,
     variables: Variables,
-    restarts: Restarts,
+    /// How often the workers may be started again.
+    restarts: u32,
+    /// How long a node may be silent.
+    silence: Duration,
+    /// This process, for a job that has a launch on every node.
+    node: Option<ClusterInfo>,
+    /// The range in which each attempt finds a free port, for a job on this machine alone.
+    range: Option<PortRange>,
 }
 
 /// Where the workers' variables come from.
@@ -115,7 +116,13 @@ enum Variables {
     Exports(Target),
     /// From the simulated launcher.
     #[cfg(any(feature = "cli", feature = "testing"))]
-    Simulated(Box<Job>),
+    Simulated(Box<simulate::Job>),
+}
+
+/// Says something on stderr. If stderr is closed, it cannot be said.
+fn tell(text: &str) {
+    // A single write keeps the line apart from those of the workers.
+    let _ = io::stderr().write_all(format!("mpienv: {text}\n").as_bytes());
 }
 
 impl Launch {
@@ -128,13 +135,12 @@ impl Launch {
     /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
     pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
         if info.launch_style() == LaunchStyle::Alone && info.port_is_default {
-            let port = port::free_port(info.port_range, 0).map_err(LaunchError::NoPort)?;
-            let own = info.with_own_port(port, "free when the workers were started");
-            let restarts = Restarts { range: Some(info.port_range), ..Restarts::default() };
-            return Ok(Launch { restarts, ..Launch::of(own.workers(per_node)?) });
+            let mut own = info.clone();
+            own.set_own_port(port::free_port(info.port_range, 0)?, port::WHY);
+            let workers = own.workers(per_node)?;
+            return Ok(Launch { range: Some(info.port_range), ..Launch::of(workers) });
         }
-        let restarts = Restarts { node: Some(info.clone()), ..Restarts::default() };
-        Ok(Launch { restarts, ..Launch::of(info.workers(per_node)?) })
+        Ok(Launch { node: Some(info.clone()), ..Launch::of(info.workers(per_node)?) })
     }
 
     /// Prepares a single worker, with the place of this process.
@@ -169,7 +175,10 @@ impl Launch {
             is_whole_process: false,
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
-            restarts: Restarts::default(),
+            restarts: 0,
+            silence: SILENCE,
+            node: None,
+            range: None,
         }
     }
 
@@ -197,17 +206,14 @@ impl Launch {
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
     #[cfg(any(feature = "cli", feature = "testing"))]
-    pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
+    pub fn simulated(job: &simulate::Job, keep_master: bool) -> Result<Launch, LaunchError> {
         let (ranks, most) = (job.world_size(), MOST_SIMULATED);
         if ranks > most {
             return Err(LaunchError::TooManyRanks { ranks, most });
         }
         let mut job = job.clone();
         if !keep_master {
-            job = job.with_master(
-                Host::LOOPBACK,
-                port::free_port(PortRange::default(), 0).map_err(LaunchError::NoPort)?,
-            );
+            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0)?);
         }
         let workers: Result<Vec<ClusterInfo>, _> =
             job.environments().map(ClusterInfo::from_vars).collect();
@@ -291,6 +297,51 @@ impl Launch {
         self
     }
 
+    /// Starts all workers again after a failure, at most `most` times. The default is 0.
+    ///
+    /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of
+    /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
+    /// its own master port unless a port was set. Workers read the number of restarts from
+    /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
+    /// of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
+    ///
+    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
+    /// SIGUSR1.
+    ///
+    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
+    /// nodes stay the same: if one is lost, the job ends. See [the guide](crate::guide::launch).
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use std::time::Duration;
+    /// use mpienv::{ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// Launch::new(&info, 2)?.max_restarts(3).node_timeout(Duration::from_secs(60)).run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     // Fails in the first attempt.
+    ///     command.args(["-c", "test $MPIENV_RESTART_COUNT = 1"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn max_restarts(mut self, most: u32) -> Launch {
+        self.restarts = most;
+        self
+    }
+
+    /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
+    /// several nodes.
+    ///
+    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
+    /// timeout counts.
+    #[must_use]
+    pub fn node_timeout(mut self, silence: Duration) -> Launch {
+        self.silence = silence.max(Duration::from_millis(100));
+        self
+    }
+
     /// Starts the command that `command` returns for each worker, with the worker's variables, and
     /// waits for all workers.
     ///
@@ -304,63 +355,32 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then
+    /// Like [`Launch::run`], but `command` may fail: with a text that the other nodes show, and that
+    /// this node returns as [`LaunchError::OtherNode`]. Workers that have already started are then
     /// killed.
-    pub(crate) fn try_run<E: From<LaunchError> + Display>(
+    pub(crate) fn try_run(
         self,
-        mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E> {
-        let (link, base) = self.link()?;
-        let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
-        let prepare =
-            |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper, &signals);
-        let start = |running: &mut Running, attempt| self.start(running, attempt, &mut command);
-        let outcome = attempts::run(&link, base, &signals, prepare, start);
-        if self.is_whole_process && outcome.is_err() {
-            signals.outlive();
-        }
-        outcome
+        mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+    ) -> Result<(), LaunchError> {
+        Job::new(self, &mut command)?.run()
     }
 
-    fn start<E: From<LaunchError>>(
-        &self,
-        running: &mut Running,
-        attempt: Attempt,
-        command: &mut impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E> {
-        // Stays in effect until all workers have been started.
-        let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
-        for (index, worker) in self.workers_in(attempt)?.iter().enumerate() {
-            let mut started = command(worker)?;
-            match &self.variables {
-                #[cfg(any(feature = "cli", feature = "testing"))]
-                Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
-                Variables::Exports(set) => {
-                    let exports = worker.exports_for(*set).map_err(LaunchError::from)?;
-                    if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
-                        let mut scheduler = command(worker)?;
-                        exports.apply_to(&mut scheduler);
-                        for (name, value) in variables {
-                            match value {
-                                Some(value) => scheduler.env(name, value),
-                                None => scheduler.env_remove(name),
-                            };
-                        }
-                        running.start(
-                            Role::Scheduler,
-                            worker.rank(),
-                            scheduler.stdin(Stdio::null()),
-                        )?;
-                    }
-                    exports.apply_to(&mut started);
-                }
-            }
-            // A terminal stops a background process that reads it.
-            if index > 0 || io::stdin().is_terminal() {
-                started.stdin(Stdio::null());
-            }
-            running.start(Role::Rank(worker.rank()), worker.rank(), &mut started)?;
+    /// Returns the places of the workers in the first attempt.
+    #[cfg(feature = "cli")]
+    pub(crate) fn places(&mut self) -> &[ClusterInfo] {
+        self.enter(Attempt { base: self.base(), again: 0 });
+        &self.workers
+    }
+
+    /// Changes the workers' places to those of an attempt.
+    fn enter(&mut self, attempt: Attempt) {
+        if self.restarts > 0 {
+            self.workers.iter_mut().for_each(|worker| worker.enter(attempt));
         }
-        Ok(())
+    }
+
+    /// Returns how often the platform had restarted the job, as this node knows it.
+    fn base(&self) -> u32 {
+        self.workers.first().and_then(ClusterInfo::restart_count).unwrap_or(0)
     }
 }

@@ -99,12 +99,10 @@ impl ClusterInfo {
         marked
     }
 
-    /// Returns the same job with another port for rank 0.
-    pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
-        let mut info = self.clone();
-        info.master_port = Sourced::new(port, source);
-        info.port_is_own = true;
-        info
+    /// Gives the job another port for rank 0.
+    pub(crate) fn set_own_port(&mut self, port: Port, source: &'static str) {
+        self.master_port = Sourced::new(port, source);
+        self.port_is_own = true;
     }
 
     /// Returns the same process as the only one on its node: the rank is the node's number.

@@ -110,11 +110,8 @@ impl fmt::Display for StartError {
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+// The text contains the system's error, so it is not the source once more.
+impl std::error::Error for StartError {}
 
 debug_is_text!(StartError);
 

@@ -67,9 +67,8 @@ impl Failure {
     /// Returns whether the reader of stdout has exited.
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
-            Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {
-                error.kind() == io::ErrorKind::BrokenPipe
-            }
+            Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Failure::Launch(error) => error.is_by_reader(),
             _ => false,
         }
     }

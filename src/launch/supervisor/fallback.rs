@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::launch::stop::Request;
-use crate::launch::stopped::Stop;
+use crate::launch::stop::Stop;
 
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -21,7 +21,7 @@ use super::descendants::Descendants;
 use super::processes::{Listing, Process};
 use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
-use crate::launch::stopped::Stop;
+use crate::launch::stop::Stop;
 
 /// The interval at which leftovers are checked: the system reports only the exit of this process's
 /// own children.
