@@ -25,8 +25,8 @@ use crate::launch::output::Place;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 use crate::launch::running::{Exit, Running};
-use crate::launch::stop::Request;
-use crate::launch::supervisor::{Late, Signals, Unbound};
+use crate::launch::stop::{Late, Request};
+use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::{Launch, Variables, port, tell};
 use crate::value::host_name::host_name;
 

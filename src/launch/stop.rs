@@ -50,6 +50,15 @@ impl Request {
     }
 }
 
+/// A signal that ends the job, and arrived while no worker was running.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
+pub(super) enum Late {
+    First,
+    /// The job was already asked to end.
+    Repeated(Request),
+}
+
 /// The longest time that workers may take: a year is as good as forever, and adding it to an
 /// `Instant` cannot overflow.
 pub(super) const LONGEST: Duration = Duration::from_secs(365 * 86400);

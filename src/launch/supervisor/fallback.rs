@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::launch::stop::Request;
-use crate::launch::stop::Stop;
+use crate::launch::stop::{Late, Request, Stop};
 
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -80,14 +79,6 @@ impl Supervisor {
     pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
         false
     }
-}
-
-/// A signal that arrived while no worker was running: there is none.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "no signal is caught")]
-pub(in crate::launch) enum Late {
-    First,
-    Repeated(Request),
 }
 
 /// No signal is caught, so each has its default effect.
