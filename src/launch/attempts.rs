@@ -51,8 +51,9 @@ pub(super) type CommandOf<'a> = dyn FnMut(&ClusterInfo) -> Result<Command, Strin
 pub(super) struct Job<'a> {
     launch: Launch,
     command: &'a mut CommandOf<'a>,
-    link: Arc<Link>,
+    // Dropped before the link, which waits for the other nodes: a signal may end that.
     signals: Arc<Signals>,
+    link: Arc<Link>,
     /// How often the platform had restarted the job.
     base: u32,
     /// Why the last attempt failed, if it failed on this node.
@@ -86,26 +87,26 @@ impl<'a> Job<'a> {
 
     /// Runs attempts until one succeeds or none is left.
     pub(super) fn run(mut self) -> Result<(), LaunchError> {
-        let mut state = State::Attempt(0);
-        let outcome = loop {
-            let next = match state {
-                State::Attempt(again) => {
-                    self.attempt(Attempt { base: self.base, again });
-                    Ok(State::Idle)
-                }
-                State::Idle => self.order(),
-                State::Pause { again, until } => Ok(self.pause(again, until)),
-                State::Over(verdict) => break self.conclude(verdict),
-            };
-            state = match next {
-                Ok(next) => next,
-                Err(error) => break Err(error),
-            };
-        };
+        let outcome = self.run_states();
         if self.launch.is_whole_process && outcome.is_err() {
             self.signals.outlive();
         }
         outcome
+    }
+
+    fn run_states(&mut self) -> Result<(), LaunchError> {
+        let mut state = State::Attempt(0);
+        loop {
+            state = match state {
+                State::Attempt(again) => {
+                    self.attempt(Attempt { base: self.base, again });
+                    State::Idle
+                }
+                State::Idle => self.order()?,
+                State::Pause { again, until } => self.pause(again, until),
+                State::Over(verdict) => return self.conclude(verdict),
+            };
+        }
     }
 
     /// Runs one attempt on this node, from its start until none of its workers is left.
@@ -161,12 +162,10 @@ impl<'a> Job<'a> {
             let port = port::free_port(range, attempt.again)?;
             self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
         }
-        let node = self.link.node();
         let mut command_of = |worker: &ClusterInfo| {
-            (self.command)(worker).map_err(|reason| LaunchError::OtherNode {
-                node,
-                host: own_host(),
-                reason,
+            (self.command)(worker).map_err(|reason| {
+                let (node, host) = (self.link.node(), own_host());
+                LaunchError::OtherNode { node, host, reason }
             })
         };
         for (index, worker) in self.launch.workers.iter().enumerate() {
@@ -187,7 +186,7 @@ impl<'a> Job<'a> {
                             };
                         }
                         scheduler.stdin(Stdio::null());
-                        running.start(Role::Scheduler, worker.rank(), &mut scheduler)?;
+                        running.start(Role::Scheduler(worker.rank()), &mut scheduler)?;
                     }
                 }
             }
@@ -195,7 +194,7 @@ impl<'a> Job<'a> {
             if index > 0 || io::stdin().is_terminal() {
                 command.stdin(Stdio::null());
             }
-            running.start(Role::Rank(worker.rank()), worker.rank(), &mut command)?;
+            running.start(Role::Rank(worker.rank()), &mut command)?;
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ impl Place {
     /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         match &self.output {
-            Output::Inherited if role == Role::Scheduler => {
+            Output::Inherited if role.rank().is_none() => {
                 // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
             }

@@ -93,16 +93,11 @@ impl Running {
     }
 
     /// Starts a worker, or the scheduler of a rank.
-    pub(super) fn start(
-        &mut self,
-        role: Role,
-        rank: u32,
-        command: &mut Command,
-    ) -> Result<(), LaunchError> {
+    pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         self.output.direct(role, command)?;
         self.supervisor.prepare(command);
         let child = command.spawn().map_err(|error| StartError::new(command, error));
-        let mut child = child.map_err(|error| LaunchError::Start { rank, error })?;
+        let mut child = child.map_err(|error| LaunchError::Start { rank: role.of(), error })?;
         self.supervisor.started(&child);
         let captured = self.output.capture(role, &mut child, self.copier.as_ref(), &self.faults);
         let (captured, outcome) = match captured {
@@ -143,7 +138,7 @@ impl Running {
             if let Some(haste) = self.link.stop(self.again) {
                 return self.stop(haste);
             }
-            if self.members.iter().all(|member| member.role == Role::Scheduler) {
+            if self.members.iter().all(|member| member.role.rank().is_none()) {
                 return self.finish();
             }
             self.tell_stops();
@@ -185,14 +180,14 @@ impl Running {
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
-            let rank = member.role.rank().unwrap_or(0);
+            let rank = member.role.of();
             let status = self.supervisor.try_wait(&mut member.child);
             let Some(status) = status.map_err(|error| LaunchError::Wait { rank, error })? else {
                 index += 1;
                 continue;
             };
             let member = self.members.remove(index);
-            if member.role != Role::Scheduler && !status.success() {
+            if member.role.rank().is_some() && !status.success() {
                 return Ok(Some((member, status)));
             }
             self.keep(member, How::of(status, false));

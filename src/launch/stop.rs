@@ -72,7 +72,8 @@ pub(super) struct Grace {
     pub after_signal: Duration,
 }
 
-/// Returns whether a signal of this number requests the end of the job.
+/// Returns whether a signal of this number requests the end of the job: workers that ignore it are
+/// killed. SIGHUP does not, because programs that ignore it (`nohup`) are meant to go on.
 pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
@@ -150,7 +151,7 @@ pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
 pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
     let role = match role {
         Role::Rank(rank) => format!("rank {rank}"),
-        Role::Scheduler => "the scheduler".to_owned(),
+        Role::Scheduler(_) => "the scheduler".to_owned(),
     };
     let end = match killed_in {
         Some(grace) => {

@@ -53,7 +53,7 @@ impl Running {
     pub(super) fn overdue(&mut self, request: Request) -> Result<Exit, LaunchError> {
         self.failed = Some(Instant::now());
         self.failing(Some(request));
-        let rank = self.members.iter().find_map(|member| member.role.rank()).unwrap_or(0);
+        let rank = self.members.iter().find_map(|member| member.role.rank());
         self.end(None)?;
         Err(self.stopped(rank, request))
     }
@@ -190,13 +190,13 @@ impl Running {
 
     /// Returns the error for a job that a request has ended. `rank` is one of the workers that it
     /// ended.
-    fn stopped(&self, rank: u32, request: Request) -> LaunchError {
+    fn stopped(&self, rank: Option<u32>, request: Request) -> LaunchError {
         let is_repeated = self.request().is_some_and(|request| request.is_repeated);
         let killed = killed(&self.endings).map(|ranks| match is_repeated {
             true => format!("a second signal killed {ranks}"),
             false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
         });
-        LaunchError::stopped(Some(rank), None, request.signal, killed)
+        LaunchError::stopped(rank, None, request.signal, killed)
     }
 
     /// Returns the error for a worker's failure. `request`: what had asked the job to end before.
@@ -213,13 +213,13 @@ impl Running {
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault;
         }
-        let rank = member.role.rank().unwrap_or(0);
+        let rank = member.role.of();
         let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
         if let Some(request) =
             request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request))
         {
-            return self.stopped(rank, request);
+            return self.stopped(Some(rank), request);
         }
         let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
         let report = member.captured.report();

@@ -1,4 +1,7 @@
 //! The signals that are passed on, and SIGCHLD, from the first attempt of a launch until its end.
+//!
+//! Otherwise a scheduler's SIGTERM would end this process alone: workers that could save their state
+//! would not hear of it, and the job would have no report.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -11,17 +14,13 @@ use rustix::process::Signal;
 use signal_hook::{SigId, flag, low_level};
 
 use super::processes::Masks;
-use crate::launch::stop::{Late, Request, SAME_REQUEST};
+use crate::launch::stop::{Late, Request, SAME_REQUEST, is_request};
 use crate::launch::thread::small_thread;
 
 /// The signals that are passed on. The last two have no fixed meaning.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 /// Signals that kill a program that does not catch them, and have no other meaning.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
-/// Signals that request the end of the job: workers that ignore them are killed. SIGHUP is not one
-/// of them, because programs that ignore it (`nohup`) are meant to go on.
-const REQUESTS: [Signal; 2] = [Signal::INT, Signal::TERM];
-
 /// Written beyond `ulimit -f`: with a handler, the write is an error that names the file, and the
 /// workers are ended. Unlike an ignored signal, a handler is not inherited by them.
 const TOO_LARGE: Signal = Signal::XFSZ;
@@ -125,7 +124,7 @@ impl Signals {
     /// Waits while no worker runs. Returns the signal that ends the job, if one has arrived.
     pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
         let come = self.wait(at_most);
-        let is_request = come.iter().any(|signal| REQUESTS.contains(signal));
+        let is_request = come.iter().any(|signal| is_request(signal.as_raw()));
         let request = self.request().filter(|request| is_request && request.is_repeated);
         come.into_iter().any(asks_to_end).then_some(request.map_or(Late::First, Late::Repeated))
     }
@@ -198,7 +197,7 @@ impl Signals {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *request;
         come.retain(|signal| {
-            if !REQUESTS.contains(signal) {
+            if !is_request(signal.as_raw()) {
                 return true;
             }
             let Some(before) = before else {
