@@ -60,14 +60,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// launcher, they are a whole job on this machine.
 ///
 /// With the feature `launch`, on Unix:
-/// - Each worker has its own process group, and no process of the group outlives the job, even if a
-///   worker fails. If the program calls `serve_as_watchdog`, this also holds if this process is
-///   killed.
-/// - On Linux, no other descendant of a worker outlives the job either, in any group or session.
-///   Exceptions are processes of another user, and processes that have lost their parents and
-///   cleared, overwritten or hidden their environment (see [`Launch::subreaper`]). If /proc is
-///   empty or belongs to another PID namespace, only the groups are stopped. Other children of this
-///   process are left alone. [The guide](crate::guide::launch) has the details.
+/// - Each worker has its own process group, and no process of the group outlives the job. If the
+///   program calls `serve_as_watchdog`, this also holds if this process is killed.
+/// - On Linux, no other descendant of a worker outlives the job either, with few exceptions (see
+///   [the guide](crate::guide::launch) and [`Launch::subreaper`]). Other children of this process
+///   are left alone.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
 ///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers

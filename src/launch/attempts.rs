@@ -21,7 +21,6 @@ use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::ending::{Cause, Failure, Final, by_signal};
 use crate::launch::error::LaunchError;
-use crate::launch::output::Place;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 use crate::launch::running::{Exit, Running};
@@ -117,8 +116,8 @@ impl<'a> Job<'a> {
             return;
         }
         self.own = None;
-        let place = self.launch.output_in(attempt);
-        let running = Running::new(&self.launch, place, &self.signals, &self.link, attempt.again);
+        let folder = (self.launch.restarts > 0).then(|| format!("attempt_{}", attempt.number()));
+        let running = Running::new(&self.launch, folder, &self.signals, &self.link, attempt.again);
         let mut running = match running {
             Ok(running) => running,
             Err(error) => return self.fail(None, error),
@@ -307,12 +306,6 @@ impl Launch {
                 "restarts on several nodes need the feature rendezvous of mpienv",
             ))),
         }
-    }
-
-    /// Returns where the workers' output goes in an attempt.
-    fn output_in(&self, attempt: Attempt) -> Place {
-        let folder = (self.restarts > 0).then(|| format!("attempt_{}", attempt.number()));
-        Place { output: self.output.clone(), attempt: folder }
     }
 }
 

@@ -9,6 +9,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::launch::error::LaunchError;
+
 /// What is written to find out whether a disk has room. Less than a page may fit even if nothing
 /// else does.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -18,13 +20,6 @@ const PROBE: [u8; 4096] = [0; 4096];
 pub(super) struct Folder {
     named: PathBuf,
     below: Vec<String>,
-}
-
-/// A file or folder that cannot be used, and why.
-#[derive(Debug)]
-pub(super) struct Unusable {
-    pub path: PathBuf,
-    pub error: io::Error,
 }
 
 impl Folder {
@@ -43,17 +38,21 @@ impl Folder {
 
     /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
     /// else is left alone.
-    pub(super) fn create(&self, name: &str) -> Result<File, Unusable> {
-        self.open()?.write(name).map_err(|error| Unusable { path: self.path().join(name), error })
+    pub(super) fn create(&self, name: &str) -> Result<File, LaunchError> {
+        self.open()?
+            .write(name)
+            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
     }
 
     /// Opens a file to read it.
-    pub(super) fn read(&self, name: &str) -> Result<File, Unusable> {
-        self.open()?.read(name).map_err(|error| Unusable { path: self.path().join(name), error })
+    pub(super) fn read(&self, name: &str) -> Result<File, LaunchError> {
+        self.open()?
+            .read(name)
+            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
     }
 
     /// Writes a file to the folder and removes it. Creates the folder if needed.
-    pub(super) fn try_room(&self) -> Result<(), Unusable> {
+    pub(super) fn try_room(&self) -> Result<(), LaunchError> {
         let folder = self.open()?;
         // Other nodes share the folder, and containers have the same process numbers.
         let name = format!(".mpienv-{:016x}", RandomState::new().build_hasher().finish());
@@ -63,17 +62,20 @@ impl Folder {
             file.sync_data()
         });
         folder.remove(&name);
-        written.map_err(|error| Unusable { path: self.path(), error })
+        written.map_err(|error| LaunchError::LogDir { path: self.path(), error })
     }
 
     /// Opens the folder, and creates it and those above it if needed.
-    fn open(&self) -> Result<Open, Unusable> {
+    fn open(&self) -> Result<Open, LaunchError> {
         let named = fs::create_dir_all(&self.named).and_then(|()| Open::named(&self.named));
-        let mut folder = named.map_err(|error| Unusable { path: self.named.clone(), error })?;
+        let mut folder =
+            named.map_err(|error| LaunchError::LogDir { path: self.named.clone(), error })?;
         let mut path = self.named.clone();
         for name in &self.below {
             path.push(name);
-            folder = folder.folder(name).map_err(|error| Unusable { path: path.clone(), error })?;
+            folder = folder
+                .folder(name)
+                .map_err(|error| LaunchError::LogDir { path: path.clone(), error })?;
         }
         Ok(folder)
     }

@@ -17,13 +17,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::launch::error::LaunchError;
-use crate::launch::log_file::{Folder, Unusable};
+use crate::launch::log_file::Folder;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 
-pub(super) use copier::Copier;
 pub(super) use faults::Faults;
 
+use copier::Copier;
 use lines::{Lines, Progress, Sink};
 use tail::Tail;
 
@@ -65,56 +65,74 @@ pub(super) enum Captured {
 }
 
 /// Where the workers' output goes in one attempt.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub output: Output,
-    /// The folder of this attempt.
-    pub attempt: Option<String>,
+#[derive(Debug)]
+pub(super) enum Streams {
+    Inherited,
+    /// A thread copies the workers' lines.
+    Prefixed(Copier, Faults),
+    /// Below the folder of this attempt.
+    Files(Folder),
 }
 
-impl Place {
+impl Output {
+    /// `attempt`: the name of the attempt's folder.
+    pub(super) fn open(
+        &self,
+        attempt: Option<String>,
+        faults: &Faults,
+    ) -> Result<Streams, LaunchError> {
+        let streams = match self {
+            Output::Inherited => Streams::Inherited,
+            Output::Prefixed => {
+                Streams::Prefixed(Copier::start().map_err(LaunchError::Thread)?, faults.clone())
+            }
+            Output::LogDir(named) => {
+                Streams::Files(attempt.into_iter().fold(Folder::new(named), Folder::join))
+            }
+        };
+        streams.try_room()?;
+        Ok(streams)
+    }
+}
+
+impl Streams {
     /// Checks that the workers' output can be written, before they write it and after.
     ///
     /// The system reports a failed write only to the worker, and few programs check it.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
-        self.folder().map_or(Ok(()), |folder| folder.try_room().map_err(LaunchError::from))
-    }
-
-    /// Starts the thread that copies the workers' lines, if they are copied.
-    pub(super) fn copier(&self) -> io::Result<Option<Copier>> {
-        matches!(self.output, Output::Prefixed).then(Copier::start).transpose()
+        match self {
+            Streams::Files(folder) => folder.try_room(),
+            _ => Ok(()),
+        }
     }
 
     /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
-        match &self.output {
-            Output::Inherited if role.rank().is_none() => {
+        match self {
+            Streams::Inherited if role.rank().is_none() => {
                 // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
             }
-            Output::Inherited => {}
-            Output::Prefixed => {
+            Streams::Inherited => {}
+            Streams::Prefixed(..) => {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
-            Output::LogDir(_) => {
-                if let Some(folder) = self.folder_of(role) {
-                    command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
-                }
+            Streams::Files(folder) => {
+                let folder = folder.clone().join(role.folder());
+                command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
             }
         }
         Ok(())
     }
 
-    /// Takes over the streams that [`Place::direct`] set up.
-    pub(super) fn capture(
-        &self,
-        role: Role,
-        child: &mut Child,
-        copier: Option<&Copier>,
-        faults: &Faults,
-    ) -> io::Result<Captured> {
-        let Some(copier) = copier else {
-            return Ok(self.folder_of(role).map_or(Captured::Nothing, Captured::File));
+    /// Takes over the streams that [`Streams::direct`] set up.
+    pub(super) fn capture(&self, role: Role, child: &mut Child) -> io::Result<Captured> {
+        let (copier, faults) = match self {
+            Streams::Inherited => return Ok(Captured::Nothing),
+            Streams::Files(folder) => {
+                return Ok(Captured::File(folder.clone().join(role.folder())));
+            }
+            Streams::Prefixed(copier, faults) => (copier, faults),
         };
         let [stdout, stderr] =
             [Sink::Stdout, Sink::Stderr].map(|sink| Lines::new(role, sink, faults));
@@ -126,16 +144,6 @@ impl Place {
             copier.copy(from, stderr)?;
         }
         Ok(Captured::Lines(progress))
-    }
-
-    fn folder(&self) -> Option<Folder> {
-        let Output::LogDir(named) = &self.output else { return None };
-        let folder = Folder::new(named);
-        Some(self.attempt.iter().fold(folder, |folder, attempt| folder.join(attempt.clone())))
-    }
-
-    fn folder_of(&self, role: Role) -> Option<Folder> {
-        self.folder().map(|folder| folder.join(role.folder()))
     }
 }
 
@@ -177,18 +185,12 @@ impl Captured {
                 if !report.stderr.is_empty() {
                     report.place += &format!(" ({path})");
                 }
-                if let Err(Unusable { error, .. }) = folder.try_room() {
+                if let Err(LaunchError::LogDir { error, .. }) = folder.try_room() {
                     report.place +=
                         &format!(" (cannot write {path}, lines may be missing: {error})");
                 }
             }
         }
         Some(report)
-    }
-}
-
-impl From<Unusable> for LaunchError {
-    fn from(Unusable { path, error }: Unusable) -> LaunchError {
-        LaunchError::LogDir { path, error }
     }
 }

@@ -10,7 +10,7 @@ use crate::launch::Launch;
 use crate::launch::attempts::Link;
 use crate::launch::ending::{Ending, How};
 use crate::launch::error::LaunchError;
-use crate::launch::output::{Captured, Copier, Faults, Place};
+use crate::launch::output::{Captured, Faults, Streams};
 use crate::launch::role::{Member, Role};
 use crate::launch::start_error::StartError;
 use crate::launch::stop::{Grace, Request};
@@ -27,8 +27,7 @@ pub(super) struct Running {
     link: Arc<Link>,
     /// The number of the attempt.
     again: u32,
-    output: Place,
-    copier: Option<Copier>,
+    streams: Streams,
     faults: Faults,
     grace: Grace,
     /// A request that follows from a worker that the terminal stopped after it was asked to exit.
@@ -59,17 +58,17 @@ pub(super) enum Exit {
 }
 
 impl Running {
+    /// `folder`: the name of the attempt's folder, if each has its own.
     pub(super) fn new(
         launch: &Launch,
-        output: Place,
+        folder: Option<String>,
         signals: &Arc<Signals>,
         link: &Arc<Link>,
         again: u32,
     ) -> Result<Running, LaunchError> {
-        output.try_room()?;
-        // Before the first worker, because the limit of threads may be reached later.
-        let copier = output.copier().map_err(LaunchError::Thread)?;
         let faults = Faults::new(signals.waker().map_err(LaunchError::Signals)?);
+        // Before the first worker, because the limit of threads may be reached later.
+        let streams = launch.output.open(folder, &faults)?;
         Ok(Running {
             members: Vec::new(),
             ended: Vec::new(),
@@ -77,8 +76,7 @@ impl Running {
             signals: Arc::clone(signals),
             link: Arc::clone(link),
             again,
-            output,
-            copier,
+            streams,
             faults,
             grace: launch.grace,
             stuck: None,
@@ -94,12 +92,12 @@ impl Running {
 
     /// Starts a worker, or the scheduler of a rank.
     pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
-        self.output.direct(role, command)?;
+        self.streams.direct(role, command)?;
         self.supervisor.prepare(command);
         let child = command.spawn().map_err(|error| StartError::new(command, error));
         let mut child = child.map_err(|error| LaunchError::Start { rank: role.of(), error })?;
         self.supervisor.started(&child);
-        let captured = self.output.capture(role, &mut child, self.copier.as_ref(), &self.faults);
+        let captured = self.streams.capture(role, &mut child);
         let (captured, outcome) = match captured {
             Ok(captured) => (captured, Ok(())),
             Err(error) => (Captured::Nothing, Err(LaunchError::Thread(error))),
@@ -171,7 +169,7 @@ impl Running {
         }
         match self.faults.take_if(|_| true) {
             Some(fault) => Err(fault),
-            None => self.output.try_room().map(|()| Exit::Done),
+            None => self.streams.try_room().map(|()| Exit::Done),
         }
     }
 
