@@ -56,7 +56,7 @@ pub(super) struct Job<'a> {
     /// How often the platform had restarted the job.
     base: u32,
     /// Why the last attempt failed, if it failed on this node.
-    own: Option<LaunchError>,
+    error: Option<LaunchError>,
 }
 
 /// What this node does next.
@@ -81,7 +81,7 @@ impl<'a> Job<'a> {
         // Not earlier: while the nodes wait for each other, a signal ends this process.
         let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
         link.wake(signals.waker().map_err(LaunchError::Signals)?);
-        Ok(Job { launch, command, link: Arc::new(link), signals, base, own: None })
+        Ok(Job { launch, command, link: Arc::new(link), signals, base, error: None })
     }
 
     /// Runs attempts until one succeeds or none is left.
@@ -115,7 +115,7 @@ impl<'a> Job<'a> {
             self.link.send(Event::Stopped { endings: Vec::new(), is_final: false });
             return;
         }
-        self.own = None;
+        self.error = None;
         let folder = (self.launch.restarts > 0).then(|| format!("attempt_{}", attempt.number()));
         let running = Running::new(&self.launch, folder, &self.signals, &self.link, attempt.again);
         let mut running = match running {
@@ -178,12 +178,7 @@ impl<'a> Job<'a> {
                     if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
                         let mut scheduler = command_of(worker)?;
                         exports.apply_to(&mut scheduler);
-                        for (name, value) in variables {
-                            match value {
-                                Some(value) => scheduler.env(name, value),
-                                None => scheduler.env_remove(name),
-                            };
-                        }
+                        set_all(&mut scheduler, variables);
                         scheduler.stdin(Stdio::null());
                         running.start(Role::Scheduler(worker.rank()), &mut scheduler)?;
                     }
@@ -214,7 +209,7 @@ impl<'a> Job<'a> {
         let failure = Failure { node: self.link.node(), host: own_host(), after, is_final, cause };
         self.link.send(Event::Failing { haste: Haste::Failure });
         self.link.send(Event::Failed { failure: Box::new(failure), endings });
-        self.own = Some(error);
+        self.error = Some(error);
     }
 
     /// Waits for the next order. Until one arrives, reports each signal that ends the job.
@@ -285,8 +280,8 @@ impl<'a> Job<'a> {
             Verdict::Failed(failed) => failed,
         };
         let report = LaunchReport::of(&failed, self.base, self.link.speaks());
-        let own = self.own.take().filter(|_| failed.failure.node == self.link.node());
-        Err(own.unwrap_or_else(|| failed.failure.into()).with_report(report))
+        let error = self.error.take().filter(|_| failed.failure.node == self.link.node());
+        Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
     }
 }
 
@@ -306,6 +301,16 @@ impl Launch {
                 "restarts on several nodes need the feature rendezvous of mpienv",
             ))),
         }
+    }
+}
+
+/// Sets these variables of a command, or removes those without a value.
+fn set_all(command: &mut Command, variables: &[(&str, Option<&str>)]) {
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
     }
 }
 

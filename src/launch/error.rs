@@ -95,7 +95,7 @@ pub enum LaunchError {
     },
     /// A worker failed. It was the first one to fail.
     #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", Name(signal))),
-        failed(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
+        failed_text(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
     Failed {
         /// The worker's rank.
         rank: u32,
@@ -115,7 +115,7 @@ pub enum LaunchError {
     },
     /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers
     /// that remained. SIGHUP ends it if the terminal then stops a worker.
-    #[error("{}", stopped(*signal, host.as_deref(), killed.as_deref()))]
+    #[error("{}", stopped_text(*signal, host.as_deref(), killed.as_deref()))]
     Stopped {
         /// The rank of a worker that it ended. `None` if no worker was running.
         rank: Option<u32>,
@@ -279,7 +279,7 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
 }
 
 /// Describes the end of a job by a signal in one line.
-fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
+fn stopped_text(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
     let on = host.map_or(String::new(), |host| format!(" on {host}"));
     let killed = killed.map_or(String::new(), |killed| format!("; {killed}"));
     format!("stopped by {}{on}{killed}", Name(signal))
@@ -287,7 +287,7 @@ fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
 
 /// Describes a failure in one line: the rank, its host, how it exited, and its last lines of
 /// stderr.
-fn failed(
+fn failed_text(
     rank: u32,
     host: Option<&str>,
     status: ExitStatus,

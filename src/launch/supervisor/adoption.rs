@@ -68,6 +68,6 @@ fn adopts() -> bool {
 /// Returns whether a child of this process has exited and has not been reaped, or an error if there
 /// is no child.
 fn ended_child() -> Result<bool, Errno> {
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::All, look).map(|status| status.is_some())
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, options).map(|status| status.is_some())
 }

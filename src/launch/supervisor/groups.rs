@@ -81,8 +81,8 @@ impl Group {
     }
 }
 
-/// What one look at all processes found.
-struct Look {
+/// The workers' processes at one moment.
+struct Snapshot {
     listing: Listing,
     /// Living descendants of workers.
     living: Vec<Process>,
@@ -126,8 +126,8 @@ impl Supervisor {
     ) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
         // NOWAIT leaves the worker a zombie, which keeps its ID.
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let status = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(worker), options)?.as_ref().and_then(exit_status);
         if let Some(group) = self.group(worker).filter(|_| status.is_some()) {
             group.runs = false;
         }
@@ -138,8 +138,8 @@ impl Supervisor {
     pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
         // Without NOWAIT, the system reports each stop once.
-        let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-        let signal = waitid(WaitId::Pid(worker), look).ok()??.stopping_signal()?;
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let signal = waitid(WaitId::Pid(worker), options).ok()??.stopping_signal()?;
         self.group(worker)?.is_stopped = true;
         Some(match Signal::from_named_raw(signal) {
             Some(Signal::TTIN) => Stop::ReadsTerminal,
@@ -165,9 +165,9 @@ impl Supervisor {
     /// exited, processes that ignore SIGINT are asked nevertheless: shells make their background
     /// processes do so.
     pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
-        let look = self.look();
+        let snapshot = self.snapshot();
         self.ask_groups(spares_interrupted);
-        let Some(Look { listing, living, in_groups }) = look else { return };
+        let Some(Snapshot { listing, living, in_groups }) = snapshot else { return };
         let is_orphan = |process: &&Process| {
             !in_groups.iter().any(|member| member.id == process.id)
                 && !living.iter().any(|parent| process.parent == Some(parent.id))
@@ -203,8 +203,8 @@ impl Supervisor {
     /// Returns whether the workers, all of which have exited, left processes behind.
     pub(in crate::launch) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
-        let is_left = match self.look() {
-            Some(look) => !look.living.is_empty() || !look.in_groups.is_empty(),
+        let is_left = match self.snapshot() {
+            Some(now) => !now.living.is_empty() || !now.in_groups.is_empty(),
             None => self.has_full_groups(),
         };
         self.look_again = is_left.then(|| LOOK_EVERY.max(start.elapsed() * PAUSE_PER_LOOK));
@@ -284,7 +284,8 @@ impl Supervisor {
     /// Sends SIGTERM to the groups that have not got it.
     fn ask_groups(&mut self, spares_interrupted: bool) {
         for group in &mut self.groups {
-            if !group.is_asked && !(spares_interrupted && group.is_interrupted) {
+            let is_spared = spares_interrupted && group.is_interrupted;
+            if !group.is_asked && !is_spared {
                 group.is_asked = true;
                 group.send(Signal::TERM);
             }
@@ -294,7 +295,7 @@ impl Supervisor {
 
     /// Lists all processes of the workers, before the first one exits and its children get another
     /// parent.
-    fn look(&mut self) -> Option<Look> {
+    fn snapshot(&mut self) -> Option<Snapshot> {
         let listing = Listing::open()?;
         let all = listing.all();
         let (workers, own) = (self.ids(), getpid());
@@ -308,15 +309,17 @@ impl Supervisor {
             |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
         let in_groups =
             all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
-        Some(Look { listing, living, in_groups })
+        Some(Snapshot { listing, living, in_groups })
     }
 
     /// Kills every group and every descendant. Returns whether there was any that this process may
     /// kill.
     fn kill_all(&mut self) -> bool {
-        let look = self.look();
+        let snapshot = self.snapshot();
         self.groups.iter().for_each(|group| group.send(Signal::KILL));
-        let Some(Look { listing, living, in_groups }) = look else { return self.has_full_groups() };
+        let Some(Snapshot { listing, living, in_groups }) = snapshot else {
+            return self.has_full_groups();
+        };
         let found = living.iter().chain(&in_groups);
         // Counted, so that each of them gets the signal.
         found.filter(|process| listing.send(Signal::KILL, process)).count() > 0

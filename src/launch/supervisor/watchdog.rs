@@ -96,8 +96,8 @@ impl Watchdog {
         }
         if let Some((child, _)) = &mut self.process {
             let process = Pid::from_child(child);
-            let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-            if waitid(WaitId::Pid(process), look).is_ok_and(|stop| stop.is_some()) {
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            if waitid(WaitId::Pid(process), options).is_ok_and(|stop| stop.is_some()) {
                 let _ = kill_process(process, Signal::CONT);
             }
             // An error means that something else has reaped it.
