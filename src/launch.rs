@@ -352,9 +352,8 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], but `command` may fail: with a text that the other nodes show, and that
-    /// this node returns as [`LaunchError::OtherNode`]. Workers that have already started are then
-    /// killed.
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes show:
+    /// see [`LaunchError::OtherNode`]. Workers that have already started are killed.
     pub(crate) fn try_run(
         self,
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,

@@ -60,8 +60,8 @@ impl ClusterInfo {
         (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
     }
 
-    /// Moves this place to an attempt. Each attempt has its own keys, and its own port if the port is
-    /// derived.
+    /// Moves this place to an attempt. Each attempt has its own keys, and its own port if the port
+    /// is derived.
     pub(crate) fn enter(&mut self, attempt: Attempt) {
         let number = attempt.number();
         self.restart_count = Sourced::new(Some(number), COUNTED);

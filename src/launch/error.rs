@@ -37,7 +37,8 @@ pub enum LaunchError {
     Environment(#[from] Error),
     /// A simulated job has more ranks than one machine should run together.
     #[error(
-        "the simulated job has {ranks} ranks, and at most {most} run on one machine; simulate a smaller job or one rank"
+        "the simulated job has {ranks} ranks, and at most {most} run on one machine; simulate a \
+         smaller job or one rank"
     )]
     TooManyRanks {
         /// How many ranks the job has.
@@ -71,8 +72,8 @@ pub enum LaunchError {
     },
     /// No thread could be started to copy the workers' lines.
     #[error(
-        "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
-         (ulimit -v), or let the workers write to files"
+        "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit \
+         -u) or of memory (ulimit -v), or let the workers write to files"
     )]
     Thread(io::Error),
     /// A worker's program could not be started.
@@ -85,7 +86,8 @@ pub enum LaunchError {
     },
     /// A worker could not be waited for.
     #[error(
-        "cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's children"
+        "cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's \
+         children"
     )]
     Wait {
         /// The worker's rank.
@@ -151,8 +153,8 @@ pub enum LaunchError {
     /// The launches of the nodes did not meet.
     #[cfg(feature = "rendezvous")]
     #[error(
-        "the mpienv processes of the nodes did not all connect at port {port} (each counts as one rank): {error}; start all \
-         with the same --max-restarts"
+        "the mpienv processes of the nodes did not all connect at port {port} (each counts as one \
+         rank): {error}; start all with the same --max-restarts"
     )]
     NotMet {
         /// The port.
@@ -162,7 +164,8 @@ pub enum LaunchError {
     },
     /// The launches of the nodes met, but could not stay connected.
     #[error(
-        "cannot connect the launches of the nodes: {0}; check the firewall between the nodes (--port-range)"
+        "cannot connect the launches of the nodes: {0}; check the firewall between the nodes \
+         (--port-range)"
     )]
     Nodes(io::Error),
 }
@@ -199,7 +202,10 @@ impl LaunchError {
 
     /// Returns whether the reader of the workers' output has exited, as `head` does.
     pub(crate) fn is_by_reader(&self) -> bool {
-        matches!(self, LaunchError::Output { error, .. } if error.kind() == io::ErrorKind::BrokenPipe)
+        match self {
+            LaunchError::Output { error, .. } => error.kind() == io::ErrorKind::BrokenPipe,
+            _ => false,
+        }
     }
 
     pub(super) fn stopped(

@@ -1,7 +1,7 @@
 //! The signals that are passed on, and SIGCHLD, from the first attempt of a launch until its end.
 //!
-//! Otherwise a scheduler's SIGTERM would end this process alone: workers that could save their state
-//! would not hear of it, and the job would have no report.
+//! Otherwise a scheduler's SIGTERM would end this process alone: workers that could save their
+//! state would not hear of it, and the job would have no report.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -91,7 +91,7 @@ impl Signals {
             signals.wake_by(signal)?;
             signals.come.push((signal, flag));
         }
-        // Only now, because a signal between the two would otherwise be lost.
+        // Only now: a signal that is neither caught nor has its default effect would be lost.
         IDLE.store(false, Ordering::SeqCst);
         // A worker that exits ends the wait, too.
         signals.wake_by(Signal::CHILD)?;
