@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::ending::{Cause, Failure, Final, by_signal};
 use crate::launch::error::LaunchError;
@@ -28,6 +27,7 @@ use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::{Launch, Variables, port, tell};
 use crate::value::host_name::host_name;
+use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
 
 pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;
@@ -170,7 +170,6 @@ impl<'a> Job<'a> {
         for (index, worker) in self.launch.workers.iter().enumerate() {
             let mut command = command_of(worker)?;
             match &self.launch.variables {
-                #[cfg(any(feature = "cli", feature = "testing"))]
                 Variables::Simulated(job) => job.apply_to(worker.rank(), &mut command),
                 Variables::Exports(set) => {
                     let exports = worker.exports_for(*set)?;

@@ -78,7 +78,6 @@ impl LaunchReport {
     }
 
     /// Returns whether the report's own text has the worker's stderr.
-    #[cfg(feature = "cli")]
     pub(super) fn has_stderr(&self) -> bool {
         !self.is_hidden && self.stderr.len() > LINES_OF_ERROR
     }

@@ -53,7 +53,6 @@ impl StartError {
     }
 
     /// Returns the error that starting the command would give, as far as its file shows.
-    #[cfg(feature = "cli")]
     pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
         let error = match find(command) {
             None => io::ErrorKind::NotFound.into(),
@@ -64,7 +63,6 @@ impl StartError {
     }
 
     /// Returns the words of the command that was probably meant.
-    #[cfg(feature = "cli")]
     pub(crate) fn meant(&self) -> Option<&[OsString]> {
         self.advice.meant.as_deref()
     }

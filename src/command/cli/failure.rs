@@ -8,6 +8,7 @@ use crate::command::resolve::Unresolved;
 use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
 use crate::{LaunchError, StartError, TemplateError};
+use mpienv_core::seam::TemplateErrorSeam as _;
 
 use super::exit_code::ExitCode;
 
@@ -68,7 +69,7 @@ impl Failure {
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
             Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
-            Failure::Launch(error) => error.is_by_reader(),
+            Failure::Launch(error) => mpienv_launch::seam::is_by_reader(error),
             _ => false,
         }
     }

@@ -9,14 +9,14 @@ use crate::launch::supervisor::Waker;
 
 /// The first failure to write any worker's output.
 #[derive(Clone, Debug)]
-pub(in crate::launch) struct Faults {
+pub(crate) struct Faults {
     first: Arc<Mutex<Option<LaunchError>>>,
     waker: Arc<Waker>,
 }
 
 impl Faults {
     /// Starts without a fault. Each fault wakes the launch.
-    pub(in crate::launch) fn new(waker: Waker) -> Faults {
+    pub(crate) fn new(waker: Waker) -> Faults {
         Faults { first: Arc::default(), waker: Arc::new(waker) }
     }
 
@@ -31,12 +31,12 @@ impl Faults {
     }
 
     /// Returns whether there is a fault that was not taken.
-    pub(in crate::launch) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.lock().is_some()
     }
 
     /// Takes the first fault if `is_such` accepts it.
-    pub(in crate::launch) fn take_if(
+    pub(crate) fn take_if(
         &self,
         is_such: impl FnOnce(&LaunchError) -> bool,
     ) -> Option<LaunchError> {

@@ -53,7 +53,7 @@ impl Sink {
 
 /// How far one stream of a worker has been copied.
 #[derive(Debug, Default)]
-pub(in crate::launch) struct Progress {
+pub(crate) struct Progress {
     is_finished: AtomicBool,
     /// Whether the copier is waiting for more of the stream.
     is_idle: AtomicBool,

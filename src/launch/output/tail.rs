@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use super::lines::written;
-use crate::value::printable::commands;
+use mpienv_core::seam::commands;
 
 /// How many lines of stderr a report quotes: those of a short traceback.
 const LINES: usize = 12;
@@ -20,7 +20,7 @@ const IN_SIGHT: u64 = 12;
 
 /// The last lines of a stderr.
 #[derive(Debug, Default)]
-pub(in crate::launch) struct Tail {
+pub(crate) struct Tail {
     lines: VecDeque<String>,
     /// The number of the last line among all lines that this process has written, or 0.
     pub(super) number: u64,

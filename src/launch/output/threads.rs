@@ -11,7 +11,7 @@ const READ: usize = 64 << 10;
 
 /// Starts the threads.
 #[derive(Debug)]
-pub(in crate::launch) struct Copier;
+pub(crate) struct Copier;
 
 impl Copier {
     pub(super) fn start() -> io::Result<Copier> {

@@ -180,7 +180,7 @@ impl Running {
     }
 
     /// Kills all workers at once.
-    pub(in crate::launch) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
         for member in std::mem::take(&mut self.members) {
             self.keep(member, How::Killed);

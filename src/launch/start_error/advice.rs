@@ -27,7 +27,6 @@ const OF_WORDS: [char; 8] = ['\'', '"', '\\', '`', '*', '?', '[', '~'];
 pub(super) struct Advice {
     pub remedy: String,
     /// The words of the command that was probably meant.
-    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command prints it"))]
     pub meant: Option<Vec<OsString>>,
 }
 

@@ -38,7 +38,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, stops and reaps the workers.
 #[derive(Debug)]
-pub(in crate::launch) struct Supervisor {
+pub(crate) struct Supervisor {
     signals: Arc<Signals>,
     watchdog: Watchdog,
     family: Family,
@@ -93,7 +93,7 @@ struct Snapshot {
 impl Supervisor {
     /// `subreaper`: this process has no other children, so it may adopt processes that lose their
     /// parents.
-    pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
+    pub(crate) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
         let family = Family::of_this_process();
         Supervisor {
             signals,
@@ -108,11 +108,11 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::launch) fn prepare(&self, command: &mut Command) {
+    pub(crate) fn prepare(&self, command: &mut Command) {
         command.process_group(0).env(&self.family.marker, "1");
     }
 
-    pub(in crate::launch) fn started(&mut self, child: &Child) {
+    pub(crate) fn started(&mut self, child: &Child) {
         let id = Pid::from_child(child);
         self.watchdog.watch(id);
         let (is_stopped, is_asked, is_interrupted) = (false, false, false);
@@ -120,10 +120,7 @@ impl Supervisor {
     }
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(
-        &mut self,
-        child: &mut Child,
-    ) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
         // NOWAIT leaves the worker a zombie, which keeps its ID.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -135,7 +132,7 @@ impl Supervisor {
     }
 
     /// Returns what has stopped a worker, once for each stop.
-    pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
+    pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
         // Without NOWAIT, the system reports each stop once.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
@@ -164,7 +161,7 @@ impl Supervisor {
     /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has
     /// exited, processes that ignore SIGINT are asked nevertheless: shells make their background
     /// processes do so.
-    pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
+    pub(crate) fn terminate(&mut self, spares_interrupted: bool) {
         let snapshot = self.snapshot();
         self.ask_groups(spares_interrupted);
         let Some(Snapshot { listing, living, in_groups }) = snapshot else { return };
@@ -187,7 +184,7 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
+    pub(crate) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // Repeated, because processes may start while others are being killed.
         loop {
@@ -201,7 +198,7 @@ impl Supervisor {
     }
 
     /// Returns whether the workers, all of which have exited, left processes behind.
-    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+    pub(crate) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
         let is_left = match self.snapshot() {
             Some(now) => !now.living.is_empty() || !now.in_groups.is_empty(),
@@ -225,7 +222,7 @@ impl Supervisor {
     }
 
     /// Waits until a child has exited or a signal has arrived, and passes the signal on.
-    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
         let look_again = self.look_again.filter(|_| at_most.is_some());
         let watchdog = self.watchdog.renew(&self.family, &self.ids());
@@ -244,7 +241,7 @@ impl Supervisor {
     }
 
     /// Reaps all workers that have exited. Their IDs may then be reused.
-    pub(in crate::launch) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.reap();
         for group in self.groups.drain(..) {
             let _ = waitpid(Some(group.id), WaitOptions::NOHANG);
@@ -252,12 +249,12 @@ impl Supervisor {
     }
 
     /// Returns whether a signal of this number has been passed on.
-    pub(in crate::launch) fn has_passed(&self, signal: i32) -> bool {
+    pub(crate) fn has_passed(&self, signal: i32) -> bool {
         self.passed.iter().any(|passed| passed.as_raw() == signal)
     }
 
     /// Returns whether a signal that asks to exit has been passed on.
-    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+    pub(crate) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 
