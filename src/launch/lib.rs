@@ -372,8 +372,8 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes show:
-    /// see [`LaunchError::OtherNode`]. Workers that have already started are killed.
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
+    /// show: see [`LaunchError::OtherNode`]. Workers that have already started are killed.
     pub(crate) fn try_run(
         self,
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,

@@ -13,8 +13,8 @@ pub trait LaunchSeam: Sized {
     fn whole_process(self) -> Launch;
     /// Returns the places of the workers in the first attempt.
     fn places(&mut self) -> &[ClusterInfo];
-    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes show.
-    /// Workers that have already started are killed.
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
+    /// show. Workers that have already started are killed.
     ///
     /// # Errors
     /// Those of [`Launch::run`], or [`LaunchError::OtherNode`] if `command` fails.
