@@ -33,7 +33,7 @@ macro_rules! methods {
     ($(#[$doc:meta])* $trait:ident of $type:ty {
         $(
             $(#[$of:meta])*
-            fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) -> $result:ty
+            fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) $(-> $result:ty)?
             $body:block
         )+
     }) => {
@@ -42,12 +42,12 @@ macro_rules! methods {
             $(
                 #[doc = concat!("See the type's own `", stringify!($name), "`.")]
                 $(#[$of])*
-                fn $name($self: $receiver $(, $arg: $ty)*) -> $result;
+                fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)?;
             )+
         }
 
         impl $trait for $type {
-            $($(#[$of])* fn $name($self: $receiver $(, $arg: $ty)*) -> $result $body)+
+            $($(#[$of])* fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)? $body)+
         }
     };
 }
@@ -56,17 +56,15 @@ methods! {
     /// A job's attempts, and what the command says about it.
     InfoSeam of ClusterInfo {
         fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
-        fn in_attempt(self: &Self, attempt: Attempt) -> ClusterInfo {
-            ClusterInfo::in_attempt(self, attempt)
-        }
+        fn enter(self: &mut Self, attempt: Attempt) { ClusterInfo::enter(self, attempt); }
         fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
         fn default_port_range(self: &Self) -> Option<PortRange> {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
-        fn with_own_port(self: &Self, port: Port, source: &'static str) -> ClusterInfo {
-            ClusterInfo::with_own_port(self, port, source)
+        fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
+            ClusterInfo::set_own_port(self, port, source);
         }
         fn has_secret(self: &Self) -> bool { ClusterInfo::has_secret(self) }
         fn check_per_node(self: &Self) -> Result<(), Error> { ClusterInfo::check_per_node(self) }

@@ -31,14 +31,12 @@ mod output;
 mod parent;
 mod port;
 mod report;
-mod restarts;
 mod role;
 mod running;
 #[doc(hidden)]
 pub mod seam;
 mod start_error;
 mod stop;
-mod stopped;
 mod supervisor;
 #[cfg(all(feature = "launch", unix))]
 mod thread;
@@ -54,25 +52,19 @@ pub use start_error::StartError;
 #[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
-use std::fmt::Display;
-use std::io::{self, IsTerminal};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::io::{self, Write};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
 use crate::export::Target;
-use crate::simulate::Job;
 use crate::value::host::Host;
 use crate::value::port_range::PortRange;
 use mpienv_core::LaunchStyle;
-use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
+use mpienv_core::seam::{Attempt, InfoSeam as _};
 
-use self::restarts::Restarts;
-use self::role::Role;
-use self::running::Running;
+use self::attempts::Job;
 use self::stop::{Grace, LONGEST};
-use self::supervisor::{Signals, Unbound};
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
 const MOST_SIMULATED: u32 = 4096;
@@ -80,6 +72,8 @@ const MOST_SIMULATED: u32 = 4096;
 /// and Kubernetes, a signal leaves time for a checkpoint.
 const GRACE: Grace =
     Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
+/// How long a node may be silent.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The workers of this node, ready to be started.
 ///
@@ -87,14 +81,11 @@ const GRACE: Grace =
 /// launcher, they are a whole job on this machine.
 ///
 /// With the feature `launch`, on Unix:
-/// - Each worker has its own process group, and no process of the group outlives the job, even if a
-///   worker fails. If the program calls `serve_as_watchdog`, this also holds if this process is
-///   killed.
-/// - On Linux, no other descendant of a worker outlives the job either, in any group or session.
-///   Exceptions are processes of another user, and processes that have lost their parents and
-///   cleared, overwritten or hidden their environment (see [`Launch::subreaper`]). If /proc is
-///   empty or belongs to another PID namespace, only the groups are stopped. Other children of this
-///   process are left alone. `mpienv::guide::launch` has the details.
+/// - Each worker has its own process group, and no process of the group outlives the job. If the
+///   program calls `serve_as_watchdog`, this also holds if this process is killed.
+/// - On Linux, no other descendant of a worker outlives the job either, with few exceptions (see
+///   `mpienv::guide::launch` and [`Launch::subreaper`]). Other children of this process are left
+///   alone.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
 ///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
@@ -126,7 +117,14 @@ pub struct Launch {
     is_whole_process: bool,
     output: Output,
     variables: Variables,
-    restarts: Restarts,
+    /// How often the workers may be started again.
+    restarts: u32,
+    /// How long a node may be silent.
+    silence: Duration,
+    /// This process, for a job that has a launch on every node.
+    node: Option<ClusterInfo>,
+    /// The range in which each attempt finds a free port, for a job on this machine alone.
+    range: Option<PortRange>,
 }
 
 /// Where the workers' variables come from.
@@ -135,7 +133,13 @@ enum Variables {
     /// From the workers' places.
     Exports(Target),
     /// From the simulated launcher.
-    Simulated(Box<Job>),
+    Simulated(Box<simulate::Job>),
+}
+
+/// Says something on stderr. If stderr is closed, it cannot be said.
+fn tell(text: &str) {
+    // A single write keeps the line apart from those of the workers.
+    let _ = io::stderr().write_all(format!("mpienv: {text}\n").as_bytes());
 }
 
 impl Launch {
@@ -150,13 +154,12 @@ impl Launch {
         if info.launch_style() == LaunchStyle::Alone
             && let Some(range) = info.default_port_range()
         {
-            let port = port::free_port(range, 0).map_err(LaunchError::NoPort)?;
-            let own = info.with_own_port(port, "free when the workers were started");
-            let restarts = Restarts { range: Some(range), ..Restarts::default() };
-            return Ok(Launch { restarts, ..Launch::of(own.workers(per_node)?) });
+            let mut own = info.clone();
+            own.set_own_port(port::free_port(range, 0)?, port::WHY);
+            let workers = own.workers(per_node)?;
+            return Ok(Launch { range: Some(range), ..Launch::of(workers) });
         }
-        let restarts = Restarts { node: Some(info.clone()), ..Restarts::default() };
-        Ok(Launch { restarts, ..Launch::of(info.workers(per_node)?) })
+        Ok(Launch { node: Some(info.clone()), ..Launch::of(info.workers(per_node)?) })
     }
 
     /// Prepares a single worker, with the place of this process.
@@ -191,7 +194,10 @@ impl Launch {
             is_whole_process: false,
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
-            restarts: Restarts::default(),
+            restarts: 0,
+            silence: SILENCE,
+            node: None,
+            range: None,
         }
     }
 
@@ -218,17 +224,14 @@ impl Launch {
     ///
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
-    pub fn simulated(job: &Job, keep_master: bool) -> Result<Launch, LaunchError> {
+    pub fn simulated(job: &simulate::Job, keep_master: bool) -> Result<Launch, LaunchError> {
         let (ranks, most) = (job.world_size(), MOST_SIMULATED);
         if ranks > most {
             return Err(LaunchError::TooManyRanks { ranks, most });
         }
         let mut job = job.clone();
         if !keep_master {
-            job = job.with_master(
-                Host::LOOPBACK,
-                port::free_port(PortRange::default(), 0).map_err(LaunchError::NoPort)?,
-            );
+            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0)?);
         }
         let workers: Result<Vec<ClusterInfo>, _> =
             job.environments().map(ClusterInfo::from_vars).collect();
@@ -311,6 +314,51 @@ impl Launch {
         self
     }
 
+    /// Starts all workers again after a failure, at most `most` times. The default is 0.
+    ///
+    /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of
+    /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
+    /// its own master port unless a port was set. Workers read the number of restarts from
+    /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
+    /// of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
+    ///
+    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
+    /// SIGUSR1.
+    ///
+    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
+    /// nodes stay the same: if one is lost, the job ends. See `mpienv::guide::launch`.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use std::time::Duration;
+    /// use mpienv::{ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// Launch::new(&info, 2)?.max_restarts(3).node_timeout(Duration::from_secs(60)).run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     // Fails in the first attempt.
+    ///     command.args(["-c", "test $MPIENV_RESTART_COUNT = 1"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn max_restarts(mut self, most: u32) -> Launch {
+        self.restarts = most;
+        self
+    }
+
+    /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
+    /// several nodes.
+    ///
+    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
+    /// timeout counts.
+    #[must_use]
+    pub fn node_timeout(mut self, silence: Duration) -> Launch {
+        self.silence = silence.max(Duration::from_millis(100));
+        self
+    }
+
     /// Starts the command that `command` returns for each worker, with the worker's variables, and
     /// waits for all workers.
     ///
@@ -324,62 +372,30 @@ impl Launch {
         self.try_run(|worker| Ok(command(worker)))
     }
 
-    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then
-    /// killed.
-    pub(crate) fn try_run<E: From<LaunchError> + Display>(
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
+    /// show: see [`LaunchError::OtherNode`]. Workers that have already started are killed.
+    pub(crate) fn try_run(
         self,
-        mut command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E> {
-        let (link, base) = self.link()?;
-        let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
-        let prepare =
-            |attempt| Running::new(self.output_of(attempt), self.grace, self.subreaper, &signals);
-        let start = |running: &mut Running, attempt| self.start(running, attempt, &mut command);
-        let outcome = attempts::run(&link, base, &signals, prepare, start);
-        if self.is_whole_process && outcome.is_err() {
-            signals.outlive();
-        }
-        outcome
+        mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+    ) -> Result<(), LaunchError> {
+        Job::new(self, &mut command)?.run()
     }
 
-    fn start<E: From<LaunchError>>(
-        &self,
-        running: &mut Running,
-        attempt: Attempt,
-        command: &mut impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E> {
-        // Stays in effect until all workers have been started.
-        let _unbound = (!self.keep_binding).then(Unbound::of_this_thread);
-        for (index, worker) in self.workers_in(attempt)?.iter().enumerate() {
-            let mut started = command(worker)?;
-            match &self.variables {
-                Variables::Simulated(job) => job.apply_to(worker.rank(), &mut started),
-                Variables::Exports(set) => {
-                    let exports = worker.exports_for(*set).map_err(LaunchError::from)?;
-                    if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
-                        let mut scheduler = command(worker)?;
-                        exports.apply_to(&mut scheduler);
-                        for (name, value) in variables {
-                            match value {
-                                Some(value) => scheduler.env(name, value),
-                                None => scheduler.env_remove(name),
-                            };
-                        }
-                        running.start(
-                            Role::Scheduler,
-                            worker.rank(),
-                            scheduler.stdin(Stdio::null()),
-                        )?;
-                    }
-                    exports.apply_to(&mut started);
-                }
-            }
-            // A terminal stops a background process that reads it.
-            if index > 0 || io::stdin().is_terminal() {
-                started.stdin(Stdio::null());
-            }
-            running.start(Role::Rank(worker.rank()), worker.rank(), &mut started)?;
+    /// Returns the places of the workers in the first attempt.
+    pub(crate) fn places(&mut self) -> &[ClusterInfo] {
+        self.enter(Attempt { base: self.base(), again: 0 });
+        &self.workers
+    }
+
+    /// Changes the workers' places to those of an attempt.
+    fn enter(&mut self, attempt: Attempt) {
+        if self.restarts > 0 {
+            self.workers.iter_mut().for_each(|worker| worker.enter(attempt));
         }
-        Ok(())
+    }
+
+    /// Returns how often the platform had restarted the job, as this node knows it.
+    fn base(&self) -> u32 {
+        self.workers.first().and_then(ClusterInfo::restart_count).unwrap_or(0)
     }
 }

@@ -1,6 +1,5 @@
 //! What the command needs of this crate and programs do not. Any version may change it.
 
-use std::fmt::Display;
 use std::process::Command;
 
 use mpienv_core::ClusterInfo;
@@ -13,16 +12,16 @@ pub trait LaunchSeam: Sized {
     #[must_use]
     fn whole_process(self) -> Launch;
     /// Returns the places of the workers in the first attempt.
-    fn workers(&self) -> Vec<ClusterInfo>;
-    /// Like [`Launch::run`], but `command` may fail. Workers that have already started are then
-    /// killed.
+    fn places(&mut self) -> &[ClusterInfo];
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
+    /// show. Workers that have already started are killed.
     ///
     /// # Errors
-    /// Those of [`Launch::run`] and of `command`.
-    fn try_run<E: From<LaunchError> + Display>(
+    /// Those of [`Launch::run`], or [`LaunchError::OtherNode`] if `command` fails.
+    fn try_run(
         self,
-        command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E>;
+        command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+    ) -> Result<(), LaunchError>;
 }
 
 impl LaunchSeam for Launch {
@@ -30,14 +29,14 @@ impl LaunchSeam for Launch {
         Launch::whole_process(self)
     }
 
-    fn workers(&self) -> Vec<ClusterInfo> {
-        Launch::workers(self)
+    fn places(&mut self) -> &[ClusterInfo] {
+        Launch::places(self)
     }
 
-    fn try_run<E: From<LaunchError> + Display>(
+    fn try_run(
         self,
-        command: impl FnMut(&ClusterInfo) -> Result<Command, E>,
-    ) -> Result<(), E> {
+        command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+    ) -> Result<(), LaunchError> {
         Launch::try_run(self, command)
     }
 }
@@ -46,6 +45,11 @@ impl LaunchSeam for Launch {
 /// asked for silence, and gets no report.
 pub fn for_terminal(error: LaunchError, is_brief: bool) -> LaunchError {
     error.for_terminal(is_brief)
+}
+
+/// Returns whether the reader of the launch's output has exited.
+pub fn is_by_reader(error: &LaunchError) -> bool {
+    error.is_by_reader()
 }
 
 /// Returns the error for a command that the system would start in a way that the user does not

@@ -68,9 +68,8 @@ impl Failure {
     /// Returns whether the reader of stdout has exited.
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
-            Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {
-                error.kind() == io::ErrorKind::BrokenPipe
-            }
+            Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Failure::Launch(error) => mpienv_launch::seam::is_by_reader(error),
             _ => false,
         }
     }

@@ -98,9 +98,9 @@ pub(crate) fn run(
         drop(stream::stdout()?);
     }
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
-    let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
+    let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
-    let places = launch.workers();
+    let places = launch.places();
     let finding = places.first().and_then(|place| options.template.finding(place, &words));
     let words_of =
         |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
@@ -112,18 +112,23 @@ pub(crate) fn run(
     let launch = launch.variables(set).output(output).subreaper().whole_process();
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
+    let mut fault = None;
     let outcome = launch.try_run(|place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
         match index.and_then(|index| first.get(index)) {
             Some(words) if options.max_restarts == 0 => Ok(worker(words)),
             // Ports and the number of the attempt change between attempts.
-            _ => Ok(worker(&words_of(place)?)),
+            _ => match words_of(place) {
+                Ok(words) => Ok(worker(&words)),
+                Err(error) => Err(fault.insert(error).to_string()),
+            },
         }
     });
-    outcome.map_err(|error| match error {
-        Failure::Launch(error) => failure(named, for_terminal(error, quiet.is_asked(&environment))),
-        error => error,
-    })
+    match (outcome, fault) {
+        (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
+        (outcome, _) => outcome
+            .map_err(|error| failure(named, for_terminal(error, quiet.is_asked(&environment)))),
+    }
 }
 
 /// Returns how many workers this node gets. If they had to be counted, prints the source of the

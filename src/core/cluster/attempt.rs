@@ -42,25 +42,21 @@ impl ClusterInfo {
         (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
     }
 
-    /// Returns the same place in this attempt. Each attempt has its own keys, and its own port if
-    /// the port is derived.
-    pub(crate) fn in_attempt(&self, attempt: Attempt) -> ClusterInfo {
-        let mut info = self.clone();
+    /// Moves this place to an attempt. Each attempt has its own keys, and its own port if the port
+    /// is derived.
+    pub(crate) fn enter(&mut self, attempt: Attempt) {
         let number = attempt.number();
-        info.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
+        self.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
         for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
-            info.override_with(name, number.to_string());
+            self.override_with(name, number.to_string());
         }
-        if attempt.again == 0 {
-            return info;
-        }
-        if let Some(job) = self.job_of_port() {
+        // The first attempt has the job's own port.
+        if let Some(job) = self.job_of_port().filter(|_| attempt.again > 0) {
             let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
-            let Meeting { port, default_port, .. } = &mut info.meeting;
+            let Meeting { port, default_port, .. } = &mut self.meeting;
             port.value = next.port(default_port.range);
             default_port.port = port.value;
         }
-        info
     }
 
     /// Returns the port where the processes that start each node's workers meet. It is not the
@@ -108,6 +104,12 @@ mod tests {
         ClusterInfo::from_vars(slurm.into_iter().chain(vars.iter().copied())).unwrap()
     }
 
+    fn in_attempt(worker: &ClusterInfo, base: u32, again: u32) -> ClusterInfo {
+        let mut info = worker.clone();
+        info.enter(Attempt { base, again });
+        info
+    }
+
     fn read_again(info: &ClusterInfo) -> ClusterInfo {
         let exports = info.exports().unwrap();
         ClusterInfo::from_vars(
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn attempts_of_a_job_have_different_derived_ports_and_keys() {
         let worker = node(&[]).workers(1).unwrap().remove(0);
-        let attempts = [0, 1, 2].map(|again| worker.in_attempt(Attempt { base: 0, again }));
+        let attempts = [0, 1, 2].map(|again| in_attempt(&worker, 0, again));
         let ports = attempts.each_ref().map(|info| info.master_port().to_string());
         assert_eq!(ports[0], worker.master_port().to_string());
         assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
@@ -142,11 +144,11 @@ mod tests {
     fn a_port_and_a_token_that_were_set_stay() {
         let info = node(&[("MASTER_PORT", "29500"), ("MPIENV_TOKEN", "sesame")]);
         let worker = info.workers(1).unwrap().remove(0);
-        let second = worker.in_attempt(Attempt { base: 0, again: 1 });
+        let second = in_attempt(&worker, 0, 1);
         assert_eq!(second.master_port().get(), 29500);
         assert_eq!((second.token(), read_again(&second).token()), (info.token(), info.token()));
         {
-            let third = worker.in_attempt(Attempt { base: 0, again: 2 });
+            let third = in_attempt(&worker, 0, 2);
             assert_eq!([&second, &third].map(|info| read_again(info).run().1), [1, 2]);
             assert_eq!(info.launchers_port().get(), 29499);
         }
@@ -155,7 +157,7 @@ mod tests {
     #[test]
     fn a_worker_reads_the_attempt_that_it_was_started_in() {
         let worker = node(&[("SLURM_RESTART_COUNT", "3")]).workers(1).unwrap().remove(0);
-        let info = worker.in_attempt(Attempt { base: 3, again: 2 });
+        let info = in_attempt(&worker, 3, 2);
         let exports = info.exports().unwrap();
         assert_eq!(
             [RESTART_COUNT, TORCH_RESTART_COUNT].map(|name| exports.get(name)),
@@ -173,7 +175,7 @@ mod tests {
     fn workers_authenticate_with_munge_as_their_launch_does_and_have_a_secret() {
         for text in ["munge", "munge:/run/other.socket"] {
             let worker = node(&[("MPIENV_AUTH", text)]).workers(1).unwrap().remove(0);
-            let read = read_again(&worker.in_attempt(Attempt { base: 0, again: 1 }));
+            let read = read_again(&in_attempt(&worker, 0, 1));
             assert_eq!(read.munge().map(ToString::to_string).as_deref(), Some(text));
             assert!(read.has_secret() && !node(&[]).has_secret());
         }

@@ -94,12 +94,10 @@ impl ClusterInfo {
         marked
     }
 
-    /// Returns the same job with another port for rank 0.
-    pub(crate) fn with_own_port(&self, port: Port, source: &'static str) -> ClusterInfo {
-        let mut info = self.clone();
-        info.meeting.port = Sourced::new(port, source);
-        info.meeting.port_scope = Scope::Job;
-        info
+    /// Gives the job another port for rank 0.
+    pub(crate) fn set_own_port(&mut self, port: Port, source: &'static str) {
+        self.meeting.port = Sourced::new(port, source);
+        self.meeting.port_scope = Scope::Job;
     }
 
     /// Returns the same process as the only one on its node: the rank is the node's number.

@@ -1,4 +1,5 @@
-//! Lets workers use every core, and not only those to which this process is bound.
+//! Lets workers use every core, and not only those to which this process is bound. Otherwise all
+//! workers of a node would share the one core to which mpirun binds a single process.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

@@ -1,4 +1,7 @@
 //! Waits for workers and kills them with the standard library alone.
+//!
+//! Each signal has its default effect, stops are not detected, and the processes that a worker
+//! leaves behind are not known.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -6,11 +9,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::launch::stop::Request;
-use crate::launch::stopped::Stop;
+use crate::launch::stop::{Late, Request, Stop};
 
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Waits until something may have changed.
+fn look_later(at_most: Option<Duration>) {
+    thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+}
 
 /// Supervises the workers.
 #[derive(Debug)]
@@ -38,7 +45,6 @@ impl Supervisor {
         child.try_wait()
     }
 
-    /// Stops are not detected.
     pub(crate) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
         None
     }
@@ -54,40 +60,26 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether workers that have exited left processes behind. Without process groups, this
-    /// is not known.
     pub(crate) fn has_remains(&mut self) -> bool {
         false
     }
 
-    /// Waits until something may have changed.
     pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
-        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+        look_later(at_most);
     }
 
     /// Does nothing, because every worker that has exited has been reaped.
     pub(crate) fn let_go(&mut self) {}
 
-    /// No signal is passed on.
     pub(crate) fn has_asked_to_end(&self) -> bool {
         false
     }
 
-    /// No signal is passed on.
     pub(crate) fn has_passed(&self, _signal: i32) -> bool {
         false
     }
 }
 
-/// A signal that arrived while no worker was running: there is none.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "no signal is caught")]
-pub(crate) enum Late {
-    First,
-    Repeated(Request),
-}
-
-/// No signal is caught, so each has its default effect.
 #[derive(Debug)]
 pub(crate) struct Signals;
 
@@ -101,9 +93,8 @@ impl Signals {
         Ok(Waker)
     }
 
-    /// Waits until something may have changed.
     pub(crate) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
-        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+        look_later(at_most);
         None
     }
 
