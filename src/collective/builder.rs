@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::alone::Alone;
 use super::error::ConnectError;
 use super::group::Group;
+#[cfg(target_os = "linux")]
 use super::hosts;
 #[cfg(feature = "mpi")]
 use super::mpi::{self, Mpi};
@@ -181,11 +182,11 @@ impl<'a> GroupBuilder<'a> {
             .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
-        if backend == Backend::Tcp {
-            Ok(Group::new(Box::new(tcp)))
-        } else {
-            Ok(Group::new(hosts::join(tcp)?))
+        #[cfg(target_os = "linux")]
+        if backend != Backend::Tcp {
+            return Ok(Group::new(hosts::join(tcp)?));
         }
+        Ok(Group::new(Box::new(tcp)))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The numbers that ranks reduce, and how.
 
+use std::ops::Range;
+
 use bytemuck::{cast_slice, cast_slice_mut};
 
 use crate::value::rank::share;
@@ -153,8 +155,12 @@ impl ElementKind {
         kind.map_or(0, |kind| kind as u8 + 1)
     }
 
-    pub(super) fn from_code(code: u8) -> Option<ElementKind> {
-        ElementKind::ALL.get(usize::from(code.checked_sub(1)?)).copied()
+    /// The kind or none of this number in a message; `None` if no kind has it.
+    pub(super) fn from_code(code: u8) -> Option<Option<ElementKind>> {
+        match usize::from(code).checked_sub(1) {
+            None => Some(None),
+            Some(index) => ElementKind::ALL.get(index).copied().map(Some),
+        }
     }
 }
 
@@ -223,8 +229,40 @@ impl<'a> Numbers<'a> {
         self.bytes
     }
 
+    /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.
+    pub(super) fn reduce<'r>(&mut self, by: Reduction, rows: impl Iterator<Item = &'r [u8]>) {
+        // A vector of bytes may be unaligned for numbers.
+        let mut aligned = Scratch::default();
+        for (rank, row) in rows.enumerate() {
+            if rank == 0 {
+                self.bytes.copy_from_slice(row);
+            } else {
+                let aligned = aligned.bytes(row.len());
+                aligned.copy_from_slice(row);
+                self.kind.combine(by, self.bytes, aligned);
+            }
+        }
+    }
+
+    /// The bytes of the parts of all ranks, in rank order.
+    pub(super) fn parts(&mut self, size: usize) -> Vec<&mut [u8]> {
+        let ranges = self.ranges(size);
+        let mut rest = &mut *self.bytes;
+        let next = |range: Range<usize>| {
+            let part;
+            (part, rest) = std::mem::take(&mut rest).split_at_mut(range.len());
+            part
+        };
+        ranges.into_iter().map(next).collect()
+    }
+
+    /// The byte ranges of the parts of all ranks.
+    pub(super) fn ranges(&self, size: usize) -> Vec<Range<usize>> {
+        (0..size).map(|rank| self.part(rank, size)).collect()
+    }
+
     /// The byte range of the part that a rank keeps in a reduce-scatter.
-    pub(super) fn part(&self, index: usize, size: usize) -> std::ops::Range<usize> {
+    pub(super) fn part(&self, index: usize, size: usize) -> Range<usize> {
         let part = share(self.count(), index, size);
         part.start * self.kind.size()..part.end * self.kind.size()
     }
@@ -306,10 +344,9 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_code_that_leads_back_to_it() {
-        for &kind in ElementKind::ALL {
-            assert_eq!(ElementKind::from_code(ElementKind::code(Some(kind))), Some(kind));
+        for kind in ElementKind::ALL.iter().copied().map(Some).chain([None]) {
+            assert_eq!(ElementKind::from_code(ElementKind::code(kind)), Some(kind));
         }
-        assert_eq!((ElementKind::code(None), ElementKind::from_code(0)), (0, None));
         assert_eq!(ElementKind::from_code(200), None);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::alone::Alone;
 use super::builder::GroupBuilder;
 use super::element::{Element, Numbers, Reduction};
-use super::error::{CollectiveError, ConnectError};
+use super::error::{CollectiveError, ConnectError, Result};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
@@ -103,7 +103,7 @@ impl Group {
     /// # Errors
     /// If a rank is lost, hangs, passes another length or makes another call. The values are then
     /// undefined.
-    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
     }
 
@@ -123,7 +123,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Min)
     }
 
@@ -143,7 +143,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Max)
     }
 
@@ -164,10 +164,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn reduce_scatter_sum<T: Element>(
-        &mut self,
-        values: &[T],
-    ) -> Result<Vec<T>, CollectiveError> {
+    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>> {
         let rank = self.rank();
         let mut values = values.to_vec();
         self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
@@ -192,7 +189,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.transport.all_gather(bytes)
     }
 
@@ -214,7 +211,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
     /// the number of ranks, or the parts on this rank have different lengths.
-    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let size = self.size();
         let call = "all_to_all";
         if parts.len() != size as usize {
@@ -243,7 +240,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
-    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         let size = self.size();
         if root >= size {
             return Err(self.refuse("broadcast", format!("rank {root} of a group of {size}")));
@@ -271,7 +268,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
+    pub fn barrier(&mut self) -> Result<()> {
         self.transport.barrier()
     }
 
@@ -297,7 +294,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn split(&mut self, color: u32, key: u32) -> Result<Group, CollectiveError> {
+    pub fn split(&mut self, color: u32, key: u32) -> Result<Group> {
         self.transport.split(color, key).map(Group::new)
     }
 
@@ -306,7 +303,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn close(self) -> Result<(), CollectiveError> {
+    pub fn close(self) -> Result<()> {
         self.transport.close()
     }
 

@@ -1,7 +1,7 @@
 //! What carries the calls of a group.
 
 use super::element::{Numbers, Reduction};
-use super::error::CollectiveError;
+use super::error::Result;
 use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
@@ -61,7 +61,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// If a rank is lost, hangs or makes another call.
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError>;
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
 
     /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from
     /// `rank * count / size` to `(rank + 1) * count / size`. The other numbers are then undefined.
@@ -70,11 +70,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn reduce_scatter(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
+    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
         self.all_reduce(numbers, by)
     }
 
@@ -82,7 +78,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
 
     /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
     /// order. There is one part for each rank, and all parts have the same length.
@@ -91,7 +87,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let length = parts.first().map_or(0, Vec::len);
         let start = length * self.rank().index() as usize;
         let own =
@@ -103,13 +99,13 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()>;
 
     /// Returns once every rank has made this call.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn barrier(&mut self) -> Result<(), CollectiveError>;
+    fn barrier(&mut self) -> Result<()>;
 
     /// Tells the other ranks that this one refuses its own arguments of `call`, so that they do not
     /// wait for it. If all ranks refuse the same call, this succeeds, and the transport can still
@@ -119,7 +115,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn refuse(&mut self, _call: &'static str) -> Result<(), CollectiveError> {
+    fn refuse(&mut self, _call: &'static str) -> Result<()> {
         Ok(())
     }
 
@@ -128,7 +124,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError>;
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>>;
 
     /// Calls `last_words` and exits all ranks of the job, including this one, with `code`.
     ///
@@ -139,7 +135,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn close(self: Box<Self>) -> Result<(), CollectiveError> {
+    fn close(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 

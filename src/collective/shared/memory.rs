@@ -235,9 +235,11 @@ impl Memory {
         (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
     }
 
-    /// This rank's slot of the next round, to be filled, and all slots of the current round; `None`
-    /// if not all ranks have published the current round.
-    pub(super) fn next(&mut self) -> Option<(&mut [u8], Slots<'_>)> {
+    /// This rank's slot of the next round, to be filled, and all slots of the current round.
+    ///
+    /// # Errors
+    /// A rank that has not published the current round.
+    pub(super) fn next(&mut self) -> Result<(&mut [u8], Slots<'_>), usize> {
         self.slots()?;
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
         // SAFETY: the bytes lie within the memory. All ranks have published the current round, so
@@ -245,7 +247,7 @@ impl Memory {
         // again only after this rank publishes the next round, when this borrow has ended. The
         // current round uses the other slots.
         let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
-        Some((own, Slots { memory: self, round: self.round }))
+        Ok((own, Slots { memory: self, round: self.round }))
     }
 
     /// Publishes this rank's next slot to all others.
@@ -294,17 +296,26 @@ impl Memory {
         place.sleepers.0.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The call that a rank makes in the current round, which it must have published.
-    pub(super) fn call(&self, rank: usize) -> Call {
+    /// The call that a rank makes in the current round, which it must have published; `None` if it
+    /// cannot be read.
+    pub(super) fn call(&self, rank: usize) -> Option<Call> {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
         let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
         Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed))
     }
 
-    /// The slots of the current round, once all ranks have published it.
-    pub(super) fn slots(&mut self) -> Option<Slots<'_>> {
-        self.is_complete = self.is_complete || (0..self.ranks).all(|rank| self.has_published(rank));
-        self.is_complete.then_some(Slots { memory: self, round: self.round })
+    /// The slots of the current round.
+    ///
+    /// # Errors
+    /// A rank that has not published it.
+    pub(super) fn slots(&mut self) -> Result<Slots<'_>, usize> {
+        if !self.is_complete
+            && let Some(rank) = (0..self.ranks).find(|&rank| !self.has_published(rank))
+        {
+            return Err(rank);
+        }
+        self.is_complete = true;
+        Ok(Slots { memory: self, round: self.round })
     }
 }
 
@@ -389,8 +400,8 @@ mod tests {
         assert!(
             two.has_published(0)
                 && !one.has_published(1)
-                && one.slots().is_none()
-                && one.next().is_none()
+                && one.slots().is_err()
+                && one.next().is_err()
         );
     }
 }

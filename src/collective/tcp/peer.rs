@@ -8,9 +8,10 @@ use mio::net::TcpStream;
 
 use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
+use crate::collective::error::UNREADABLE;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), element (1), refused (1), transfer or
+/// The length of a frame's head: kind (1), operation (1), type (1), refused (1), transfer or
 /// blamed rank (4), length (8), the call's count (8); little-endian.
 pub(super) const HEAD: usize = 24;
 const DATA: u8 = 1;
@@ -32,13 +33,14 @@ pub(super) struct Peer {
     /// The host's name and address, for errors.
     pub(super) host: String,
     head_in: [u8; HEAD],
-    /// Bytes of the current frame, including its head.
+    /// Bytes of the current frame in each direction, including its head.
     received: usize,
     sent: usize,
     /// Unsent bytes of short frames (a goodbye, a reason or a suspicion).
     unsent: Vec<u8>,
-    /// Length of the incoming frame, including its head.
+    /// Length of the frame in each direction, including its head.
     due: usize,
+    to_send: usize,
     /// Bytes sent in all data frames, including heads.
     pub(super) written: u64,
     /// Whether the current transfer to and from this peer is complete.
@@ -82,6 +84,10 @@ pub(super) enum Reason {
 }
 
 impl Fault {
+    fn unreadable() -> Fault {
+        Fault::Lost(UNREADABLE.to_owned())
+    }
+
     /// The peer exited normally, but this rank still waits for it.
     pub(super) fn left() -> Fault {
         Fault::Lost("it exited before this rank did".to_owned())
@@ -107,6 +113,7 @@ impl Peer {
             sent: 0,
             unsent: Vec::new(),
             due: 0,
+            to_send: 0,
             written: 0,
             is_through: false,
             is_closed: false,
@@ -136,6 +143,7 @@ impl Peer {
     pub(super) fn push(&mut self, transfer: Transfer, bytes: &[u8]) -> Result<Progress, Fault> {
         let head = head(DATA, transfer.number, bytes.len() as u64, transfer.call);
         let (total, _) = self.lengths(bytes.len());
+        self.to_send = total;
         let before = self.sent;
         while self.sent < total {
             let wrote = if let Some(seal) = &mut self.seal {
@@ -186,18 +194,20 @@ impl Peer {
 
     fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
         let Head { kind, number, length, call } = parse(&self.head_in);
-        match kind {
-            DATA if call != transfer.call => Err(Fault::Differs(call)),
-            DATA if number != transfer.number || length != due => Err(Fault::Lost(format!(
-                "it sent {length} bytes in transfer {number} where {due} in transfer {} were due: the ranks do not make the \
-                 same calls",
-                transfer.number
-            ))),
-            DATA => Ok(()),
-            ABORT | DIFFERENCE => Err(self.reason(kind, number, length)),
-            SUSPECT => Err(Fault::Suspect { blamed: number }),
-            BYE => Err(Fault::left()),
-            _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
+        match (kind, call) {
+            (DATA, Some(call)) if call != transfer.call => Err(Fault::Differs(call)),
+            (DATA, Some(_)) if number != transfer.number || length != due => {
+                Err(Fault::Lost(format!(
+                    "it sent {length} bytes in transfer {number} where {due} in transfer {} were \
+                     due: the ranks do not make the same calls",
+                    transfer.number
+                )))
+            }
+            (DATA, Some(_)) => Ok(()),
+            (ABORT | DIFFERENCE, _) => Err(self.reason(kind, number, length)),
+            (SUSPECT, _) => Err(Fault::Suspect { blamed: number }),
+            (BYE, _) => Err(Fault::left()),
+            _ => Err(Fault::unreadable()),
         }
     }
 
@@ -344,9 +354,10 @@ impl Peer {
         self.say(kind, blamed, &text.as_bytes()[..text.len().min(LONGEST_REASON)])
     }
 
-    /// Reports the rank that this one waits for, unless a frame is half sent.
-    pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
-        if !half_sent {
+    /// Reports the rank that this one waits for, unless a frame is half sent: a peer that does not
+    /// read the rest of it would not read this either.
+    pub(super) fn suspect(&mut self, blamed: u32) {
+        if !self.is_half_sent() {
             self.say(SUSPECT, blamed, &[]);
         }
     }
@@ -368,10 +379,10 @@ impl Peer {
         }
     }
 
-    /// Returns whether a frame with `length` bytes of data is partly sent.
-    pub(super) fn is_half_sent(&self, length: usize) -> bool {
+    /// Returns whether the current frame is partly sent.
+    pub(super) fn is_half_sent(&self) -> bool {
         let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());
-        is_pending || self.sent > 0 && self.sent < self.lengths(length).0
+        is_pending || self.sent > 0 && self.sent < self.to_send
     }
 }
 
@@ -392,7 +403,8 @@ struct Head {
     kind: u8,
     number: u32,
     length: u64,
-    call: Call,
+    /// `None` if it cannot be read.
+    call: Option<Call>,
 }
 
 fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
@@ -406,13 +418,12 @@ fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
 }
 
 fn parse(head: &[u8; HEAD]) -> Head {
-    let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
-    let [first, length, count] = [(); 3].map(|()| parts.next().unwrap_or(0));
-    let [kind, operation, element, refused, number @ ..] = first.to_le_bytes();
+    let &[kind, operation, type_of_numbers, refused, ..] = head;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
     Head {
         kind,
-        number: u32::from_le_bytes(number),
-        length,
-        call: Call::from_codes([operation, element, refused], count),
+        number: (word(0) >> 32) as u32,
+        length: word(8),
+        call: Call::from_codes([operation, type_of_numbers, refused], word(16)),
     }
 }

@@ -45,51 +45,13 @@ fn an_all_to_all_sends_each_rank_its_part_alone() {
 }
 
 #[test]
-fn ranks_that_bring_different_lengths_to_parts_of_a_sum_are_named() {
-    let errors = ranks(2, |mut tcp| {
-        tcp.reduce_scatter_sum(&vec![1.0; 4 + 2 * tcp.rank().index() as usize]).unwrap_err()
-    });
-    for (own, error) in (0u32..).zip(&errors) {
-        match error {
-            CollectiveError::Length { rank, .. } => assert_eq!(*rank, 1 - own),
-            CollectiveError::Disagree { rank, difference } => {
-                assert!(*rank == 1 - own && difference.contains("numbers to a sum of"), "{error}");
-            }
-            _ => panic!("{error}"),
-        }
-    }
-}
-
-#[test]
-fn more_bytes_than_a_piece_come_piece_by_piece() {
-    for length in [PIECE - 1, PIECE, PIECE + 1, 3 * PIECE + 5] {
-        let all = ranks(3, |mut tcp| {
-            let own = tcp.rank().index() as u8;
-            // Some ranks bring fewer pieces than others.
-            let gathered = tcp.all_gather(&vec![own; length / (usize::from(own) + 1)]).unwrap();
-            let mut bytes = if own == 1 { vec![9; length] } else { vec![own; 3] };
-            tcp.broadcast(&mut bytes, 1).unwrap();
-            (gathered, bytes)
-        });
-        for (gathered, bytes) in all {
-            assert!(bytes == vec![9; length]);
-            assert!(
-                (0_u8..3)
-                    .zip(gathered)
-                    .all(|(rank, row)| row == vec![rank; length / (usize::from(rank) + 1)])
-            );
-        }
-    }
-}
-
-#[test]
 fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
     let errors = ranks(2, |mut tcp| {
         if tcp.rank().index() == 0 {
             let length = (u64::MAX / 2).to_le_bytes();
-            let mut lengths = [0; 16];
-            let inbox = &mut Rows { bytes: &mut lengths, length: 8 };
-            tcp.members.transfer(Call::broadcast(0), |_| Some(&length), inbox).unwrap();
+            let mut others = [0; 8];
+            let (send, receive) = (tcp.members.to_all(&length), vec![None, Some(&mut others[..])]);
+            tcp.members.transfer(Call::broadcast(0), send, receive).unwrap();
             return tcp.barrier().unwrap_err().to_string();
         }
         let first = tcp.broadcast(&mut Vec::new(), 0).unwrap_err().to_string();
