@@ -142,11 +142,11 @@ impl<'a> MpiVars<'a> {
 /// # Errors
 /// Returns an error if no library can be loaded, or if the library's ABI is unknown.
 pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
-    let (loaded, file) = load_for(launcher, vars)?;
-    Ok((file, loaded.version()))
+    let Loaded { api, file, .. } = load_for(launcher, vars)?;
+    Ok((file, api.version()))
 }
 
-fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf), MpiError> {
+fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded, MpiError> {
     load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
@@ -169,9 +169,9 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
 ///
 /// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
-/// let hints = unsafe { Hints::new() }.one_machine(info.node_count() == Some(1));
-/// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
+/// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
 /// world.check(info.world())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
@@ -197,34 +197,32 @@ impl World {
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
     /// returns an error. A library that does not understand the launcher may also exit the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
-        let (loaded, library) = load_for(launcher, vars)?;
-        World::begin(launcher, loaded, library)
+        World::begin(launcher, load_for(launcher, vars)?)
     }
 
-    /// Like [`init`](World::init), with hints about the job.
+    /// Like [`init`](World::init), with hints about the job, which become variables of this
+    /// process's environment.
     ///
     /// # Errors
     /// As [`init`](World::init).
-    pub fn init_with(
+    ///
+    /// # Safety
+    /// During this call, no other thread may read or change the environment, except through
+    /// `std::env`.
+    #[expect(unsafe_code, reason = "it changes the environment of the process")]
+    pub unsafe fn init_with(
         launcher: Launcher,
         vars: &MpiVars<'_>,
         hints: &Hints,
     ) -> Result<World, MpiError> {
-        let (loaded, library) = load_for(launcher, vars)?;
-        hints.set(&loaded.version(), vars);
-        World::begin(launcher, loaded, library)
+        let loaded = load_for(launcher, vars)?;
+        // SAFETY: the caller keeps other threads from the environment.
+        unsafe { hints.set(&loaded.api.version(), vars) };
+        World::begin(launcher, loaded)
     }
 
-    fn begin(launcher: Launcher, loaded: Loaded, library: PathBuf) -> Result<World, MpiError> {
-        let communicator = match loaded {
-            Loaded::OpenMpi(api) => {
-                Communicator::of_pointers(Session::begin(api, library, Abi::OpenMpi)?)
-            }
-            Loaded::Standard(api) => {
-                Communicator::of_pointers(Session::begin(api, library, Abi::Standard)?)
-            }
-            Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, library, Abi::Mpich)?),
-        }?;
+    fn begin(launcher: Launcher, loaded: Loaded) -> Result<World, MpiError> {
+        let communicator = Communicator::world(Session::begin(loaded)?)?;
         Ok(World { communicator, launcher })
     }
 

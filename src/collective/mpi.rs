@@ -31,7 +31,7 @@ use super::transport::Transport;
 use crate::mpi::{Communicator, Element, MpiError, Request, World};
 use crate::value::rank::Rank;
 
-pub(super) use init::init;
+pub(super) use init::{Initialize, init};
 pub(super) use lost::OnLost;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::{Comm, Constants, Datatype, Handle, RequestHandle};
+use super::abi::{Comm, Constants, Datatype, RequestHandle};
 use super::element::{Element, ElementKind};
 use super::error::MpiError;
 use super::functions::Functions;
@@ -15,9 +15,9 @@ use crate::value::rank::Rank;
 ///
 /// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be
 /// called; before and after, only those that say so.
-pub(super) struct Api<W> {
-    functions: Functions<W>,
-    constants: Constants<W>,
+pub(super) struct Api {
+    functions: Functions,
+    constants: Constants,
 }
 
 /// The longest text of any ABI: MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the standard.
@@ -26,13 +26,13 @@ const LONGEST_TEXT: usize = 8192;
 /// The most elements that one call takes: well within an `int`.
 const MOST: usize = 1 << 30;
 
-impl<W: Handle> Api<W> {
-    pub(super) fn new(functions: Functions<W>, constants: Constants<W>) -> Api<W> {
+impl Api {
+    pub(super) fn new(functions: Functions, constants: Constants) -> Api {
         Api { functions, constants }
     }
 
     /// The communicator of all ranks.
-    pub(super) fn world(&self) -> Comm<W> {
+    pub(super) fn world(&self) -> Comm {
         self.constants.comm_world
     }
 
@@ -45,7 +45,7 @@ impl<W: Handle> Api<W> {
     pub(super) fn is_initialized(&self) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the argument points to an int.
-        let code = unsafe { (self.functions.initialized)(&raw mut flag) };
+        let code = unsafe { self.functions.initialized(&raw mut flag) };
         self.check("MPI_Initialized", code).map(|()| flag != 0)
     }
 
@@ -54,7 +54,7 @@ impl<W: Handle> Api<W> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
         let code = unsafe {
-            (self.functions.init_thread)(
+            self.functions.init_thread(
                 ptr::null_mut(),
                 ptr::null_mut(),
                 self.funneled(),
@@ -71,14 +71,14 @@ impl<W: Handle> Api<W> {
 
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
         // SAFETY: the function has no arguments.
-        let code = unsafe { (self.functions.finalize)() };
+        let code = unsafe { self.functions.finalize() };
         self.check("MPI_Finalize", code)
     }
 
     /// Exits all processes of the communicator. Returns only if MPI cannot.
-    pub(super) fn abort(&self, comm: Comm<W>, code: c_int) {
+    pub(super) fn abort(&self, comm: Comm, code: c_int) {
         // SAFETY: the handle is a communicator's.
-        unsafe { (self.functions.abort)(comm, code) };
+        unsafe { self.functions.abort(comm, code) };
     }
 
     /// The name and version at the start of the library's own version text. May be called before
@@ -87,7 +87,7 @@ impl<W: Handle> Api<W> {
         // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
         // an int.
         let text =
-            one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
+            one_line(|text, length| unsafe { self.functions.get_library_version(text, length) });
         let text = text.unwrap_or_default();
         // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
         let first = text.split(',').next().unwrap_or_default();
@@ -95,21 +95,21 @@ impl<W: Handle> Api<W> {
     }
 
     /// Makes MPI return a communicator's errors.
-    fn return_errors(&self, comm: Comm<W>) -> Result<(), MpiError> {
+    fn return_errors(&self, comm: Comm) -> Result<(), MpiError> {
         // SAFETY: the handles are a communicator's and an error handler's.
         let code =
-            unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
+            unsafe { self.functions.comm_set_errhandler(comm, self.constants.errors_return) };
         self.check("MPI_Comm_set_errhandler", code)
     }
 
     /// This process's place in a communicator.
-    pub(super) fn rank(&self, comm: Comm<W>) -> Result<Rank, MpiError> {
+    pub(super) fn rank(&self, comm: Comm) -> Result<Rank, MpiError> {
         let (mut rank, mut size): (c_int, c_int) = (0, 0);
         // SAFETY: the handle is a communicator's; the pointer is to an int.
-        let code = unsafe { (self.functions.comm_rank)(comm, &raw mut rank) };
+        let code = unsafe { self.functions.comm_rank(comm, &raw mut rank) };
         self.check("MPI_Comm_rank", code)?;
         // SAFETY: the handle is a communicator's; the pointer is to an int.
-        let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
+        let code = unsafe { self.functions.comm_size(comm, &raw mut size) };
         self.check("MPI_Comm_size", code)?;
         // Negative numbers become far too large ones.
         Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| MpiError::Call {
@@ -119,57 +119,50 @@ impl<W: Handle> Api<W> {
         })
     }
 
-    pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, MpiError> {
+    pub(super) fn duplicate(&self, comm: Comm) -> Result<Comm, MpiError> {
         let mut new = comm;
         // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
         // overwrites.
-        let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
+        let code = unsafe { self.functions.comm_dup(comm, &raw mut new) };
         self.check("MPI_Comm_dup", code)?;
         self.return_errors(new).map(|()| new)
     }
 
-    pub(super) fn split(&self, comm: Comm<W>, color: u32, key: u32) -> Result<Comm<W>, MpiError> {
+    pub(super) fn split(&self, comm: Comm, color: u32, key: u32) -> Result<Comm, MpiError> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
         // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
         // overwrites.
-        let code = unsafe { (self.functions.comm_split)(comm, color, key, &raw mut new) };
+        let code = unsafe { self.functions.comm_split(comm, color, key, &raw mut new) };
         self.check(CALL, code)?;
         self.return_errors(new).map(|()| new)
     }
 
     /// Frees a communicator, which must not be used afterwards.
-    pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), MpiError> {
+    pub(super) fn free(&self, mut comm: Comm) -> Result<(), MpiError> {
         // SAFETY: the pointer is to a communicator's handle.
-        let code = unsafe { (self.functions.comm_free)(&raw mut comm) };
+        let code = unsafe { self.functions.comm_free(&raw mut comm) };
         self.check("MPI_Comm_free", code)
     }
 
     pub(super) fn all_reduce_sum<T: Element>(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         values: &mut [T],
     ) -> Result<(), MpiError> {
-        let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
+        const CALL: &str = "MPI_Allreduce";
+        let Constants { in_place, sum, .. } = self.constants;
         // Without values, make the call all the same: other ranks wait for it.
         let only = values.is_empty().then_some(&mut [] as &mut [T]);
         for part in only.into_iter().chain(values.chunks_mut(MOST)) {
-            let count = int("MPI_Allreduce", part.len())?;
-            let values = address(part.as_mut_ptr(), part.len());
-            // SAFETY: `values` are `count` elements of this datatype that MPI reads and writes in
+            let Buffer { first, count, datatype } =
+                self.values(CALL, part.as_mut_ptr(), part.len())?;
+            // SAFETY: these are `count` elements of this datatype that MPI reads and writes in
             // place, until it returns.
-            let code = unsafe {
-                (self.functions.allreduce)(
-                    self.constants.in_place,
-                    values,
-                    count,
-                    datatype,
-                    sum,
-                    comm,
-                )
-            };
-            self.check("MPI_Allreduce", code)?;
+            let code =
+                unsafe { self.functions.allreduce(in_place, first, count, datatype, sum, comm) };
+            self.check(CALL, code)?;
         }
         Ok(())
     }
@@ -177,24 +170,17 @@ impl<W: Handle> Api<W> {
     /// Sums in place. This rank's part of the sum, of `part` elements, then comes first.
     pub(super) fn reduce_scatter_sum<T: Element>(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         values: &mut [T],
         part: usize,
     ) -> Result<(), MpiError> {
         const CALL: &str = "MPI_Reduce_scatter_block";
-        let (datatype, sum, count) = (self.datatype::<T>(), self.constants.sum, int(CALL, part)?);
-        let values = address(values.as_mut_ptr(), values.len());
-        // SAFETY: `values` are `count` elements of this datatype for each rank, as the caller has
+        let Constants { in_place, sum, .. } = self.constants;
+        let Buffer { first, count, datatype } = self.values(CALL, values.as_mut_ptr(), part)?;
+        // SAFETY: these are `count` elements of this datatype for each rank, as the caller has
         // checked. MPI reads and writes them in place until it returns.
         let code = unsafe {
-            (self.functions.reduce_scatter_block)(
-                self.constants.in_place,
-                values,
-                count,
-                datatype,
-                sum,
-                comm,
-            )
+            self.functions.reduce_scatter_block(in_place, first, count, datatype, sum, comm)
         };
         self.check(CALL, code)
     }
@@ -202,45 +188,52 @@ impl<W: Handle> Api<W> {
     /// Exchanges parts of `part` bytes in place.
     pub(super) fn all_to_all(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         bytes: &mut [u8],
         part: usize,
     ) -> Result<(), MpiError> {
         const CALL: &str = "MPI_Alltoall";
-        let (count, byte) = (int(CALL, part)?, self.constants.byte);
-        let bytes = address(bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: `bytes` are `count` bytes for each rank, as the caller has checked. MPI reads and
+        let Constants { in_place, byte, .. } = self.constants;
+        let (first, count) = (address(bytes.as_mut_ptr(), part), int(CALL, part)?);
+        // SAFETY: these are `count` bytes for each rank, as the caller has checked. MPI reads and
         // writes them until it returns. The data to send is in place, so MPI does not read its
         // count and datatype.
-        let code = unsafe {
-            (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm)
-        };
+        let code = unsafe { self.functions.alltoall(in_place, 0, byte, first, count, byte, comm) };
         self.check(CALL, code)
     }
 
     pub(super) fn broadcast(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         bytes: &mut [u8],
         root: u32,
     ) -> Result<(), MpiError> {
-        let root = int("MPI_Bcast", root)?;
+        const CALL: &str = "MPI_Bcast";
+        let (byte, root) = (self.constants.byte, int(CALL, root)?);
         let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
         for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
-            let count = int("MPI_Bcast", part.len())?;
-            let bytes = address(part.as_mut_ptr(), part.len());
-            // SAFETY: `bytes` are `count` bytes that MPI reads or writes until it returns.
-            let code =
-                unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
-            self.check("MPI_Bcast", code)?;
+            let (first, count) = (address(part.as_mut_ptr(), part.len()), int(CALL, part.len())?);
+            // SAFETY: these are `count` bytes that MPI reads or writes until it returns.
+            let code = unsafe { self.functions.bcast(first, count, byte, root, comm) };
+            self.check(CALL, code)?;
         }
         Ok(())
     }
 
-    pub(super) fn barrier(&self, comm: Comm<W>) -> Result<(), MpiError> {
+    pub(super) fn barrier(&self, comm: Comm) -> Result<(), MpiError> {
         // SAFETY: the handle is a communicator's.
-        let code = unsafe { (self.functions.barrier)(comm) };
+        let code = unsafe { self.functions.barrier(comm) };
         self.check("MPI_Barrier", code)
+    }
+
+    /// Starts a call, which overwrites the request.
+    fn start(
+        &self,
+        call: &'static str,
+        start: impl FnOnce(*mut RequestHandle) -> c_int,
+    ) -> Result<RequestHandle, MpiError> {
+        let mut request = self.constants.request_null;
+        self.check(call, start(&raw mut request)).map(|()| request)
     }
 
     /// Starts a sum in place.
@@ -250,20 +243,17 @@ impl<W: Handle> Api<W> {
     /// request is done.
     pub(super) unsafe fn start_all_reduce_sum<T: Element>(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         values: *mut T,
         count: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
+    ) -> Result<RequestHandle, MpiError> {
         const CALL: &str = "MPI_Iallreduce";
-        let values = address(values, count);
-        let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallreduce;
-            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
+        let Constants { in_place, sum, .. } = self.constants;
+        let Buffer { first, count, datatype } = self.values(CALL, values, count)?;
+        // SAFETY: the caller keeps the elements for MPI.
+        self.start(CALL, |request| unsafe {
+            self.functions.iallreduce(in_place, first, count, datatype, sum, comm, request)
+        })
     }
 
     /// Starts a sum in place. This rank's part of the sum then comes first.
@@ -273,20 +263,18 @@ impl<W: Handle> Api<W> {
     /// request is done.
     pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         values: *mut T,
         part: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
+    ) -> Result<RequestHandle, MpiError> {
         const CALL: &str = "MPI_Ireduce_scatter_block";
-        let values = address(values, part);
-        let (count, datatype, sum) = (int(CALL, part)?, self.datatype::<T>(), self.constants.sum);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
-        let code = unsafe {
-            let start = self.functions.ireduce_scatter_block;
-            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
+        let Constants { in_place, sum, .. } = self.constants;
+        let Buffer { first, count, datatype } = self.values(CALL, values, part)?;
+        // SAFETY: the caller keeps the elements for MPI.
+        self.start(CALL, |request| unsafe {
+            let start = Functions::ireduce_scatter_block;
+            start(&self.functions, in_place, first, count, datatype, sum, comm, request)
+        })
     }
 
     /// Starts to exchange parts of `part` bytes, in place.
@@ -296,21 +284,18 @@ impl<W: Handle> Api<W> {
     /// done.
     pub(super) unsafe fn start_all_to_all(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         bytes: *mut u8,
         part: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
+    ) -> Result<RequestHandle, MpiError> {
         const CALL: &str = "MPI_Ialltoall";
-        let bytes = address(bytes, part);
-        let (count, byte) = (int(CALL, part)?, self.constants.byte);
-        let mut request = self.constants.request_null;
+        let Constants { in_place, byte, .. } = self.constants;
+        let (first, count) = (address(bytes, part), int(CALL, part)?);
         // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.ialltoall;
-            start(self.constants.in_place, 0, byte, bytes, count, byte, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
+        // read its count and datatype.
+        self.start(CALL, |request| unsafe {
+            self.functions.ialltoall(in_place, 0, byte, first, count, byte, comm, request)
+        })
     }
 
     /// Starts a broadcast.
@@ -320,27 +305,23 @@ impl<W: Handle> Api<W> {
     /// done.
     pub(super) unsafe fn start_broadcast(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         bytes: *mut u8,
         count: usize,
         root: u32,
-    ) -> Result<RequestHandle<W>, MpiError> {
+    ) -> Result<RequestHandle, MpiError> {
         const CALL: &str = "MPI_Ibcast";
-        let bytes = address(bytes, count);
-        let (count, root) = (int(CALL, count)?, int(CALL, root)?);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI, which overwrites the request.
-        let code = unsafe {
-            (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
+        let (byte, root) = (self.constants.byte, int(CALL, root)?);
+        let (first, count) = (address(bytes, count), int(CALL, count)?);
+        // SAFETY: the caller keeps the bytes for MPI.
+        self.start(CALL, |request| unsafe {
+            self.functions.ibcast(first, count, byte, root, comm, request)
+        })
     }
 
-    pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, MpiError> {
-        let mut request = self.constants.request_null;
-        // SAFETY: the handle is a communicator's, and MPI overwrites the request.
-        let code = unsafe { (self.functions.ibarrier)(comm, &raw mut request) };
-        self.check("MPI_Ibarrier", code).map(|()| request)
+    pub(super) fn start_barrier(&self, comm: Comm) -> Result<RequestHandle, MpiError> {
+        // SAFETY: the handle is a communicator's.
+        self.start("MPI_Ibarrier", |request| unsafe { self.functions.ibarrier(comm, request) })
     }
 
     /// Starts to gather blocks of one length, in place.
@@ -350,21 +331,18 @@ impl<W: Handle> Api<W> {
     /// stays in place, and nothing else uses it, until the request is done.
     pub(super) unsafe fn start_all_gather(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         blocks: *mut u8,
         count: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
+    ) -> Result<RequestHandle, MpiError> {
         const CALL: &str = "MPI_Iallgather";
-        let blocks = address(blocks, count);
-        let (count, byte) = (int(CALL, count)?, self.constants.byte);
-        let mut request = self.constants.request_null;
+        let Constants { in_place, byte, .. } = self.constants;
+        let (first, count) = (address(blocks, count), int(CALL, count)?);
         // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does
-        // not read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallgather;
-            start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
+        // not read its count and datatype.
+        self.start(CALL, |request| unsafe {
+            self.functions.iallgather(in_place, 0, byte, first, count, byte, comm, request)
+        })
     }
 
     /// Starts to gather blocks of different lengths, in place.
@@ -376,43 +354,32 @@ impl<W: Handle> Api<W> {
     /// the request is done.
     pub(super) unsafe fn start_all_gather_varying(
         &self,
-        comm: Comm<W>,
+        comm: Comm,
         blocks: *mut u8,
         length: usize,
         counts: *const c_int,
         places: *const c_int,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        let (blocks, byte) = (address(blocks, length), self.constants.byte);
-        let mut request = self.constants.request_null;
+    ) -> Result<RequestHandle, MpiError> {
+        let Constants { in_place, byte, .. } = self.constants;
+        let first = address(blocks, length);
         // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallgatherv;
-            start(
-                self.constants.in_place,
-                0,
-                byte,
-                blocks,
-                counts,
-                places,
-                byte,
-                comm,
-                &raw mut request,
-            )
-        };
-        self.check("MPI_Iallgatherv", code).map(|()| request)
+        // read its count and datatype.
+        self.start("MPI_Iallgatherv", |request| unsafe {
+            let start = Functions::iallgatherv;
+            start(&self.functions, in_place, 0, byte, first, counts, places, byte, comm, request)
+        })
     }
 
     /// Returns whether a started call is done. The request is then null, which is always done.
     pub(super) fn test(
         &self,
         call: &'static str,
-        request: &mut RequestHandle<W>,
+        request: &mut RequestHandle,
     ) -> Result<bool, MpiError> {
         let mut flag = 0;
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code =
-            unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
+            unsafe { self.functions.test(request, &raw mut flag, self.constants.status_ignore) };
         self.check(call, code).map(|()| flag != 0)
     }
 
@@ -420,18 +387,25 @@ impl<W: Handle> Api<W> {
     pub(super) fn wait(
         &self,
         call: &'static str,
-        request: &mut RequestHandle<W>,
+        request: &mut RequestHandle,
     ) -> Result<(), MpiError> {
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
-        let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
+        let code = unsafe { self.functions.wait(request, self.constants.status_ignore) };
         self.check(call, code)
     }
 
-    fn datatype<T: Element>(&self) -> Datatype<W> {
-        match T::KIND {
+    /// Describes `count` numbers, in a buffer of one or several times as many.
+    fn values<T: Element>(
+        &self,
+        call: &'static str,
+        first: *mut T,
+        count: usize,
+    ) -> Result<Buffer, MpiError> {
+        let datatype = match T::KIND {
             ElementKind::F32 => self.constants.float,
             ElementKind::F64 => self.constants.double,
-        }
+        };
+        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
     }
 
     fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {
@@ -442,13 +416,20 @@ impl<W: Handle> Api<W> {
         // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
         // an int.
         let text =
-            one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
+            one_line(|text, length| unsafe { self.functions.error_string(code, text, length) });
         Err(MpiError::Call {
             call,
             code,
             text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()),
         })
     }
+}
+
+/// Numbers, as MPI expects them.
+struct Buffer {
+    first: *mut c_void,
+    count: c_int,
+    datatype: Datatype,
 }
 
 /// The address of a buffer, as MPI expects it.

@@ -1,14 +1,17 @@
 //! Ranks that call MPI together.
 
+#![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
+
 use std::ffi::c_int;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::abi::{Comm, Handle, Pointer};
+use super::abi::Comm;
+use super::api::int;
 use super::element::Element;
 use super::error::MpiError;
-use super::request::{Blocks, Request};
+use super::request::Request;
 use super::session::{About, Session};
 use crate::value::rank::Rank;
 
@@ -50,49 +53,24 @@ use crate::value::rank::Rank;
 /// }
 /// ```
 pub struct Communicator {
-    group: AnyAbi,
-}
-
-/// A communicator of a library with either type of handle.
-enum AnyAbi {
-    Pointers(Group<Pointer>),
-    Ints(Group<c_int>),
-}
-
-/// A communicator of a library with such handles.
-struct Group<W: Handle> {
-    session: Rc<Session<W>>,
-    comm: Comm<W>,
+    session: Rc<Session>,
+    comm: Comm,
     rank: Rank,
     /// Whether a split made the communicator, so that it must be freed.
     is_own: bool,
 }
 
-/// Evaluates the same expression with the group of either kind.
-macro_rules! with {
-    ($group:pat = $either:expr => $expression:expr) => {
-        match $either {
-            AnyAbi::Pointers($group) => $expression,
-            AnyAbi::Ints($group) => $expression,
-        }
-    };
-}
-
 impl Communicator {
-    /// The communicator of all ranks, for a library whose handles are pointers.
-    pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, MpiError> {
-        Group::world(session).map(|group| Communicator { group: AnyAbi::Pointers(group) })
-    }
-
-    /// The communicator of all ranks, for a library whose handles are ints.
-    pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, MpiError> {
-        Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
+    /// The communicator of all ranks.
+    pub(super) fn world(session: Session) -> Result<Communicator, MpiError> {
+        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
+        Ok(Communicator { session: Rc::new(session), comm, rank, is_own: false })
     }
 
     /// This process's rank in the communicator, according to MPI.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        with!(group = &self.group => group.rank)
+        self.rank
     }
 
     /// How many ranks the communicator has, according to MPI.
@@ -110,7 +88,7 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error; the values are then undefined.
     pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
+        self.session.run(|api| api.all_reduce_sum(self.comm, values))
     }
 
     /// Adds the ranks' `values` element by element and divides the sum into one equal part for each
@@ -122,7 +100,7 @@ impl Communicator {
     /// an error.
     pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
         let part = self.part("MPI_Reduce_scatter_block", values.len())?;
-        with!(group = &self.group => group.session.run(|api| api.reduce_scatter_sum(group.comm, values, part)))
+        self.session.run(|api| api.reduce_scatter_sum(self.comm, values, part))
     }
 
     /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it
@@ -133,7 +111,7 @@ impl Communicator {
     /// error.
     pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
         let part = self.part("MPI_Alltoall", bytes.len())?;
-        with!(group = &self.group => group.session.run(|api| api.all_to_all(group.comm, bytes, part)))
+        self.session.run(|api| api.all_to_all(self.comm, bytes, part))
     }
 
     /// The length of one rank's part of a buffer.
@@ -153,7 +131,7 @@ impl Communicator {
     /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
     /// undefined.
     pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
+        self.session.run(|api| api.broadcast(self.comm, bytes, root))
     }
 
     /// Returns once every rank has made this call (`MPI_Barrier`).
@@ -161,7 +139,7 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error.
     pub fn barrier(&self) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.barrier(group.comm)))
+        self.session.run(|api| api.barrier(self.comm))
     }
 
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
@@ -196,18 +174,33 @@ impl Communicator {
         wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>, MpiError>,
         wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, MpiError>,
     ) -> Result<Vec<Vec<u8>>, MpiError> {
+        const CALL: &str = "MPI_Iallgatherv";
         let own = (bytes.len() as u64).to_ne_bytes();
         let announced = wait_for_lengths(self.start_all_gather(&own)?)?;
-        let lengths: Vec<_> =
-            announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
-        let (blocks, counts, places) = wait_for_blocks(with!(group = &self.group => {
-            Request::all_gather_varying(&group.session, group.comm, group.rank, bytes, &lengths)
-        })?)?;
+        let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
+        for length in announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)) {
+            places.push(int(CALL, all)?);
+            counts.push(int(CALL, length)?);
+            all = all.saturating_add(length);
+        }
+        let mut blocks = zeroed(CALL, int(CALL, all)? as usize)?;
+        let own = places[self.rank.index() as usize] as usize;
+        blocks[own..own + bytes.len()].copy_from_slice(bytes);
+        let (first, length) = (blocks.as_mut_ptr(), blocks.len());
+        let (counts_at, places_at) = (counts.as_ptr(), places.as_ptr());
+        let started = Request::start(&self.session, CALL, (blocks, counts, places), |api| {
+            // SAFETY: the request owns the blocks and both tables until it is done.
+            unsafe { api.start_all_gather_varying(self.comm, first, length, counts_at, places_at) }
+        })?;
+        let (blocks, counts, places) = wait_for_blocks(started)?;
         let ends = counts.iter().zip(&places);
         Ok(ends
             .map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec())
             .collect())
     }
+
+    // The following calls are sound because a request owns its buffer, and because the elements of
+    // a Vec stay in place when the Vec moves.
 
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
     ///
@@ -215,9 +208,13 @@ impl Communicator {
     /// If MPI returns an error, or there are 2^31 values or more.
     pub fn start_all_reduce_sum<T: Element>(
         &self,
-        values: Vec<T>,
+        mut values: Vec<T>,
     ) -> Result<Request<Vec<T>>, MpiError> {
-        with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
+        let (first, count) = (values.as_mut_ptr(), values.len());
+        Request::start(&self.session, "MPI_Iallreduce", values, |api| {
+            // SAFETY: the request owns the values until it is done.
+            unsafe { api.start_all_reduce_sum(self.comm, first, count) }
+        })
     }
 
     /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum)
@@ -227,27 +224,43 @@ impl Communicator {
     /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
     pub fn start_reduce_scatter_sum<T: Element>(
         &self,
-        values: Vec<T>,
+        mut values: Vec<T>,
     ) -> Result<Request<Vec<T>>, MpiError> {
-        let part = self.part("MPI_Ireduce_scatter_block", values.len())?;
-        with!(group = &self.group => Request::reduce_scatter_sum(&group.session, group.comm, values, part))
+        const CALL: &str = "MPI_Ireduce_scatter_block";
+        let (part, first) = (self.part(CALL, values.len())?, values.as_mut_ptr());
+        Request::start(&self.session, CALL, values, |api| {
+            // SAFETY: the request owns the values until it is done.
+            unsafe { api.start_reduce_scatter_sum(self.comm, first, part) }
+        })
     }
 
     /// Starts [`all_to_all`](Communicator::all_to_all) (`MPI_Ialltoall`).
     ///
     /// # Errors
     /// As [`all_to_all`](Communicator::all_to_all).
-    pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>, MpiError> {
-        let part = self.part("MPI_Ialltoall", bytes.len())?;
-        with!(group = &self.group => Request::all_to_all(&group.session, group.comm, bytes, part))
+    pub fn start_all_to_all(&self, mut bytes: Vec<u8>) -> Result<Request<Vec<u8>>, MpiError> {
+        const CALL: &str = "MPI_Ialltoall";
+        let (part, first) = (self.part(CALL, bytes.len())?, bytes.as_mut_ptr());
+        Request::start(&self.session, CALL, bytes, |api| {
+            // SAFETY: the request owns the bytes until it is done.
+            unsafe { api.start_all_to_all(self.comm, first, part) }
+        })
     }
 
     /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).
     ///
     /// # Errors
     /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, MpiError> {
-        with!(group = &self.group => Request::broadcast(&group.session, group.comm, bytes, root))
+    pub fn start_broadcast(
+        &self,
+        mut bytes: Vec<u8>,
+        root: u32,
+    ) -> Result<Request<Vec<u8>>, MpiError> {
+        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
+        Request::start(&self.session, "MPI_Ibcast", bytes, |api| {
+            // SAFETY: the request owns the bytes until it is done.
+            unsafe { api.start_broadcast(self.comm, first, count, root) }
+        })
     }
 
     /// Starts [`barrier`](Communicator::barrier) (`MPI_Ibarrier`).
@@ -255,7 +268,7 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error.
     pub fn start_barrier(&self) -> Result<Request<()>, MpiError> {
-        with!(group = &self.group => Request::barrier(&group.session, group.comm))
+        Request::start(&self.session, "MPI_Ibarrier", (), |api| api.start_barrier(self.comm))
     }
 
     /// Starts to gather one block from every rank on every rank, in rank order (`MPI_Iallgather`).
@@ -265,7 +278,17 @@ impl Communicator {
     /// # Errors
     /// Returns an error if MPI returns an error, or if the blocks do not fit into memory.
     pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, MpiError> {
-        with!(group = &self.group => Request::all_gather(&group.session, group.comm, group.rank, block))
+        const CALL: &str = "MPI_Iallgather";
+        let [own, all] = [self.rank.index(), self.size()]
+            .map(|ranks| block.len().saturating_mul(ranks as usize));
+        let mut blocks = zeroed(CALL, all)?;
+        blocks[own..own + block.len()].copy_from_slice(block);
+        let first = blocks.as_mut_ptr();
+        Request::start(&self.session, CALL, blocks, |api| {
+            // SAFETY: the request owns the blocks, one of this length for each rank, until it is
+            // done.
+            unsafe { api.start_all_gather(self.comm, first, block.len()) }
+        })
     }
 
     /// Splits the ranks into one communicator for each `color` (`MPI_Comm_split`).
@@ -276,23 +299,23 @@ impl Communicator {
     /// # Errors
     /// Returns an error if MPI returns an error, or if `color` or `key` is 2^31 or more.
     pub fn split(&self, color: u32, key: u32) -> Result<Communicator, MpiError> {
-        let group = match &self.group {
-            AnyAbi::Pointers(group) => AnyAbi::Pointers(group.split(color, key)?),
-            AnyAbi::Ints(group) => AnyAbi::Ints(group.split(color, key)?),
-        };
-        Ok(Communicator { group })
+        let (comm, rank) = self.session.run(|api| {
+            let comm = api.split(self.comm, color, key)?;
+            Ok((comm, api.rank(comm)?))
+        })?;
+        Ok(Communicator { session: Rc::clone(&self.session), comm, rank, is_own: true })
     }
 
     pub(super) fn about(&self) -> &About {
-        with!(group = &self.group => &group.session.about)
+        &self.session.about
     }
 
     pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.end(limit))
+        self.session.end(limit)
     }
 
     pub(super) fn abort(&self, code: i32) {
-        with!(group = &self.group => group.session.abort(code));
+        self.session.abort(code);
     }
 }
 
@@ -305,26 +328,24 @@ impl fmt::Debug for Communicator {
     }
 }
 
-impl<W: Handle> Group<W> {
-    fn world(session: Session<W>) -> Result<Group<W>, MpiError> {
-        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
-        Ok(Group { session: Rc::new(session), comm, rank, is_own: false })
-    }
-
-    fn split(&self, color: u32, key: u32) -> Result<Group<W>, MpiError> {
-        let (comm, rank) = self.session.run(|api| {
-            let comm = api.split(self.comm, color, key)?;
-            Ok((comm, api.rank(comm)?))
-        })?;
-        Ok(Group { session: Rc::clone(&self.session), comm, rank, is_own: true })
-    }
-}
-
-impl<W: Handle> Drop for Group<W> {
+impl Drop for Communicator {
     fn drop(&mut self) {
         if self.is_own && self.session.is_sound() {
             // If this fails, the communicator is freed when the process exits.
             let _ = self.session.run(|api| api.free(self.comm));
         }
     }
+}
+
+/// Blocks of all ranks, with the length and the place of each.
+type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
+
+/// Allocates `length` zero bytes, or fails if there is not enough memory.
+fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>, MpiError> {
+    let mut bytes = Vec::new();
+    bytes
+        .try_reserve_exact(length)
+        .map_err(|_| MpiError::TooLarge { call, value: length as u64 })?;
+    bytes.resize(length, 0);
+    Ok(bytes)
 }
