@@ -61,6 +61,7 @@
 
 mod abi;
 mod api;
+mod calls;
 mod communicator;
 mod element;
 mod error;
@@ -88,6 +89,7 @@ pub use request::Request;
 use crate::environment::Environment;
 use crate::value::placement::Launcher;
 use crate::value::rank::Rank;
+use error::Result;
 use load::Loaded;
 use session::Session;
 
@@ -141,12 +143,12 @@ impl<'a> MpiVars<'a> {
 ///
 /// # Errors
 /// Returns an error if no library can be loaded, or if the library's ABI is unknown.
-pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
+pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String)> {
     let Loaded { api, file, .. } = load_for(launcher, vars)?;
     Ok((file, api.version()))
 }
 
-fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded, MpiError> {
+fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
     load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
@@ -196,7 +198,7 @@ impl World {
     /// # Errors
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
     /// returns an error. A library that does not understand the launcher may also exit the process.
-    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
+    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World> {
         World::begin(launcher, load_for(launcher, vars)?)
     }
 
@@ -214,14 +216,14 @@ impl World {
         launcher: Launcher,
         vars: &MpiVars<'_>,
         hints: &Hints,
-    ) -> Result<World, MpiError> {
+    ) -> Result<World> {
         let loaded = load_for(launcher, vars)?;
         // SAFETY: the caller keeps other threads from the environment.
         unsafe { hints.set(&loaded.api.version(), vars) };
         World::begin(launcher, loaded)
     }
 
-    fn begin(launcher: Launcher, loaded: Loaded) -> Result<World, MpiError> {
+    fn begin(launcher: Launcher, loaded: Loaded) -> Result<World> {
         let communicator = Communicator::world(Session::begin(loaded)?)?;
         Ok(World { communicator, launcher })
     }
@@ -239,7 +241,7 @@ impl World {
     ///
     /// # Errors
     /// Returns an error if they differ.
-    pub fn check(&self, rank: Rank) -> Result<(), MpiError> {
+    pub fn check(&self, rank: Rank) -> Result<()> {
         if self.communicator.rank() == rank {
             return Ok(());
         }
@@ -277,7 +279,7 @@ impl World {
     /// # Errors
     /// Returns an error if the other ranks do not arrive in time, if a started call has not been
     /// waited for, or if MPI returns an error.
-    pub fn finalize(self) -> Result<(), MpiError> {
+    pub fn finalize(self) -> Result<()> {
         self.finalize_within(Duration::from_secs(60))
     }
 
@@ -285,7 +287,7 @@ impl World {
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).
-    pub fn finalize_within(self, limit: Duration) -> Result<(), MpiError> {
+    pub fn finalize_within(self, limit: Duration) -> Result<()> {
         self.communicator.end(limit)
     }
 

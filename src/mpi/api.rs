@@ -1,4 +1,4 @@
-//! The calls of MPI with Rust types, checked lengths, and errors instead of error codes.
+//! A library that can be called: with Rust types, and with errors instead of error codes.
 
 #![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
@@ -7,7 +7,7 @@ use std::ptr;
 
 use super::abi::{Comm, Constants, Datatype, RequestHandle};
 use super::element::{Element, ElementKind};
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::functions::Functions;
 use crate::value::rank::Rank;
 
@@ -16,15 +16,12 @@ use crate::value::rank::Rank;
 /// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be
 /// called; before and after, only those that say so.
 pub(super) struct Api {
-    functions: Functions,
-    constants: Constants,
+    pub functions: Functions,
+    pub constants: Constants,
 }
 
 /// The longest text of any ABI: MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the standard.
 const LONGEST_TEXT: usize = 8192;
-
-/// The most elements that one call takes: well within an `int`.
-const MOST: usize = 1 << 30;
 
 impl Api {
     pub(super) fn new(functions: Functions, constants: Constants) -> Api {
@@ -42,7 +39,7 @@ impl Api {
     }
 
     /// Returns whether MPI is initialized. May be called before init.
-    pub(super) fn is_initialized(&self) -> Result<bool, MpiError> {
+    pub(super) fn is_initialized(&self) -> Result<bool> {
         let mut flag = 0;
         // SAFETY: the argument points to an int.
         let code = unsafe { self.functions.initialized(&raw mut flag) };
@@ -50,7 +47,7 @@ impl Api {
     }
 
     /// Initializes MPI, and returns the thread level that MPI provides.
-    pub(super) fn init(&self) -> Result<c_int, MpiError> {
+    pub(super) fn init(&self) -> Result<c_int> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
         let code = unsafe {
@@ -69,7 +66,7 @@ impl Api {
         Ok(provided)
     }
 
-    pub(super) fn finalize(&self) -> Result<(), MpiError> {
+    pub(super) fn finalize(&self) -> Result<()> {
         // SAFETY: the function has no arguments.
         let code = unsafe { self.functions.finalize() };
         self.check("MPI_Finalize", code)
@@ -95,7 +92,7 @@ impl Api {
     }
 
     /// Makes MPI return a communicator's errors.
-    fn return_errors(&self, comm: Comm) -> Result<(), MpiError> {
+    fn return_errors(&self, comm: Comm) -> Result<()> {
         // SAFETY: the handles are a communicator's and an error handler's.
         let code =
             unsafe { self.functions.comm_set_errhandler(comm, self.constants.errors_return) };
@@ -103,7 +100,7 @@ impl Api {
     }
 
     /// This process's place in a communicator.
-    pub(super) fn rank(&self, comm: Comm) -> Result<Rank, MpiError> {
+    pub(super) fn rank(&self, comm: Comm) -> Result<Rank> {
         let (mut rank, mut size): (c_int, c_int) = (0, 0);
         // SAFETY: the handle is a communicator's; the pointer is to an int.
         let code = unsafe { self.functions.comm_rank(comm, &raw mut rank) };
@@ -119,7 +116,7 @@ impl Api {
         })
     }
 
-    pub(super) fn duplicate(&self, comm: Comm) -> Result<Comm, MpiError> {
+    pub(super) fn duplicate(&self, comm: Comm) -> Result<Comm> {
         let mut new = comm;
         // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
         // overwrites.
@@ -128,7 +125,7 @@ impl Api {
         self.return_errors(new).map(|()| new)
     }
 
-    pub(super) fn split(&self, comm: Comm, color: u32, key: u32) -> Result<Comm, MpiError> {
+    pub(super) fn split(&self, comm: Comm, color: u32, key: u32) -> Result<Comm> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
@@ -140,242 +137,30 @@ impl Api {
     }
 
     /// Frees a communicator, which must not be used afterwards.
-    pub(super) fn free(&self, mut comm: Comm) -> Result<(), MpiError> {
+    pub(super) fn free(&self, mut comm: Comm) -> Result<()> {
         // SAFETY: the pointer is to a communicator's handle.
         let code = unsafe { self.functions.comm_free(&raw mut comm) };
         self.check("MPI_Comm_free", code)
     }
 
-    pub(super) fn all_reduce_sum<T: Element>(
-        &self,
-        comm: Comm,
-        values: &mut [T],
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Allreduce";
-        let Constants { in_place, sum, .. } = self.constants;
-        // Without values, make the call all the same: other ranks wait for it.
-        let only = values.is_empty().then_some(&mut [] as &mut [T]);
-        for part in only.into_iter().chain(values.chunks_mut(MOST)) {
-            let Buffer { first, count, datatype } =
-                self.values(CALL, part.as_mut_ptr(), part.len())?;
-            // SAFETY: these are `count` elements of this datatype that MPI reads and writes in
-            // place, until it returns.
-            let code =
-                unsafe { self.functions.allreduce(in_place, first, count, datatype, sum, comm) };
-            self.check(CALL, code)?;
-        }
-        Ok(())
-    }
-
-    /// Sums in place. This rank's part of the sum, of `part` elements, then comes first.
-    pub(super) fn reduce_scatter_sum<T: Element>(
-        &self,
-        comm: Comm,
-        values: &mut [T],
-        part: usize,
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Reduce_scatter_block";
-        let Constants { in_place, sum, .. } = self.constants;
-        let Buffer { first, count, datatype } = self.values(CALL, values.as_mut_ptr(), part)?;
-        // SAFETY: these are `count` elements of this datatype for each rank, as the caller has
-        // checked. MPI reads and writes them in place until it returns.
-        let code = unsafe {
-            self.functions.reduce_scatter_block(in_place, first, count, datatype, sum, comm)
-        };
-        self.check(CALL, code)
-    }
-
-    /// Exchanges parts of `part` bytes in place.
-    pub(super) fn all_to_all(
-        &self,
-        comm: Comm,
-        bytes: &mut [u8],
-        part: usize,
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Alltoall";
-        let Constants { in_place, byte, .. } = self.constants;
-        let (first, count) = (address(bytes.as_mut_ptr(), part), int(CALL, part)?);
-        // SAFETY: these are `count` bytes for each rank, as the caller has checked. MPI reads and
-        // writes them until it returns. The data to send is in place, so MPI does not read its
-        // count and datatype.
-        let code = unsafe { self.functions.alltoall(in_place, 0, byte, first, count, byte, comm) };
-        self.check(CALL, code)
-    }
-
-    pub(super) fn broadcast(
-        &self,
-        comm: Comm,
-        bytes: &mut [u8],
-        root: u32,
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Bcast";
-        let (byte, root) = (self.constants.byte, int(CALL, root)?);
-        let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
-        for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
-            let (first, count) = (address(part.as_mut_ptr(), part.len()), int(CALL, part.len())?);
-            // SAFETY: these are `count` bytes that MPI reads or writes until it returns.
-            let code = unsafe { self.functions.bcast(first, count, byte, root, comm) };
-            self.check(CALL, code)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn barrier(&self, comm: Comm) -> Result<(), MpiError> {
-        // SAFETY: the handle is a communicator's.
-        let code = unsafe { self.functions.barrier(comm) };
-        self.check("MPI_Barrier", code)
-    }
-
-    /// Starts a call, which overwrites the request.
-    fn start(
+    /// Starts a call, which overwrites the request and returns an error code.
+    pub(super) fn start(
         &self,
         call: &'static str,
-        start: impl FnOnce(*mut RequestHandle) -> c_int,
-    ) -> Result<RequestHandle, MpiError> {
+        start: impl FnOnce(*mut RequestHandle) -> Result<c_int>,
+    ) -> Result<RequestHandle> {
         let mut request = self.constants.request_null;
-        self.check(call, start(&raw mut request)).map(|()| request)
+        self.check(call, start(&raw mut request)?).map(|()| request)
     }
 
-    /// Starts a sum in place.
-    ///
-    /// # Safety
-    /// `values` are `count` elements that nothing else uses and that stay in place until the
-    /// request is done.
-    pub(super) unsafe fn start_all_reduce_sum<T: Element>(
-        &self,
-        comm: Comm,
-        values: *mut T,
-        count: usize,
-    ) -> Result<RequestHandle, MpiError> {
-        const CALL: &str = "MPI_Iallreduce";
-        let Constants { in_place, sum, .. } = self.constants;
-        let Buffer { first, count, datatype } = self.values(CALL, values, count)?;
-        // SAFETY: the caller keeps the elements for MPI.
-        self.start(CALL, |request| unsafe {
-            self.functions.iallreduce(in_place, first, count, datatype, sum, comm, request)
-        })
-    }
-
-    /// Starts a sum in place. This rank's part of the sum then comes first.
-    ///
-    /// # Safety
-    /// `values` are `part` elements for each rank. Nothing else uses or moves them until the
-    /// request is done.
-    pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
-        &self,
-        comm: Comm,
-        values: *mut T,
-        part: usize,
-    ) -> Result<RequestHandle, MpiError> {
-        const CALL: &str = "MPI_Ireduce_scatter_block";
-        let Constants { in_place, sum, .. } = self.constants;
-        let Buffer { first, count, datatype } = self.values(CALL, values, part)?;
-        // SAFETY: the caller keeps the elements for MPI.
-        self.start(CALL, |request| unsafe {
-            let start = Functions::ireduce_scatter_block;
-            start(&self.functions, in_place, first, count, datatype, sum, comm, request)
-        })
-    }
-
-    /// Starts to exchange parts of `part` bytes, in place.
-    ///
-    /// # Safety
-    /// `bytes` are `part` bytes for each rank. Nothing else uses or moves them until the request is
-    /// done.
-    pub(super) unsafe fn start_all_to_all(
-        &self,
-        comm: Comm,
-        bytes: *mut u8,
-        part: usize,
-    ) -> Result<RequestHandle, MpiError> {
-        const CALL: &str = "MPI_Ialltoall";
-        let Constants { in_place, byte, .. } = self.constants;
-        let (first, count) = (address(bytes, part), int(CALL, part)?);
-        // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype.
-        self.start(CALL, |request| unsafe {
-            self.functions.ialltoall(in_place, 0, byte, first, count, byte, comm, request)
-        })
-    }
-
-    /// Starts a broadcast.
-    ///
-    /// # Safety
-    /// `bytes` are `count` bytes that nothing else uses and that stay in place until the request is
-    /// done.
-    pub(super) unsafe fn start_broadcast(
-        &self,
-        comm: Comm,
-        bytes: *mut u8,
-        count: usize,
-        root: u32,
-    ) -> Result<RequestHandle, MpiError> {
-        const CALL: &str = "MPI_Ibcast";
-        let (byte, root) = (self.constants.byte, int(CALL, root)?);
-        let (first, count) = (address(bytes, count), int(CALL, count)?);
-        // SAFETY: the caller keeps the bytes for MPI.
-        self.start(CALL, |request| unsafe {
-            self.functions.ibcast(first, count, byte, root, comm, request)
-        })
-    }
-
-    pub(super) fn start_barrier(&self, comm: Comm) -> Result<RequestHandle, MpiError> {
+    pub(super) fn start_barrier(&self, comm: Comm) -> Result<RequestHandle> {
         // SAFETY: the handle is a communicator's.
-        self.start("MPI_Ibarrier", |request| unsafe { self.functions.ibarrier(comm, request) })
-    }
-
-    /// Starts to gather blocks of one length, in place.
-    ///
-    /// # Safety
-    /// `blocks` has room for `count` bytes from every rank and already holds this rank's own. It
-    /// stays in place, and nothing else uses it, until the request is done.
-    pub(super) unsafe fn start_all_gather(
-        &self,
-        comm: Comm,
-        blocks: *mut u8,
-        count: usize,
-    ) -> Result<RequestHandle, MpiError> {
-        const CALL: &str = "MPI_Iallgather";
-        let Constants { in_place, byte, .. } = self.constants;
-        let (first, count) = (address(blocks, count), int(CALL, count)?);
-        // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does
-        // not read its count and datatype.
-        self.start(CALL, |request| unsafe {
-            self.functions.iallgather(in_place, 0, byte, first, count, byte, comm, request)
-        })
-    }
-
-    /// Starts to gather blocks of different lengths, in place.
-    ///
-    /// # Safety
-    /// `counts` and `places` have a number for every rank. `blocks` has `length` bytes, with room
-    /// for `counts[rank]` bytes at `places[rank]` from every rank, and already holds this rank's
-    /// own. All three stay in place, and nothing else uses `blocks` or writes to the others, until
-    /// the request is done.
-    pub(super) unsafe fn start_all_gather_varying(
-        &self,
-        comm: Comm,
-        blocks: *mut u8,
-        length: usize,
-        counts: *const c_int,
-        places: *const c_int,
-    ) -> Result<RequestHandle, MpiError> {
-        let Constants { in_place, byte, .. } = self.constants;
-        let first = address(blocks, length);
-        // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype.
-        self.start("MPI_Iallgatherv", |request| unsafe {
-            let start = Functions::iallgatherv;
-            start(&self.functions, in_place, 0, byte, first, counts, places, byte, comm, request)
-        })
+        let start = |request| Ok(unsafe { self.functions.ibarrier(comm, request) });
+        self.start("MPI_Ibarrier", start)
     }
 
     /// Returns whether a started call is done. The request is then null, which is always done.
-    pub(super) fn test(
-        &self,
-        call: &'static str,
-        request: &mut RequestHandle,
-    ) -> Result<bool, MpiError> {
+    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle) -> Result<bool> {
         let mut flag = 0;
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code =
@@ -384,23 +169,19 @@ impl Api {
     }
 
     /// Waits until a started call is done.
-    pub(super) fn wait(
-        &self,
-        call: &'static str,
-        request: &mut RequestHandle,
-    ) -> Result<(), MpiError> {
+    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle) -> Result<()> {
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code = unsafe { self.functions.wait(request, self.constants.status_ignore) };
         self.check(call, code)
     }
 
     /// Describes `count` numbers, in a buffer of one or several times as many.
-    fn values<T: Element>(
+    pub(super) fn numbers<T: Element>(
         &self,
         call: &'static str,
         first: *mut T,
         count: usize,
-    ) -> Result<Buffer, MpiError> {
+    ) -> Result<Buffer> {
         let datatype = match T::KIND {
             ElementKind::F32 => self.constants.float,
             ElementKind::F64 => self.constants.double,
@@ -408,7 +189,14 @@ impl Api {
         Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
     }
 
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {
+    /// Describes `count` bytes, in a buffer of one or several times as many.
+    pub(super) fn bytes(&self, call: &'static str, first: *mut u8, count: usize) -> Result<Buffer> {
+        let datatype = self.constants.byte;
+        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
+    }
+
+    /// Returns the error for a code, unless it is that of success.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<()> {
         // MPI_SUCCESS is 0 in every ABI.
         if code == 0 {
             return Ok(());
@@ -425,11 +213,11 @@ impl Api {
     }
 }
 
-/// Numbers, as MPI expects them.
-struct Buffer {
-    first: *mut c_void,
-    count: c_int,
-    datatype: Datatype,
+/// Numbers or bytes, as MPI expects them.
+pub(super) struct Buffer {
+    pub first: *mut c_void,
+    pub count: c_int,
+    pub datatype: Datatype,
 }
 
 /// The address of a buffer, as MPI expects it.
@@ -442,7 +230,7 @@ fn address<T>(first: *mut T, count: usize) -> *mut c_void {
 pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(
     call: &'static str,
     number: N,
-) -> Result<c_int, MpiError> {
+) -> Result<c_int> {
     number
         .try_into()
         .map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })

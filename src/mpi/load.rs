@@ -10,7 +10,7 @@ use libloading::Library;
 
 use super::abi::{Abi, Constants, MPICH_DUP_FN, OPEN_MPI_WORLD};
 use super::api::Api;
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::functions::Functions;
 use crate::value::placement::Launcher;
 
@@ -23,7 +23,7 @@ pub(super) struct Loaded {
 }
 
 /// Loads the first file that can be loaded.
-pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded, MpiError> {
+pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded> {
     let mut tried = Vec::new();
     for file in candidates {
         match open(&file) {

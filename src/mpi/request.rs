@@ -1,12 +1,13 @@
 //! Started calls, and the memory that MPI uses until they are done.
 
+use std::ffi::c_int;
 use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::abi::RequestHandle;
 use super::api::Api;
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::session::{Session, done_within};
 
 /// A started call. MPI uses its buffer until the call is done.
@@ -52,9 +53,9 @@ impl<B: Default> Request<B> {
         session: &Rc<Session>,
         name: &'static str,
         buffer: B,
-        start: impl FnOnce(&Api) -> Result<RequestHandle, MpiError>,
-    ) -> Result<Request<B>, MpiError> {
-        match session.run(start) {
+        start: impl FnOnce(&Api, *mut RequestHandle) -> Result<c_int>,
+    ) -> Result<Request<B>> {
+        match session.run(|api| api.start(name, |request| start(api, request))) {
             Ok(request) => {
                 session.count_started();
                 let call = Call { session: Rc::clone(session), name, request };
@@ -72,7 +73,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// If the call has failed.
-    pub fn test(&mut self) -> Result<bool, MpiError> {
+    pub fn test(&mut self) -> Result<bool> {
         let Call { session, name, request } = &mut self.call;
         if !self.done && session.run(|api| api.test(name, request))? {
             session.count_done();
@@ -85,7 +86,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// If the call has failed; the buffer is then lost.
-    pub fn wait(mut self) -> Result<B, MpiError> {
+    pub fn wait(mut self) -> Result<B> {
         if !self.done {
             let Call { session, name, request } = &mut self.call;
             session.run(|api| api.wait(name, request))?;
@@ -98,7 +99,7 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// If the call has failed or took too long; the buffer is then lost.
-    pub fn wait_within(mut self, limit: Duration) -> Result<B, MpiError> {
+    pub fn wait_within(mut self, limit: Duration) -> Result<B> {
         if !self.done {
             let &mut Call { ref session, name, ref mut request } = &mut self.call;
             session.run(|api| match done_within(limit, || api.test(name, request))? {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::{Abi, Comm};
 use super::api::Api;
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::load::Loaded;
 use crate::process::Owner;
 
@@ -47,7 +47,7 @@ enum State {
 
 impl Session {
     /// Initializes MPI.
-    pub(super) fn begin(loaded: Loaded) -> Result<Session, MpiError> {
+    pub(super) fn begin(loaded: Loaded) -> Result<Session> {
         let Loaded { api, abi, file: library } = loaded;
         if api.is_initialized()? {
             return Err(MpiError::AlreadyInitialized);
@@ -73,10 +73,7 @@ impl Session {
     }
 
     /// Makes calls, and remembers whether one failed.
-    pub(super) fn run<T>(
-        &self,
-        calls: impl FnOnce(&Api) -> Result<T, MpiError>,
-    ) -> Result<T, MpiError> {
+    pub(super) fn run<T>(&self, calls: impl FnOnce(&Api) -> Result<T>) -> Result<T> {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
@@ -109,7 +106,7 @@ impl Session {
     ///
     /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit
     /// precedes it.
-    pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
+    pub(super) fn end(&self, limit: Duration) -> Result<()> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.get();
         if count > 0 {
@@ -152,8 +149,8 @@ impl Drop for Session {
 /// of times as long.
 pub(super) fn done_within(
     limit: Duration,
-    mut is_done: impl FnMut() -> Result<bool, MpiError>,
-) -> Result<bool, MpiError> {
+    mut is_done: impl FnMut() -> Result<bool>,
+) -> Result<bool> {
     // After this long, the delay is another rank's computation and not the network's.
     const PATIENCE: Duration = Duration::from_secs(1);
     let start = Instant::now();
