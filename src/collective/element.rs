@@ -75,22 +75,25 @@ mod sealed {
     }
 }
 
-/// Implements each element type, from its Rust name, its kind and its addition.
+/// Implements each element type, from its Rust name, its kind, its addition, and what is true of
+/// -0.0.
 macro_rules! elements {
-    ($($number:ident $kind:ident $add:expr;)*) => {
+    ($($number:ident $kind:ident $add:expr, $is_negative:expr;)*) => {
         $(
             impl sealed::Sealed for $number {
                 fn sum(self, other: $number) -> $number {
                     $add(self, other)
                 }
 
-                // Only NaN differs from itself.
+                // Only NaN differs from itself. -0.0 is less than 0.0, which equals it.
                 fn min(self, other: $number) -> $number {
-                    if self <= other || self != self { self } else { other }
+                    let is_first = self < other || self == other && $is_negative(self);
+                    if is_first || self != self { self } else { other }
                 }
 
                 fn max(self, other: $number) -> $number {
-                    if self >= other || self != self { self } else { other }
+                    let is_first = self > other || self == other && !$is_negative(self);
+                    if is_first || self != self { self } else { other }
                 }
             }
 
@@ -118,8 +121,8 @@ macro_rules! elements {
                 }
             }
 
-            /// Combines each number in `into` with the one in `from`, which comes after it in rank
-            /// order.
+            /// Combines each number in `into` with the one in `from`, which may come before or after
+            /// it in rank order: both have the same bits.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
                     // Empty slices may be unaligned, which the casts reject.
@@ -127,26 +130,17 @@ macro_rules! elements {
                     $(ElementKind::$kind => combine::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
                 }
             }
-
-            /// Combines each number in `into` with the one in `from`, which comes before it in rank
-            /// order.
-            pub(super) fn combine_before(self, by: Reduction, into: &mut [u8], from: &[u8]) {
-                match self {
-                    _ if into.is_empty() => {}
-                    $(ElementKind::$kind => combine_before::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
-                }
-            }
         }
     };
 }
 
 elements! {
-    f32 F32 |a, b| a + b;
-    f64 F64 |a, b| a + b;
-    i32 I32 i32::wrapping_add;
-    i64 I64 i64::wrapping_add;
-    u32 U32 u32::wrapping_add;
-    u64 U64 u64::wrapping_add;
+    f32 F32 |a, b| a + b, f32::is_sign_negative;
+    f64 F64 |a, b| a + b, f64::is_sign_negative;
+    i32 I32 i32::wrapping_add, |_| false;
+    i64 I64 i64::wrapping_add, |_| false;
+    u32 U32 u32::wrapping_add, |_| false;
+    u64 U64 u64::wrapping_add, |_| false;
 }
 
 impl ElementKind {
@@ -170,15 +164,6 @@ fn combine<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) {
         Reduction::Sum => pairs.for_each(|(a, &b)| *a = a.sum(b)),
         Reduction::Min => pairs.for_each(|(a, &b)| *a = a.min(b)),
         Reduction::Max => pairs.for_each(|(a, &b)| *a = a.max(b)),
-    }
-}
-
-fn combine_before<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) {
-    let pairs = into.iter_mut().zip(from);
-    match by {
-        Reduction::Sum => pairs.for_each(|(b, &a)| *b = a.sum(*b)),
-        Reduction::Min => pairs.for_each(|(b, &a)| *b = a.min(*b)),
-        Reduction::Max => pairs.for_each(|(b, &a)| *b = a.max(*b)),
     }
 }
 
@@ -320,15 +305,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nan_wins_over_every_number_from_either_side() {
+    fn nan_wins_over_every_number_and_zeros_are_ordered_from_either_side() {
+        let combined = |by, a: f32, b: f32| {
+            let mut values = [a, b];
+            combine(by, &mut values, &[b, a]);
+            values.map(f32::to_bits)
+        };
         for by in [Reduction::Min, Reduction::Max] {
             for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::NAN, f32::NAN)] {
-                let (mut after, mut before) = ([a], [b]);
-                combine(by, &mut after, &[b]);
-                combine_before(by, &mut before, &[a]);
-                assert!(after[0].is_nan() && before[0].is_nan(), "{by:?} {a} {b}");
+                assert!(combined(by, a, b).map(f32::from_bits).iter().all(|value| value.is_nan()));
             }
         }
+        assert_eq!(combined(Reduction::Min, -0.0, 0.0), [(-0.0_f32).to_bits(); 2]);
+        assert_eq!(combined(Reduction::Max, -0.0, 0.0), [0; 2]);
     }
 
     #[test]

@@ -206,9 +206,8 @@ impl Shared {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
         let slots = self.slots()?;
         let range = start..start + values.len();
-        match (ranks, own) {
-            (2, 0) => kind.combine(by, values, &slots.of(1)[range]),
-            (2, _) => kind.combine_before(by, values, &slots.of(0)[range]),
+        match ranks {
+            2 => kind.combine(by, values, &slots.of(1 - own)[range]),
             _ => add_blocks(kind, by, ranks, slots, start, values),
         }
         Ok(())
@@ -239,6 +238,41 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Every rank gets the bytes of every rank, as part of `call`.
+    fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        let mut lengths = Vec::new();
+        let mut sent = 0;
+        loop {
+            let is_first = all.is_empty();
+            self.round(call, |slot, _| {
+                // In the first round, the length precedes the bytes.
+                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
+                head.copy_from_slice(&length[..head.len()]);
+                let now = room.len().min(bytes.len() - sent);
+                sent += now;
+                head.len() + copy(room, &bytes[sent - now..sent])
+            })?;
+            let members = self.tcp.members();
+            let slots = self.memory.slots().map_err(|rank| members.late(rank))?;
+            for rank in 0..ranks {
+                let mut slot = slots.of(rank);
+                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
+                    let mut bytes = Vec::new();
+                    lengths.push(members.reserve(rank, &mut bytes, u64::from_le_bytes(*head))?);
+                    all.push(bytes);
+                    slot = rest;
+                }
+                let missing = lengths[rank] - all[rank].len();
+                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
+            }
+            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
+                return Ok(all);
+            }
+        }
     }
 }
 
@@ -309,37 +343,7 @@ impl Transport for Shared {
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
-        let mut all: Vec<Vec<u8>> = Vec::new();
-        let mut lengths = Vec::new();
-        let mut sent = 0;
-        loop {
-            let is_first = all.is_empty();
-            self.round(Call::ALL_GATHER, |slot, _| {
-                // In the first round, the length precedes the bytes.
-                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
-                head.copy_from_slice(&length[..head.len()]);
-                let now = room.len().min(bytes.len() - sent);
-                sent += now;
-                head.len() + copy(room, &bytes[sent - now..sent])
-            })?;
-            let members = self.tcp.members();
-            let slots = self.memory.slots().map_err(|rank| members.late(rank))?;
-            for rank in 0..ranks {
-                let mut slot = slots.of(rank);
-                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
-                    let mut bytes = Vec::new();
-                    lengths.push(members.reserve(rank, &mut bytes, u64::from_le_bytes(*head))?);
-                    all.push(bytes);
-                    slot = rest;
-                }
-                let missing = lengths[rank] - all[rank].len();
-                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
-            }
-            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
-                return Ok(all);
-            }
-        }
+        self.gather(Call::ALL_GATHER, bytes)
     }
 
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
@@ -368,34 +372,9 @@ impl Transport for Shared {
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        let (root, own, call) = (root as usize, self.memory.own(), Call::broadcast(root));
-        let (mut done, mut length) = (0, bytes.len());
-        let mut head = 8;
-        loop {
-            self.round(call, |slot, _| {
-                if own != root {
-                    return 0;
-                }
-                slot[..head].copy_from_slice(&(length as u64).to_le_bytes()[..head]);
-                let now = (slot.len() - head).min(length - done);
-                head + copy(&mut slot[head..], &bytes[done..done + now])
-            })?;
-            let members = self.tcp.members();
-            let slot = self.memory.slots().map_err(|rank| members.late(rank))?.of(root);
-            if let Some((announced, _)) =
-                slot.split_first_chunk().filter(|_| own != root && head > 0)
-            {
-                length = members.reserve(root, bytes, u64::from_le_bytes(*announced))?;
-            }
-            let now = (slot.len() - head).min(length - done);
-            if own != root {
-                bytes.extend_from_slice(&slot[head..head + now]);
-            }
-            (done, head) = (done + now, 0);
-            if done == length {
-                return Ok(());
-            }
-        }
+        let own = if self.rank().index() == root { std::mem::take(bytes) } else { Vec::new() };
+        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
+        Ok(())
     }
 
     fn barrier(&mut self) -> Result<()> {

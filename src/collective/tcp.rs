@@ -4,6 +4,7 @@
 //! sum, every rank sends each other rank the part that the other adds, also in rank order, and then
 //! sends its own part of the sum to all. Either way, all ranks get the same bits.
 
+mod frame;
 mod handshake;
 mod members;
 mod mesh;
@@ -260,22 +261,10 @@ impl Transport for Tcp {
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        let (call, from, own) = (Call::broadcast(root), root as usize, self.own());
         // The root hears from all ranks too: another root, or another call, must be an error on
         // every rank.
-        let announced = self.announce(call, if from == own { bytes.len() } else { 0 })?;
-        if from == own {
-            return bytes.chunks(PIECE).try_for_each(|piece| {
-                self.members.transfer(call, self.members.to_all(piece), Vec::new())
-            });
-        }
-        let length = self.members.reserve(from, bytes, announced[from])?;
-        for start in (0..length).step_by(PIECE) {
-            bytes.resize(start.saturating_add(PIECE).min(length), 0);
-            let mut receive: Vec<_> = (0..from).map(|_| None).collect();
-            receive.push(Some(&mut bytes[start..]));
-            self.members.transfer(call, Vec::new(), receive)?;
-        }
+        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
+        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
         Ok(())
     }
 

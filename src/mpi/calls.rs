@@ -177,10 +177,10 @@ impl Communicator {
             let Buffer { first: to, datatype: byte, .. } = api.bytes(CALL, first, length)?;
             // SAFETY: the request owns the blocks and both tables until it is done. MPI does not
             // read the count and datatype of what is sent, because it is in place.
+            let all = Functions::iallgatherv;
+            let own = &api.functions;
             Ok(unsafe {
-                let start = Functions::iallgatherv;
-                let (own, all) = (&api.functions, (counts_at, places_at));
-                start(own, in_place, 0, byte, to, all.0, all.1, byte, comm, request)
+                all(own, in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
             })
         })?;
         let (blocks, counts, places) = wait_for_blocks(started)?;

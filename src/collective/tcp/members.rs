@@ -5,7 +5,7 @@ use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
-use super::peer::Transfer;
+use super::frame::Transfer;
 use super::transfer::{Exchange, Links};
 use crate::collective::call::Call;
 use crate::collective::error::{CollectiveError, Result, UNREADABLE};

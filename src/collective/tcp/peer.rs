@@ -1,4 +1,4 @@
-//! One connection to another rank, and the frames on it.
+//! One connection to another rank.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::thread;
@@ -6,19 +6,12 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
+use super::frame::{ABORT, BYE, DATA, DIFFERENCE, HEAD, Head, SUSPECT, Transfer, head, parse};
 use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
 use crate::collective::error::UNREADABLE;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), type (1), refused (1), transfer or
-/// blamed rank (4), length (8), the call's count (8); little-endian.
-pub(super) const HEAD: usize = 24;
-const DATA: u8 = 1;
-const BYE: u8 = 2;
-const ABORT: u8 = 3;
-const SUSPECT: u8 = 4;
-const DIFFERENCE: u8 = 5;
 /// Longest reason in the frame of a rank that gives up, in bytes.
 const LONGEST_REASON: usize = 1024;
 /// How long the reason may take to arrive after its frame's head.
@@ -47,14 +40,6 @@ pub(super) struct Peer {
     pub(super) is_through: bool,
     /// Whether the peer has closed the connection. There may still be data to read.
     pub(super) is_closed: bool,
-}
-
-/// What both ends must agree on besides the length of a frame.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Transfer {
-    /// Counts the transfers of a group, starting from a number that depends on the group.
-    pub(super) number: u32,
-    pub(super) call: Call,
 }
 
 /// What is wrong with a connection.
@@ -395,35 +380,5 @@ fn meaning(error: &io::Error) -> String {
             format!("its host does not answer ({error}): it is down, or the network is cut")
         }
         _ => error.to_string(),
-    }
-}
-
-/// The head of a received frame.
-struct Head {
-    kind: u8,
-    number: u32,
-    length: u64,
-    /// `None` if it cannot be read.
-    call: Option<Call>,
-}
-
-fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[0] = kind;
-    head[1..4].copy_from_slice(&call.codes());
-    head[4..8].copy_from_slice(&number.to_le_bytes());
-    head[8..16].copy_from_slice(&length.to_le_bytes());
-    head[16..].copy_from_slice(&call.count.to_le_bytes());
-    head
-}
-
-fn parse(head: &[u8; HEAD]) -> Head {
-    let &[kind, operation, type_of_numbers, refused, ..] = head;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
-    Head {
-        kind,
-        number: (word(0) >> 32) as u32,
-        length: word(8),
-        call: Call::from_codes([operation, type_of_numbers, refused], word(16)),
     }
 }

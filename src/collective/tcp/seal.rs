@@ -9,7 +9,7 @@ use std::io::{self, IoSliceMut, Read, Write};
 use mio::net::TcpStream;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
-use super::peer::HEAD;
+use super::frame::HEAD;
 use crate::rendezvous::handshake::Directions;
 
 /// Length of a piece's tag, in bytes.

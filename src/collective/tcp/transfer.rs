@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::peer::{Fault, Peer, Reason, Transfer};
+use super::frame::Transfer;
+use super::peer::{Fault, Peer, Reason};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
 use crate::collective::error::{CollectiveError, Result, UNREADABLE};

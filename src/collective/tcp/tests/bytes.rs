@@ -1,7 +1,7 @@
 //! What a rank writes to its connections.
 
 use super::*;
-use crate::collective::tcp::peer::HEAD;
+use crate::collective::tcp::frame::HEAD;
 
 #[test]
 fn parts_of_a_sum_are_sent_alone_and_have_its_bits() {

@@ -5,8 +5,9 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::collective::tcp::frame::{HEAD, Transfer};
 use crate::collective::tcp::handshake::{self, Joined};
-use crate::collective::tcp::peer::{Fault, HEAD, Peer, Reason, Transfer};
+use crate::collective::tcp::peer::{Fault, Peer, Reason};
 use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
 use crate::collective::tcp::transfer::{Exchange, Links};
 
