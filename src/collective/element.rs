@@ -121,13 +121,15 @@ macro_rules! elements {
                 }
             }
 
-            /// Combines each number in `into` with the one in `from`, which may come before or after
-            /// it in rank order: both have the same bits.
+            /// Combines each number in `into` with the one in `from`, which comes before or after
+            /// it in rank order: the bits are the same.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
                     // Empty slices may be unaligned, which the casts reject.
                     _ if into.is_empty() => {}
-                    $(ElementKind::$kind => combine::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
+                    $(ElementKind::$kind => {
+                        combine::<$number>(by, cast_slice_mut(into), cast_slice(from));
+                    })*
                 }
             }
         }

@@ -89,15 +89,14 @@ impl Group {
     /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut values = [f64::from(group.rank().index()), 10.0];
     /// group.all_reduce_sum(&mut values)?;
     /// assert_eq!(values, [3.0, 30.0]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -110,15 +109,14 @@ impl Group {
     /// Every rank gets the smallest of the ranks' values, element by element; NaN if one is NaN.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut samples_left = [10 - group.rank().index()];
     /// group.all_reduce_min(&mut samples_left)?;
     /// assert_eq!(samples_left, [8]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -130,15 +128,14 @@ impl Group {
     /// Every rank gets the largest of the ranks' values, element by element; NaN if one is NaN.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut seconds = [0.5 * f64::from(group.rank().index())];
     /// group.all_reduce_max(&mut seconds)?;
     /// assert_eq!(seconds, [1.0]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -152,14 +149,13 @@ impl Group {
     /// most.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
     /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -177,14 +173,13 @@ impl Group {
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let name = format!("rank {}", group.rank().index());
     /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -197,15 +192,14 @@ impl Group {
     /// order. All parts on all ranks must have the same length.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let own = group.rank().index() as u8;
     /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
     /// assert_eq!(received, [[0, own], [1, own]]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -227,14 +221,13 @@ impl Group {
     /// Replaces every rank's bytes with those of rank `root`.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
     /// group.broadcast(&mut id, 0)?;
     /// assert_eq!(id, b"id of NCCL");
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
@@ -279,17 +272,16 @@ impl Group {
     /// name ranks by their number in the job.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(4, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(4, std::time::Duration::from_secs(10), |group| {
     /// // Four ranks: 0 and 2, 1 and 3.
     /// let own = group.rank().index();
     /// let mut half = group.split(own % 2, own)?;
     /// let mut ranks = [own];
     /// half.all_reduce_sum(&mut ranks)?;
     /// assert_eq!((half.size(), ranks), (2, [2 + 2 * (own % 2)]));
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors

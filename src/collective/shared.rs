@@ -7,9 +7,9 @@
 mod memory;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Offer, Slots};
@@ -21,12 +21,6 @@ use super::transport::Transport;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
-/// How long a rank polls before it yields, if every rank has its own core.
-const SPIN: Duration = Duration::from_micros(50);
-/// How long after the start of the wait a rank polls and yields before it sleeps.
-const YIELD: Duration = Duration::from_millis(1);
-/// The first and the longest sleep before a check for lost ranks.
-const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 /// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
 /// each adds its part.
 const DIRECT: usize = 128 * 1024;
@@ -134,42 +128,6 @@ impl Shared {
             }
         }
         Ok(())
-    }
-
-    fn wait_for(&self, rank: usize, call: Call) -> Result<()> {
-        let memory = &self.memory;
-        // Often the rank has already published. Do not read the clock then.
-        if memory.has_published(rank) {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        while self.spins && begun.elapsed() < SPIN && !memory.is_on_this_processor(rank) {
-            for _ in 0..32 {
-                if memory.has_published(rank) {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
-        }
-        while begun.elapsed() < YIELD {
-            if memory.has_published(rank) {
-                return Ok(());
-            }
-            std::thread::yield_now();
-        }
-        let (mut nap, timeout) = (NAPS[0], self.tcp.members().timeout());
-        loop {
-            memory.sleep(rank, nap);
-            if memory.has_published(rank) {
-                return Ok(());
-            }
-            let has_come = || memory.has_published(rank);
-            self.tcp.members().check_while_waiting(call, rank, begun, &has_come)?;
-            if begun.elapsed() >= timeout {
-                return Err(self.tcp.members().late(rank));
-            }
-            nap = (2 * nap).min(NAPS[1]);
-        }
     }
 
     /// The slots of the completed round.

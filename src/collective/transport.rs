@@ -1,7 +1,8 @@
 //! What carries the calls of a group.
 
+use super::call::Call;
 use super::element::{Numbers, Reduction};
-use super::error::Result;
+use super::error::{CollectiveError, Result};
 use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
@@ -88,11 +89,8 @@ pub trait Transport {
     /// # Errors
     /// As [`Transport::all_reduce`].
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let length = parts.first().map_or(0, Vec::len);
-        let start = length * self.rank().index() as usize;
-        let own =
-            |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
-        Ok(self.all_gather(&parts.concat())?.into_iter().map(own).collect())
+        let all = self.all_gather(&parts.concat())?;
+        parts_for(self.rank(), parts[self.rank().index() as usize].len(), &all)
     }
 
     /// Every rank gets the bytes of rank `root`.
@@ -149,5 +147,31 @@ pub trait Transport {
     /// default.
     fn rejected(&self) -> u64 {
         0
+    }
+}
+
+/// Takes this rank's part from the bytes of each rank, which are one part of `length` for each rank.
+fn parts_for(own: Rank, length: usize, all: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let (start, size) = (length * own.index() as usize, own.size() as usize);
+    let part = |(bytes, rank): (&Vec<u8>, Rank)| {
+        if bytes.len() == length * size {
+            return Ok(bytes[start..start + length].to_vec());
+        }
+        let [found, expected] = [bytes.len() / size, length].map(Call::all_to_all);
+        Err(CollectiveError::different_calls(rank.index(), found, own.index(), expected))
+    };
+    all.iter().zip(own.all()).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_whose_parts_have_another_length_is_named() {
+        let own = Rank::new(1, 2).unwrap();
+        let parts = |other: &[u8]| parts_for(own, 2, &[other.to_vec(), vec![5, 6, 7, 8]]);
+        assert_eq!(parts(&[1, 2, 3, 4]).unwrap(), [[3, 4], [7, 8]]);
+        assert_eq!(parts(&[1, 2]).unwrap_err().rank(), Some(0));
     }
 }

@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::collective::error::CollectiveError;
 use crate::collective::group::Group;

@@ -216,8 +216,8 @@ impl Peer {
         }
     }
 
-    /// Reads the rest of a frame, which may arrive in pieces. Returns how many bytes arrived in
-    /// time.
+    /// Reads the rest of a frame, which may arrive in pieces, because the network cuts a stream
+    /// anywhere. Returns how many bytes arrived in time.
     fn read_rest(&mut self, into: &mut [u8]) -> usize {
         let (mut length, until) = (0, Instant::now() + REST);
         while length < into.len() {
@@ -235,9 +235,12 @@ impl Peer {
         length
     }
 
-    /// Checks, before or between frames, whether the peer is gone or has given up. Leaves data and
-    /// goodbyes unread.
+    /// Checks, before or between frames, whether the peer is gone or has given up.
+    ///
+    /// Leaves data and goodbyes unread: a peer that is ahead has already sent its part of the next
+    /// call, and may have exited normally after it.
     pub(super) fn last_words(&mut self) -> Option<Fault> {
+        // Within a frame, the next bytes are not a head.
         if self.received > 0 && self.received < self.due {
             return None;
         }
@@ -306,7 +309,7 @@ impl Peer {
             None => Ok([&head, text].concat()),
             Some(seal) => seal.message(&head, text),
         };
-        // Do not send what cannot be encrypted: the connection closes anyway.
+        // Never in clear text what cannot be encrypted: the connection closes anyway.
         self.unsent.extend(message.unwrap_or_default());
         self.say_rest()
     }
@@ -347,7 +350,8 @@ impl Peer {
         }
     }
 
-    /// Closes the sending side. The other end notices after it has read everything.
+    /// Closes the sending side. The other end notices after it has read everything. The receiving
+    /// side stays open until [`Peer::discard`] has emptied it.
     pub(super) fn hang_up(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }

@@ -21,14 +21,6 @@ trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<()> {
         self.all_reduce(Numbers::new(values), Reduction::Sum)
     }
-
-    fn reduce_scatter_sum(&mut self, values: &[f32]) -> Result<Vec<f32>> {
-        let mut values = values.to_vec();
-        let mut numbers = Numbers::new(&mut values);
-        let part = numbers.part(self.rank().index() as usize, self.rank().size() as usize);
-        self.reduce_scatter(Numbers::new(numbers.as_mut::<f32>().unwrap()), Reduction::Sum)?;
-        Ok(values[part.start / 4..part.end / 4].to_vec())
-    }
 }
 
 impl<T: Transport + ?Sized> Calls for T {}

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::collective::tcp::frame::{HEAD, Transfer};
+use crate::collective::tcp::frame::{HEAD, SUSPECT, Transfer, head};
 use crate::collective::tcp::handshake::{self, Joined};
 use crate::collective::tcp::peer::{Fault, Peer, Reason};
 use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
@@ -170,6 +170,23 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
     }
 }
 
+/// What rank 0 of 3 reports, which waits for the others.
+fn error_of_waiting(links: &mut Links) -> CollectiveError {
+    let mut words = [[0; 4]; 3];
+    let receive = |word| Exchange { send: None, receive: Some(word) };
+    let mut all = words.each_mut().map(|word| receive(&mut word[..]));
+    links.transfer(Transfer::default(), &mut all).unwrap_err()
+}
+
+#[test]
+fn a_rank_that_suspects_one_that_does_not_exist_is_to_blame() {
+    let [joined, _] = joined();
+    let [(one, mut as_one), (two, _as_two)] = [(); 2].map(|()| end(&joined, false));
+    as_one.write_all(&head(SUSPECT, 77, 0, Call::default())).unwrap();
+    let mut links = Links::new(0, vec![None, Some(one), Some(two)], PLENTY).unwrap();
+    assert_eq!(error_of_waiting(&mut links).rank(), Some(1));
+}
+
 /// What rank 0 reports after it has given up on rank 1, which says something more.
 fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let [joined, _] = joined();
@@ -188,10 +205,7 @@ fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
             thread::sleep(Duration::from_millis(700));
             as_one.write_all(&words).unwrap();
         });
-        let mut words = [[0; 4]; 3];
-        let receive = |word| Exchange { send: None, receive: Some(word) };
-        let mut all = words.each_mut().map(|word| receive(&mut word[..]));
-        links.transfer(Transfer::default(), &mut all).unwrap_err()
+        error_of_waiting(&mut links)
     })
 }
 

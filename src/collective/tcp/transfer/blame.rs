@@ -81,6 +81,10 @@ impl Links {
 
     /// Fails this group: finds the rank to blame and reports it to all peers.
     ///
+    /// One lost rank makes all others give up, and each that gives up closes its connections, which
+    /// looks like one more loss to those who have not yet noticed the first. So every rank says why
+    /// before it closes, and whoever sees a close first looks for such a report.
+    ///
     /// `all` is what the current transfer exchanges.
     pub(super) fn give_up(&mut self, all: &[Exchange<'_>], culprit: Culprit) -> CollectiveError {
         let Culprit(index, fault) = self.earlier_than(culprit);
@@ -88,8 +92,11 @@ impl Links {
         let (culprit, reason) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
-                let suspect = self.long_awaited().unwrap_or(blamed as usize);
-                return self.attribute_timeout(suspect, Some((index, blamed as usize)));
+                // A rank that suspects one that does not exist is itself to blame.
+                let exists = (blamed as usize) < self.peers.len();
+                let blamed = if exists { blamed as usize } else { index };
+                let suspect = self.long_awaited().unwrap_or(blamed);
+                return self.attribute_timeout(suspect, Some((index, blamed)));
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {
@@ -105,7 +112,8 @@ impl Links {
         found.unwrap_or_else(|| self.failure(culprit, reason))
     }
 
-    /// Returns the peer that was noted earlier, unless its fault says less.
+    /// Returns the peer that was noted earlier, unless its fault says less: a close says less than a
+    /// report.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
         // A peer whose connection fails has often given up because of another, whose close this
         // rank may see too.
@@ -125,7 +133,8 @@ impl Links {
         }
     }
 
-    /// The peer that this rank itself has awaited for at least half the timeout.
+    /// The peer that this rank itself has awaited for at least half the timeout. What it saw itself
+    /// is better evidence than another rank's suspicion, which may be of a rank that waits too.
     fn long_awaited(&self) -> Option<usize> {
         self.awaited
             .filter(|(_, since)| since.elapsed() >= self.timeout / 2)
@@ -144,6 +153,8 @@ impl Links {
         (index as u32, Reason::Lost(reason))
     }
 
+    /// Whom to blame if the peer `by` blames a rank. Of a peer that blames this rank, all that is
+    /// known is that it has left.
     fn blame(&self, by: usize, blamed: u32, reason: Reason) -> (u32, Reason) {
         let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
         match reason {
