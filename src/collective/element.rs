@@ -61,9 +61,9 @@ pub enum ElementKind {
 pub enum Reduction {
     /// Adds the numbers. Integers wrap around.
     Sum,
-    /// Takes the smallest number. If one is NaN, the result is NaN.
+    /// Takes the smallest number, of 0.0 and -0.0 the latter. If one is NaN, the result is NaN.
     Min,
-    /// Takes the largest number. If one is NaN, the result is NaN.
+    /// Takes the largest number, of 0.0 and -0.0 the former. If one is NaN, the result is NaN.
     Max,
 }
 

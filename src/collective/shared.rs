@@ -115,16 +115,16 @@ impl Shared {
         fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
     ) -> Result<()> {
         let members = self.tcp.members();
-        members.check()?;
+        members.begin(call)?;
         let (slot, before) = self.memory.next().map_err(|rank| members.late(rank))?;
         self.published += fill(slot, before) as u64;
         self.memory.publish(call);
         let own = self.memory.own();
         for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
-            self.wait_for(rank, call)?;
+            self.wait_for(rank)?;
             let found = self.memory.call(rank);
             if found != Some(call) {
-                return Err(self.tcp.members().differs(rank, found, call));
+                return Err(self.tcp.members().differs(rank, found));
             }
         }
         Ok(())

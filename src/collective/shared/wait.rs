@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::collective::call::Call;
 use crate::collective::error::Result;
 
 /// How long a rank polls before it yields, if every rank has its own core.
@@ -15,7 +14,7 @@ const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)
 
 impl Shared {
     /// Waits until a rank has published the current round.
-    pub(super) fn wait_for(&self, rank: usize, call: Call) -> Result<()> {
+    pub(super) fn wait_for(&self, rank: usize) -> Result<()> {
         let memory = &self.memory;
         // Often the rank has already published. Do not read the clock then.
         if memory.has_published(rank) {
@@ -48,7 +47,7 @@ impl Shared {
                 return Ok(());
             }
             let has_come = || memory.has_published(rank);
-            self.tcp.members().check_while_waiting(call, rank, begun, &has_come)?;
+            self.tcp.members().check_while_waiting(rank, begun, &has_come)?;
             if begun.elapsed() >= timeout {
                 return Err(self.tcp.members().late(rank));
             }

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::frame::Transfer;
+use super::peer::Fault;
 use super::transfer::{Exchange, Links};
 use crate::collective::call::Call;
-use crate::collective::error::{CollectiveError, Result, UNREADABLE};
+use crate::collective::error::{CollectiveError, Result};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
@@ -73,47 +74,6 @@ impl Members {
         links.transfer(transfer, &mut all)
     }
 
-    /// Fails if an earlier call failed, or if a rank was lost after its part in the last call.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn check(&self) -> Result<()> {
-        self.links.borrow_mut().check()
-    }
-
-    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
-    /// `place` by other means. If that member `has_come`, this call goes on and the next one fails.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn check_while_waiting(
-        &self,
-        call: Call,
-        place: usize,
-        since: Instant,
-        has_come: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        self.links.borrow_mut().check_while_waiting(call, self.members[place], since, has_come)
-    }
-
-    /// Gives up on the member at `place`, after waiting too long for it by other means.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
-        self.links.borrow_mut().late(self.members[place])
-    }
-
-    /// Gives up because the member at `place` made another call; `None` if it cannot be read.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn differs(
-        &self,
-        place: usize,
-        found: Option<Call>,
-        expected: Call,
-    ) -> CollectiveError {
-        self.links.borrow_mut().differs(self.members[place], found, expected)
-    }
-
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn timeout(&self) -> Duration {
-        self.links.borrow().timeout()
-    }
-
     /// Empties `bytes` and reserves memory for as many as the member at `place` has announced. The
     /// system provides the memory as bytes arrive.
     ///
@@ -131,21 +91,20 @@ impl Members {
             Some(length) => Ok(length),
             None => {
                 let own = self.links.borrow().own();
-                Err(self.give_up_on(
-                    place,
-                    format!("it announced {announced} bytes, more than rank {own} can allocate"),
-                ))
+                let reason =
+                    format!("it announced {announced} bytes, more than rank {own} can allocate");
+                Err(self.give_up_on(place, Fault::Lost(reason)))
             }
         }
     }
 
     /// Gives up because what the member at `place` sent cannot be read.
     pub(in crate::collective) fn unreadable(&self, place: usize) -> CollectiveError {
-        self.give_up_on(place, UNREADABLE.to_owned())
+        self.give_up_on(place, Fault::unreadable())
     }
 
-    fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
-        self.links.borrow_mut().give_up_on(self.members[place], reason)
+    fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
+        self.links.borrow_mut().give_up_on(self.members[place], fault)
     }
 
     /// How many bytes this rank has written to all others, in all groups, including frame heads.
@@ -157,5 +116,45 @@ impl Members {
     #[cfg(test)]
     pub(in crate::collective) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();
+    }
+}
+
+/// What a transport needs that exchanges bytes by other means, such as shared memory, and has the
+/// connections to notice lost ranks.
+#[cfg(target_os = "linux")]
+impl Members {
+    /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
+    /// last call.
+    pub(in crate::collective) fn begin(&self, call: Call) -> Result<()> {
+        self.links.borrow_mut().begin(call)
+    }
+
+    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
+    /// `place`. If that member `has_come`, this call goes on and the next one fails.
+    pub(in crate::collective) fn check_while_waiting(
+        &self,
+        place: usize,
+        since: Instant,
+        has_come: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.links.borrow_mut().check_while_waiting(self.members[place], since, has_come)
+    }
+
+    /// Gives up on the member at `place`, after waiting too long for it.
+    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
+        self.links.borrow_mut().attribute_timeout(self.members[place], None)
+    }
+
+    /// Gives up because the member at `place` made another call; `None` if it cannot be read.
+    pub(in crate::collective) fn differs(
+        &self,
+        place: usize,
+        found: Option<Call>,
+    ) -> CollectiveError {
+        self.give_up_on(place, found.map_or_else(Fault::unreadable, Fault::Differs))
+    }
+
+    pub(in crate::collective) fn timeout(&self) -> Duration {
+        self.links.borrow().timeout()
     }
 }

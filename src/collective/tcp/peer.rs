@@ -69,7 +69,7 @@ pub(super) enum Reason {
 }
 
 impl Fault {
-    fn unreadable() -> Fault {
+    pub(super) fn unreadable() -> Fault {
         Fault::Lost(UNREADABLE.to_owned())
     }
 

@@ -11,7 +11,7 @@ use super::frame::Transfer;
 use super::peer::{Fault, Peer, Reason};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
-use crate::collective::error::{CollectiveError, Result, UNREADABLE};
+use crate::collective::error::{CollectiveError, Result};
 use crate::process::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
@@ -131,7 +131,7 @@ impl Links {
     }
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
-    pub(super) fn check(&mut self) -> Result<()> {
+    fn check(&mut self) -> Result<()> {
         CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let mut earlier = reason.clone();
@@ -142,31 +142,6 @@ impl Links {
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
     }
 
-    /// Checks for peers that are lost or have given up, while this rank has been waiting since
-    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
-    /// goes on and the next one fails.
-    #[cfg(target_os = "linux")]
-    pub(super) fn check_while_waiting(
-        &mut self,
-        call: Call,
-        awaited: usize,
-        since: Instant,
-        has_come: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        (self.current.call, self.awaited) = (call, Some((awaited, since)));
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.is_through = index != awaited;
-            }
-        }
-        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
-        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
-        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
-        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
-        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
-        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
-    }
-
     /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from
     /// `moved_at`.
     fn noted_since(&mut self, moved_at: Instant) -> Option<Culprit> {
@@ -175,34 +150,9 @@ impl Links {
             .map(|(culprit, _)| culprit)
     }
 
-    /// Gives up on `awaited`, after waiting too long for it by means other than its connection.
-    #[cfg(target_os = "linux")]
-    pub(super) fn late(&mut self, awaited: usize) -> CollectiveError {
-        self.attribute_timeout(awaited, None)
-    }
-
-    /// Gives up because a peer made another call than this rank; `None` if it cannot be read.
-    #[cfg(target_os = "linux")]
-    pub(super) fn differs(
-        &mut self,
-        peer: usize,
-        found: Option<Call>,
-        expected: Call,
-    ) -> CollectiveError {
-        self.current.call = expected;
-        let fault = found.map_or_else(|| Fault::Lost(UNREADABLE.to_owned()), Fault::Differs);
-        self.give_up(&[], Culprit(peer, fault))
-    }
-
     /// Gives up on `peer`.
-    pub(super) fn give_up_on(&mut self, peer: usize, reason: String) -> CollectiveError {
-        self.give_up(&[], Culprit(peer, Fault::Lost(reason)))
-    }
-
-    /// How long to wait for a rank.
-    #[cfg(target_os = "linux")]
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+    pub(super) fn give_up_on(&mut self, peer: usize, fault: Fault) -> CollectiveError {
+        self.give_up(&[], Culprit(peer, fault))
     }
 
     /// How many bytes were written to all peers, including heads.
@@ -325,6 +275,45 @@ impl Links {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref)
             .map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+    }
+}
+
+/// For ranks that exchange bytes by other means.
+#[cfg(target_os = "linux")]
+impl Links {
+    /// Begins a call. Fails as [`Links::check`] does.
+    pub(super) fn begin(&mut self, call: Call) -> Result<()> {
+        self.check()?;
+        self.current.call = call;
+        Ok(())
+    }
+
+    /// Checks for peers that are lost or have given up, while this rank has been waiting since
+    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
+    /// goes on and the next one fails.
+    pub(super) fn check_while_waiting(
+        &mut self,
+        awaited: usize,
+        since: Instant,
+        has_come: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.awaited = Some((awaited, since));
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.is_through = index != awaited;
+            }
+        }
+        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
+        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
+        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
+        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
+        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
+    }
+
+    /// How long to wait for a rank.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 }
 

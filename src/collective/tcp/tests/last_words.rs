@@ -124,7 +124,7 @@ fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
                 drop(peer);
                 bytes
             });
-            let error = links.differs(0, Some(Call::default()), Call::default()).to_string();
+            let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
             drop(links);
             let read = read.join().unwrap();
             (read.ends_with(error.as_bytes()), begun.elapsed())
@@ -157,7 +157,7 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
                     bytes
                 });
                 let mut links = Links::new(1, vec![Some(one), None], PLENTY).unwrap();
-                let error = links.differs(0, Some(Call::default()), Call::default()).to_string();
+                let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
                 let (bytes, took) = (read.join().unwrap(), begun.elapsed());
                 if bytes.len() <= filled {
                     return (false, took);

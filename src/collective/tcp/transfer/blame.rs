@@ -19,7 +19,7 @@ impl Links {
     ///
     /// If rank 3 hangs, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1: each of them
     /// times out on another rank. All of them report whom they wait for, and rank 3 reports nothing.
-    pub(super) fn attribute_timeout(
+    pub(in super::super) fn attribute_timeout(
         &mut self,
         suspect: usize,
         accusation: Option<(usize, usize)>,
