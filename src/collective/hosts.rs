@@ -21,12 +21,11 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
     }
     let infos = tcp.gather(Call::CONNECT, &info.encode())?;
     let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members().unreadable(rank))?;
-    let first_with = |one: &HostInfo| {
-        let first = infos.iter().position(|other| one.is_with(other));
-        first.expect("a rank is with itself")
+    // For each rank, the first rank on its host: an earlier one, or itself.
+    let first = |(own, info): (usize, &HostInfo)| {
+        infos[..own].iter().position(|other| info.is_with(other)).unwrap_or(own)
     };
-    // For each rank, the first rank on its host.
-    let firsts: Vec<usize> = infos.iter().map(first_with).collect();
+    let firsts: Vec<usize> = infos.iter().enumerate().map(first).collect();
     let hosts = (0..).zip(&firsts).filter(|(rank, first)| rank == *first).count();
     let spins = have_a_core_each(&infos);
     if hosts == infos.len() {

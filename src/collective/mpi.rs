@@ -282,8 +282,9 @@ impl Transport for Mpi {
         self.agree(Call::broadcast(root))?;
         let length = (bytes.len() as u64).to_le_bytes().to_vec();
         let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
-        let length = length.first_chunk().copied().map(u64::from_le_bytes);
-        let length = length.expect("a broadcast returns as many bytes as it was given");
+        let Some(length) = length.first_chunk().copied().map(u64::from_le_bytes) else {
+            return Err(unreadable(self.numbers[root as usize]));
+        };
         let too_large = || MpiError::TooLarge { call: "MPI_Ibcast", value: length };
         // Only the root's bytes and length matter.
         let missing = usize::try_from(length).map_err(|_| too_large())?.saturating_sub(bytes.len());

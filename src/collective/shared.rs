@@ -56,7 +56,8 @@ impl Shared {
             Some(Err(error)) => (None, Err(error.to_string())),
             None => (None, Err(String::new())),
         };
-        let offer = serde_json::to_vec(&offer).expect("numbers and a text have a form in JSON");
+        // None, which no rank can read, if there is no JSON for it.
+        let offer = serde_json::to_vec(&offer).unwrap_or_default();
         let offers = tcp.gather(Call::CONNECT, &offer)?;
         let offer: Result<Offer, String> =
             serde_json::from_slice(&offers[0]).map_err(|_| tcp.members().unreadable(0))?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::element::{Numbers, Reduction};
-use super::error::{CollectiveError, Result};
+use super::error::{CollectiveError, Result, UNREADABLE};
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
@@ -281,7 +281,11 @@ impl Transport for Threads {
         let all = self.exchange(Call::SPLIT, split::request(color, key))?;
         let own = self.rank.index() as usize;
         let part = split::part(own, all.iter().map(|(_, request)| request));
-        let part = part.expect("threads bring what `split::request` returns");
+        let part = part.map_err(|rank| CollectiveError::Lost {
+            rank: self.shared.names[rank],
+            host: HOST.to_owned(),
+            reason: UNREADABLE.to_owned(),
+        })?;
         let names: Vec<u32> = part.members.iter().map(|&rank| self.shared.names[rank]).collect();
 
         let place = (self.splits, color);
