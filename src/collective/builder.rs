@@ -11,7 +11,8 @@ use super::hosts;
 use super::mpi::{self, Initialize, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::LONGEST_TIMEOUT;
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use mpienv_core::seam::InfoSeam as _;
 
 /// What connects the ranks.
 ///
@@ -130,7 +131,7 @@ impl<'a> GroupBuilder<'a> {
     pub fn connect(self) -> Result<Group, ConnectError> {
         self.connect_by(
             #[cfg(feature = "mpi")]
-            &crate::mpi::World::init,
+            &mpienv_mpi::World::init,
         )
     }
 
@@ -160,12 +161,12 @@ impl<'a> GroupBuilder<'a> {
     #[expect(unsafe_code, reason = "it changes the environment of the process")]
     pub unsafe fn connect_with_hints(
         self,
-        hints: &crate::mpi::Hints,
+        hints: &mpienv_mpi::Hints,
     ) -> Result<Group, ConnectError> {
         // SAFETY: the caller keeps other threads from the environment, and the thread that limits
         // the time of the call does not read it.
         self.connect_by(&|launcher, vars| unsafe {
-            crate::mpi::World::init_with(launcher, vars, hints)
+            mpienv_mpi::World::init_with(launcher, vars, hints)
         })
     }
 
@@ -200,8 +201,7 @@ impl<'a> GroupBuilder<'a> {
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let host = info.master_addr()?.clone();
-        let rendezvous = info
-            .rendezvous(host.clone(), info.master_port())
+        let rendezvous = Rendezvous::of(info, host.clone(), info.master_port())
             .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
@@ -216,8 +216,7 @@ impl<'a> GroupBuilder<'a> {
 /// Returns whether a user has named the MPI library to use.
 fn mpi_is_named() -> bool {
     #[cfg(feature = "mpi")]
-    let is_named =
-        crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    let is_named = mpienv_mpi::MpiVars::of(&mpienv_core::Environment::current()).library.is_some();
     #[cfg(not(feature = "mpi"))]
     let is_named = false;
     is_named

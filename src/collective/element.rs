@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use crate::value::rank::share;
+use mpienv_core::seam::share;
 
 /// A number that ranks can reduce: `f32`, `f64`, `i32`, `i64`, `u32` or `u64`.
 ///

@@ -8,16 +8,14 @@ use std::time::Duration;
 use super::lost::{self, OnLost};
 use crate::cluster::info::ClusterInfo;
 use crate::collective::error::{CollectiveError, ConnectError};
-use crate::environment::Environment;
-use crate::mpi::{MpiError, MpiVars, World};
-use crate::value::placement::Launcher;
+use mpienv_core::{Environment, Launcher};
+use mpienv_mpi::{MpiError, MpiVars, World};
 
 /// Initializes MPI, with or without hints.
-pub(in crate::collective) type Initialize<'a> =
-    &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
+pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
 
 /// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
-pub(in crate::collective) fn init(
+pub(crate) fn init(
     info: &ClusterInfo,
     timeout: Duration,
     required: bool,

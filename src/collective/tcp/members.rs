@@ -13,7 +13,7 @@ use crate::collective::error::{CollectiveError, Result};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
-pub(in crate::collective) struct Members {
+pub(crate) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their common calls in the same order,
     /// in whichever groups.
     links: Rc<RefCell<Links>>,
@@ -79,7 +79,7 @@ impl Members {
     ///
     /// # Errors
     /// If the announcement cannot be true or cannot be met.
-    pub(in crate::collective) fn reserve(
+    pub(crate) fn reserve(
         &self,
         place: usize,
         bytes: &mut Vec<u8>,
@@ -99,7 +99,7 @@ impl Members {
     }
 
     /// Gives up because what the member at `place` sent cannot be read.
-    pub(in crate::collective) fn unreadable(&self, place: usize) -> CollectiveError {
+    pub(crate) fn unreadable(&self, place: usize) -> CollectiveError {
         self.give_up_on(place, Fault::unreadable())
     }
 
@@ -114,7 +114,7 @@ impl Members {
 
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
-    pub(in crate::collective) fn fail_silently(&self) {
+    pub(crate) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();
     }
 }
@@ -125,13 +125,13 @@ impl Members {
 impl Members {
     /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
     /// last call.
-    pub(in crate::collective) fn begin(&self, call: Call) -> Result<()> {
+    pub(crate) fn begin(&self, call: Call) -> Result<()> {
         self.links.borrow_mut().begin(call)
     }
 
     /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
     /// `place`. If that member `has_come`, this call goes on and the next one fails.
-    pub(in crate::collective) fn check_while_waiting(
+    pub(crate) fn check_while_waiting(
         &self,
         place: usize,
         since: Instant,
@@ -141,20 +141,16 @@ impl Members {
     }
 
     /// Gives up on the member at `place`, after waiting too long for it.
-    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
+    pub(crate) fn late(&self, place: usize) -> CollectiveError {
         self.links.borrow_mut().attribute_timeout(self.members[place], None)
     }
 
     /// Gives up because the member at `place` made another call; `None` if it cannot be read.
-    pub(in crate::collective) fn differs(
-        &self,
-        place: usize,
-        found: Option<Call>,
-    ) -> CollectiveError {
+    pub(crate) fn differs(&self, place: usize, found: Option<Call>) -> CollectiveError {
         self.give_up_on(place, found.map_or_else(Fault::unreadable, Fault::Differs))
     }
 
-    pub(in crate::collective) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.links.borrow().timeout()
     }
 }

@@ -11,7 +11,7 @@ use crate::collective::tests::{PLENTY, bits, check_that_a_hung_rank_is_named, su
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.
-pub(in crate::collective) fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     timeout: Duration,
     hosts: &[u8],
     run: impl Fn(Group) -> T + Sync,
