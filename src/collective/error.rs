@@ -6,6 +6,12 @@ use super::call::Call;
 use crate::rendezvous::RendezvousError;
 use mpienv_core::seam::Owner;
 
+/// What calls return.
+pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;
+
+/// Why a rank is lost that sent what no rank of this version sends.
+pub(super) const UNREADABLE: &str = "what it sent cannot be read";
+
 /// Why a collective call failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
@@ -157,7 +163,7 @@ impl CollectiveError {
     }
 
     /// Fails if this process was forked from the one that connected.
-    pub(super) fn check_owner(owner: Owner) -> Result<(), CollectiveError> {
+    pub(super) fn check_owner(owner: Owner) -> Result<()> {
         if owner.is_here() {
             Ok(())
         } else {

@@ -113,10 +113,10 @@ mod error;
 mod group;
 #[cfg(any(feature = "mpi", target_os = "linux"))]
 mod host_info;
+#[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod room;
 #[cfg(target_os = "linux")]
 mod shared;
 mod split;

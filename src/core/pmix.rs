@@ -355,21 +355,13 @@ mod tests {
             opal_prefix: Some(OsStr::new("/opt/openmpi")),
             ..under_a_launcher()
         };
-        let error = ask(&vars).unwrap_err();
-        assert!(matches!(&error, PmixError::NoLibrary { tried } if tried.len() == 1), "{error:?}");
+        let mut error = ask(&vars).unwrap_err();
+        let PmixError::NoLibrary { tried } = &mut error else { panic!("{error:?}") };
+        assert_eq!(tried.len(), 1);
+        tried.push(("b.so".into(), "not a library".to_owned()));
         let text = error.to_string();
         assert!(text.starts_with("cannot load libpmix, tried /nowhere/libpmix.so.2 ("), "{text}");
-        assert!(text.contains("install it (Debian: libpmix2), or set MPIENV_PMIX_LIB"), "{text}");
-    }
-
-    #[test]
-    fn every_name_that_was_tried_is_listed() {
-        let tried = vec![
-            ("a.so".into(), "not found".to_owned()),
-            ("b.so".into(), "not a library".to_owned()),
-        ];
-        let text = PmixError::NoLibrary { tried }.to_string();
-        assert!(text.contains("tried a.so (not found), b.so (not a library): install"), "{text}");
+        assert!(text.contains("), b.so (not a library): install it (Debian: libpmix2), or set"));
     }
 
     #[cfg(target_env = "gnu")]

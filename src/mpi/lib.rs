@@ -71,6 +71,7 @@ extern crate mpienv_core;
 
 mod abi;
 mod api;
+mod calls;
 mod communicator;
 mod element;
 mod error;
@@ -101,6 +102,7 @@ use mpienv_core::{environment, value};
 use crate::environment::Environment;
 use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
+use error::Result;
 use load::Loaded;
 use session::Session;
 
@@ -154,12 +156,12 @@ impl<'a> MpiVars<'a> {
 ///
 /// # Errors
 /// Returns an error if no library can be loaded, or if the library's ABI is unknown.
-pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String), MpiError> {
-    let (loaded, file) = load_for(launcher, vars)?;
-    Ok((file, loaded.version()))
+pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String)> {
+    let Loaded { api, file, .. } = load_for(launcher, vars)?;
+    Ok((file, api.version()))
 }
 
-fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf), MpiError> {
+fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
     load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
 }
 
@@ -182,9 +184,9 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(Loaded, PathBuf),
 ///
 /// let environment = Environment::current();
 /// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
-/// let hints = unsafe { Hints::new() }.one_machine(info.node_count() == Some(1));
-/// let world = World::init_with(info.launcher(), &MpiVars::of(&environment), &hints)?;
+/// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
 /// world.check(info.world())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
@@ -209,35 +211,33 @@ impl World {
     /// # Errors
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
     /// returns an error. A library that does not understand the launcher may also exit the process.
-    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World, MpiError> {
-        let (loaded, library) = load_for(launcher, vars)?;
-        World::begin(launcher, loaded, library)
+    pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World> {
+        World::begin(launcher, load_for(launcher, vars)?)
     }
 
-    /// Like [`init`](World::init), with hints about the job.
+    /// Like [`init`](World::init), with hints about the job, which become variables of this
+    /// process's environment.
     ///
     /// # Errors
     /// As [`init`](World::init).
-    pub fn init_with(
+    ///
+    /// # Safety
+    /// During this call, no other thread may read or change the environment, except through
+    /// `std::env`.
+    #[expect(unsafe_code, reason = "it changes the environment of the process")]
+    pub unsafe fn init_with(
         launcher: Launcher,
         vars: &MpiVars<'_>,
         hints: &Hints,
-    ) -> Result<World, MpiError> {
-        let (loaded, library) = load_for(launcher, vars)?;
-        hints.set(&loaded.version(), vars);
-        World::begin(launcher, loaded, library)
+    ) -> Result<World> {
+        let loaded = load_for(launcher, vars)?;
+        // SAFETY: the caller keeps other threads from the environment.
+        unsafe { hints.set(&loaded.api.version(), vars) };
+        World::begin(launcher, loaded)
     }
 
-    fn begin(launcher: Launcher, loaded: Loaded, library: PathBuf) -> Result<World, MpiError> {
-        let communicator = match loaded {
-            Loaded::OpenMpi(api) => {
-                Communicator::of_pointers(Session::begin(api, library, Abi::OpenMpi)?)
-            }
-            Loaded::Standard(api) => {
-                Communicator::of_pointers(Session::begin(api, library, Abi::Standard)?)
-            }
-            Loaded::Mpich(api) => Communicator::of_ints(Session::begin(api, library, Abi::Mpich)?),
-        }?;
+    fn begin(launcher: Launcher, loaded: Loaded) -> Result<World> {
+        let communicator = Communicator::world(Session::begin(loaded)?)?;
         Ok(World { communicator, launcher })
     }
 
@@ -254,7 +254,7 @@ impl World {
     ///
     /// # Errors
     /// Returns an error if they differ.
-    pub fn check(&self, rank: Rank) -> Result<(), MpiError> {
+    pub fn check(&self, rank: Rank) -> Result<()> {
         if self.communicator.rank() == rank {
             return Ok(());
         }
@@ -292,7 +292,7 @@ impl World {
     /// # Errors
     /// Returns an error if the other ranks do not arrive in time, if a started call has not been
     /// waited for, or if MPI returns an error.
-    pub fn finalize(self) -> Result<(), MpiError> {
+    pub fn finalize(self) -> Result<()> {
         self.finalize_within(Duration::from_secs(60))
     }
 
@@ -300,7 +300,7 @@ impl World {
     ///
     /// # Errors
     /// As [`finalize`](World::finalize).
-    pub fn finalize_within(self, limit: Duration) -> Result<(), MpiError> {
+    pub fn finalize_within(self, limit: Duration) -> Result<()> {
         self.communicator.end(limit)
     }
 

@@ -9,6 +9,7 @@ mod support {
     pub mod dotenv;
     pub mod hosts;
     pub mod launched;
+    #[path = "../../src/collective/tests/measured.rs"]
     pub mod measured;
     #[cfg(target_os = "linux")]
     pub mod munged;

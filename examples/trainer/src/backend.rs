@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{self, ConnectError, Group};
+use mpienv::collective::{self, ConnectError, Group, GroupBuilder};
 use mpienv::rendezvous::ErrorKind;
 
 use crate::exit;
@@ -42,10 +42,8 @@ pub fn connect(
         Backend::SharedMemory => collective::Backend::SharedMemory,
         Backend::Tcp => collective::Backend::Tcp,
     });
-    #[cfg(feature = "mpi")]
-    let builder = builder.mpi_hints(hints(info));
-    let group =
-        builder.on_lost(|error| exit::say_last(error, exit::of_collective(error))).connect()?;
+    let builder = builder.on_lost(|error| exit::say_last(error, exit::of_collective(error)));
+    let group = connect_with_hints(builder, info)?;
     if group.size() > 1 {
         remark(&format!("gradients over {}", group.describe()));
     }
@@ -60,15 +58,21 @@ pub fn connect(
     Ok(group)
 }
 
-/// Hints about this job for MPI.
+/// Connects, with hints about this job for MPI.
 #[cfg(feature = "mpi")]
 #[expect(unsafe_code, reason = "hints are set in the environment")]
-fn hints(info: &ClusterInfo) -> mpienv::mpi::Hints {
+fn connect_with_hints(builder: GroupBuilder, info: &ClusterInfo) -> Result<Group, ConnectError> {
+    let is_one_machine = info.local_world_size() == Some(info.world_size());
+    // Makes the linear model's gradient, 31,400 bytes, an eager message.
+    let hints = mpienv::mpi::Hints::new().one_machine(is_one_machine).eager_limit(32 * 1024);
     // SAFETY: while MPI is initialized, the only other thread enforces the timeout and does not
     // access the environment.
-    let hints = unsafe { mpienv::mpi::Hints::new() };
-    // Makes the linear model's gradient, 31,400 bytes, an eager message.
-    hints.one_machine(info.local_world_size() == Some(info.world_size())).eager_limit(32 * 1024)
+    unsafe { builder.connect_with_hints(&hints) }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn connect_with_hints(builder: GroupBuilder, _: &ClusterInfo) -> Result<Group, ConnectError> {
+    builder.connect()
 }
 
 /// Why the ranks cannot be connected.

@@ -123,19 +123,16 @@ impl Pmix {
     fn new(library: Library, name: OsString) -> Result<Pmix, PmixError> {
         // Never unloaded, because libpmix leaves exit handlers behind.
         let library = mem::ManuallyDrop::new(library);
-        let absent = |function| PmixError::NotPmix { library: name.clone(), function };
-        // SAFETY: the type is that of the function in the PMIx standard.
-        let init = unsafe { library.get::<Init>(c"PMIx_Init") }.map_err(|_| absent("PMIx_Init"))?;
-        // SAFETY: the type is that of the function in the PMIx standard.
-        let get = unsafe { library.get::<Get>(c"PMIx_Get") }.map_err(|_| absent("PMIx_Get"))?;
-        // SAFETY: the type is that of the function in the PMIx standard.
-        let finalize = unsafe { library.get::<Finalize>(c"PMIx_Finalize") }
-            .map_err(|_| absent("PMIx_Finalize"))?;
-        // SAFETY: the type is that of the function in the PMIx standard.
-        let error_string = unsafe { library.get::<ErrorString>(c"PMIx_Error_string") }
-            .map_err(|_| absent("PMIx_Error_string"))?;
-        let (init, get, finalize, error_string) = (*init, *get, *finalize, *error_string);
-        Ok(Pmix { name, init, get, finalize, error_string })
+        // SAFETY: the types are those of the functions in the PMIx standard.
+        unsafe {
+            Ok(Pmix {
+                init: find(&library, &name, "PMIx_Init")?,
+                get: find(&library, &name, "PMIx_Get")?,
+                finalize: find(&library, &name, "PMIx_Finalize")?,
+                error_string: find(&library, &name, "PMIx_Error_string")?,
+                name,
+            })
+        }
     }
 
     fn failed(&self, call: &'static str, status: c_int) -> PmixError {
@@ -147,6 +144,19 @@ impl Pmix {
             meaning.map_or("unknown".into(), |meaning| meaning.to_string_lossy().into_owned());
         PmixError::Failed { library: self.name.clone(), call, status, meaning }
     }
+}
+
+/// # Safety
+/// The function has the type `T`.
+unsafe fn find<T: Copy>(
+    library: &Library,
+    name: &OsStr,
+    function: &'static str,
+) -> Result<T, PmixError> {
+    // SAFETY: the caller's.
+    let symbol = unsafe { library.get::<T>(function) };
+    let absent = |_| PmixError::NotPmix { library: name.to_owned(), function };
+    symbol.map(|symbol| *symbol).map_err(absent)
 }
 
 /// A value, copied from libpmix.
