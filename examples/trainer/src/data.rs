@@ -75,7 +75,6 @@ impl Dataset {
 
 /// Why images and labels do not form a [`Dataset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DatasetError {
     #[error("there are no images")]
     Empty,

@@ -14,9 +14,9 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
-use crate::atomic_write::{self, naming};
-use crate::folder_lock::{FolderLock, LockError};
-use crate::regular_file;
+use mpienv_sharding::file::atomic_write::{self, naming};
+use mpienv_sharding::file::folder_lock::{FolderLock, LockError};
+use mpienv_sharding::file::regular_file;
 
 /// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
 pub const MIRRORS: [&str; 2] = [
@@ -168,7 +168,6 @@ fn bar(name: &str) -> ProgressBar {
 
 /// Why fetching failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum FetchError {
     /// Another run uses the folder.
     #[error("{0}, or name another folder")]

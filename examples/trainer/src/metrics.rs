@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
+use mpienv_sharding::file::atomic_write::{self, naming};
 
 /// A file of JSON lines, written without buffering.
 #[derive(Debug)]

@@ -9,22 +9,22 @@ use std::process::{self, Command};
 
 use mpienv::Rank;
 
-use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, MnistArgs};
-use crate::cluster::{self, ClusterError};
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
-use crate::exit;
-use crate::job::{self, JobError};
 use crate::log::Log;
 use crate::model::Model;
-use crate::readiness::{self, OtherRank, Readiness};
-use crate::sharding::{self, plan::PlanError};
 use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::plan::{Plan, PlanError};
+use mpienv_sharding::program::backend::{self, BackendError};
+use mpienv_sharding::program::cluster::{self, ClusterError};
+use mpienv_sharding::program::exit;
+use mpienv_sharding::program::job::{self, JobError};
+use mpienv_sharding::program::readiness::{self, OtherRank, Readiness};
 use outputs::OutputError;
 
 /// A trained network must be more than this many times as accurate as always guessing the most
@@ -137,7 +137,7 @@ struct Prepared {
     data: Datasets,
     config: train::TrainConfig,
     /// The plan, if the operators are cut.
-    cut: Option<sharding::plan::Plan>,
+    cut: Option<Plan>,
     model: Box<dyn Model>,
     parameters: Vec<f32>,
     outputs: Vec<Box<dyn Report>>,
@@ -270,7 +270,6 @@ fn has_learned(
 
 /// Why `mnist` fails.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MnistError {
     /// The launcher's variables are wrong.
     #[error(transparent)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-use crate::list::join;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::list::join;
 
 /// Some ranks hold different parameters from the majority.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

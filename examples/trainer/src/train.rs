@@ -18,11 +18,11 @@ use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
 use crate::sampler::{self, Order};
-use crate::sharding::execute::ExecuteError;
-use crate::sharding::number::Number;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::execute::ExecuteError;
+use mpienv_sharding::number::Number;
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
@@ -118,7 +118,6 @@ pub trait Report {
 
 /// Why training ended early.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TrainError {
     #[error(
         "epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr"

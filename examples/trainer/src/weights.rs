@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
-use crate::sharding::number::Number;
-use crate::tensor_file::{self, TensorFile, TensorFileError};
-use crate::{bounded_read, regular_file};
+use mpienv_sharding::file::tensor_file::{self, TensorFile, TensorFileError};
+use mpienv_sharding::file::{bounded_read, regular_file};
+use mpienv_sharding::number::Number;
 
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
@@ -48,7 +48,6 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
 
 /// Why a file of initial weights cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum WeightsError {
     #[error("{}: cannot be read: {error}; --weights must name a file of initial weights", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
@@ -71,7 +70,7 @@ pub enum WeightsError {
 mod tests {
     use super::*;
     use crate::data::PIXELS;
-    use crate::tensor_file::{NamedTensor, Type};
+    use mpienv_sharding::file::tensor_file::{NamedTensor, Type};
     use std::fs;
 
     fn shapes() -> Shapes {

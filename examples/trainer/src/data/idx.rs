@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use crate::{bounded_read, regular_file};
+use mpienv_sharding::file::{bounded_read, regular_file};
 
 /// The first four bytes of an IDX file of images: bytes in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -77,7 +77,6 @@ pub struct IdxError {
 
 /// What is wrong with an IDX file.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum IdxFault {
     /// The file cannot be opened or read.
     #[error("cannot be read: {0}")]

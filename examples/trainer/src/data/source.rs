@@ -5,7 +5,7 @@ use std::thread;
 
 use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
-use crate::list::join;
+use mpienv_sharding::list::join;
 
 /// A source of training and test data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,6 @@ impl Source {
 
 /// Why a [`Source`] cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SourceError {
     /// The folder does not exist, or is a file.
     #[error("{} is not a folder: --data or DATA_PATH must name the folder that holds the MNIST files", .0.display())]

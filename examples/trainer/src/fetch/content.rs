@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
-use crate::digest::hex;
+use mpienv_sharding::file::digest::hex;
 
 /// One of MNIST's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::content::Content;
 use super::download::Fault;
-use crate::atomic_write;
+use mpienv_sharding::file::atomic_write;
 
 /// The bytes of a file fetched so far.
 #[derive(Debug)]

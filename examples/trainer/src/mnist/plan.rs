@@ -2,9 +2,9 @@
 
 use crate::cli::{Cuts, Show};
 use crate::model::Architecture;
-use crate::sharding::assignment::Assignment;
-use crate::sharding::number::as_written;
-use crate::sharding::plan::{Plan, PlanError, Terms};
+use mpienv_sharding::assignment::Assignment;
+use mpienv_sharding::number::as_written;
+use mpienv_sharding::plan::{Plan, PlanError, Terms};
 
 /// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data
 /// parallel.

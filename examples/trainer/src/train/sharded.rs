@@ -10,11 +10,11 @@ use crate::batch::{self, Batch};
 use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
-use crate::sharding::execute::{ExecuteError, Executor, State};
-use crate::sharding::gather::gather;
-use crate::sharding::plan::{Feed, Plan};
-use crate::sharding::tensor::{Tensor, places};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::execute::{ExecuteError, Executor, State};
+use mpienv_sharding::gather::gather;
+use mpienv_sharding::plan::{Feed, Plan};
+use mpienv_sharding::tensor::{Tensor, places};
 
 /// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
@@ -164,8 +164,8 @@ mod tests {
     use crate::cli::Cuts;
     use crate::mnist::plan::plan;
     use crate::model::Architecture;
-    use crate::sharding::plan::Collectives;
     use mpienv::collective::threads;
+    use mpienv_sharding::plan::Collectives;
     use std::time::Duration;
 
     #[test]

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
 use crate::support::living::living;
-use crate::support::mnist::mnist;
+use crate::support::mnist::{mnist, rank};
 use crate::support::port::free_port;
-use crate::support::rank::rank;
 use crate::support::running::Running;
 use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool;
-use mpienv_trainer::random::{Purpose, Stream};
-use mpienv_trainer::tensor_file::TensorFile;
+use mpienv_sharding::file::tensor_file::TensorFile;
+use mpienv_sharding::random::{Purpose, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Far more epochs than any test waits for.

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use crate::support::data::real_mnist;
 use mpienv::collective::threads;
+use mpienv_sharding::checkpoint::Checkpoint;
+use mpienv_sharding::execute::{Executor, State};
+use mpienv_sharding::init::Init;
+use mpienv_sharding::network::Chain;
+use mpienv_sharding::operator::{bias_add, matmul, relu};
+use mpienv_sharding::plan::{Collectives, Feed, Plan, Terms};
+use mpienv_sharding::run_id::RunId;
+use mpienv_sharding::tensor::Tensor;
 use mpienv_trainer::batch::Batch;
 use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, source::Source};
-use mpienv_trainer::sharding::checkpoint::Checkpoint;
-use mpienv_trainer::sharding::execute::{Executor, State};
-use mpienv_trainer::sharding::init::Init;
-use mpienv_trainer::sharding::network::Chain;
-use mpienv_trainer::sharding::operator::{bias_add, matmul, relu};
-use mpienv_trainer::sharding::plan::{Collectives, Feed, Plan, Terms};
-use mpienv_trainer::sharding::run_id::RunId;
-use mpienv_trainer::sharding::tensor::Tensor;
 
 const WORLD: u32 = 8;
 const BATCH: usize = 64;

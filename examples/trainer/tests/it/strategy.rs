@@ -6,8 +6,8 @@ use std::process::{Output, Stdio};
 
 use crate::support::files::files;
 use crate::support::launcher::job;
+use crate::support::mnist::rank;
 use crate::support::port::free_port;
-use crate::support::rank::rank;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::is_there;
 
