@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use tempfile::{Builder, NamedTempFile};
+
 use crate::file::regular_file;
 
 /// Writes a file under a temporary name, flushes it to disk, then renames it.
@@ -12,20 +14,19 @@ use crate::file::regular_file;
 /// link is followed. Anything other than a regular file is left alone and returned as an error.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = place_of(path)?;
-    fs::create_dir_all(folder_of(&place)).map_err(naming(path))?;
-    let temporary = temporary(&place);
-    let written = File::create(&temporary).and_then(|mut file| {
+    let written = || {
+        fs::create_dir_all(folder_of(&place))?;
+        let temporary = temporary(&place)?;
+        let mut file = temporary.as_file();
         file.write_all(bytes)?;
         if let Ok(before) = fs::metadata(&place) {
             file.set_permissions(before.permissions())?;
         }
-        finish(&file, &temporary, &place)
-    });
-    written.map_err(|error| {
-        // The first error is returned, whether or not the cleanup succeeds.
-        let _ = fs::remove_file(&temporary);
-        naming(path)(error)
-    })
+        file.sync_all()?;
+        temporary.persist(&place)?;
+        flush_name(&place)
+    };
+    written().map_err(naming(path))
 }
 
 /// Resolves symbolic links, even if the file does not exist yet. Fails if `path` exists but is not
@@ -54,8 +55,7 @@ pub fn place_of(path: &Path) -> io::Result<PathBuf> {
 
 /// Checks that `path` can be created or replaced, without changing it.
 pub fn check(path: &Path) -> io::Result<()> {
-    let probe = temporary(&place_of(path)?);
-    File::create_new(&probe).and_then(|_| fs::remove_file(&probe)).map_err(naming(path))
+    temporary(&place_of(path)?).map(drop).map_err(naming(path))
 }
 
 /// Prefixes an error's text with the file's name.
@@ -67,11 +67,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Flushes a file to disk and renames it from `temporary` to `path`.
-pub fn finish(file: &File, temporary: &Path, path: &Path) -> io::Result<()> {
-    file.sync_all()?;
-    fs::rename(temporary, path)?;
-    // The new name is on disk only after the folder is flushed.
+/// Flushes the folder of a renamed file: only then is its new name on disk.
+pub fn flush_name(path: &Path) -> io::Result<()> {
     File::open(folder_of(path))?.sync_all()
 }
 
@@ -82,11 +79,14 @@ pub fn sibling(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// A name in the same folder, since a rename cannot cross file systems. The process ID makes it
-/// unique on this host.
-fn temporary(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.part", std::process::id()))
+/// Creates a file in the same folder, since a rename cannot cross file systems. It is removed when
+/// it is dropped.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let prefix = format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let mut name = Builder::new();
+    name.prefix(&prefix).suffix(".part");
+    // With the permissions of any new file, which those of tempfile are not.
+    name.make_in(folder_of(path), |path| File::create_new(path))
 }
 
 #[cfg(test)]

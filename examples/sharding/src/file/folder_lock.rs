@@ -1,9 +1,8 @@
 //! Locks a folder for one running job.
 //!
-//! The operating system releases the lock when the process exits for any reason. Locking works only
-//! on Unix.
+//! The operating system releases the lock when the process exits for any reason.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -32,22 +31,22 @@ impl FolderLock {
         let wrong = |error| LockError::System(naming(&path)(error));
         loop {
             let mut file = open(&path).map_err(wrong)?;
-            match lock(&file) {
+            match file.try_lock() {
                 Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(TryLockError::WouldBlock) => {
                     return Err(LockError::Taken {
                         folder: folder.to_owned(),
                         owner: owner(&mut file),
                     });
                 }
-                Err(error) if has_no_locks(&error) => {
+                Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                     let folder = folder.display();
                     remark(&format!(
                         "{folder} cannot be locked ({error}): see that no other run uses it"
                     ));
                     return Ok(FolderLock { path, file: None });
                 }
-                Err(error) => return Err(wrong(error)),
+                Err(TryLockError::Error(error)) => return Err(wrong(error)),
             }
             // The previous run may have removed the file after it was opened here, so the locked
             // file may be unlinked.
@@ -89,40 +88,30 @@ fn owner(file: &mut File) -> String {
     if line.is_empty() { "a process that has just started".to_owned() } else { line }
 }
 
-#[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
-    use rustix::fs::{Mode, OFlags};
-    // Do not follow a symbolic link, and do not block on a FIFO without a reader.
-    let flags =
-        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    Ok(rustix::fs::open(path, flags, Mode::from_raw_mode(0o666))?.into())
+    let mut options = File::options();
+    options.read(true).write(true).create(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Do not follow a symbolic link, and do not block on a FIFO without a reader.
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    options.open(path)
 }
 
-#[cfg(not(unix))]
-fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(path)
-}
-
-#[cfg(unix)]
-fn lock(file: &File) -> io::Result<()> {
-    Ok(rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?)
-}
-
-#[cfg(not(unix))]
-fn lock(_file: &File) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(unix)]
+/// Returns whether the file system has no locks, as some network file systems do.
 fn has_no_locks(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK];
-    error.raw_os_error().is_some_and(|code| known.iter().any(|errno| errno.raw_os_error() == code))
-}
-
-#[cfg(not(unix))]
-fn has_no_locks(_error: &io::Error) -> bool {
-    false
+    #[cfg(unix)]
+    let is_known = {
+        use rustix::io::Errno;
+        let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK];
+        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    };
+    #[cfg(not(unix))]
+    let is_known = false;
+    is_known || error.kind() == io::ErrorKind::Unsupported
 }
 
 /// Returns whether `path` still names the open file.
