@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::execute::{State, parts};
-use super::number::Number;
+use super::number::{from_bytes, to_bytes};
 use super::plan::Plan;
 use super::run_id::RunId;
 use super::tensor::{Tensor, places};
 use crate::file::checksum::{self, Damage, Entries};
-use crate::file::tensor_file::{NamedTensor, TensorFile, TensorFileError};
+use crate::file::tensor_file::{NamedTensor, TensorFile, TensorFileError, Type};
 
 /// Appended to a parameter's name for its momentum.
 const MOMENTUM: &str = ".momentum";
@@ -50,7 +50,7 @@ struct Part {
 
 impl Checkpoint {
     /// Creates the checkpoint of `rank` in a run of `plan`.
-    pub fn new<N: Number>(plan: &Plan, rank: u32, state: &State<N>, run_id: &RunId) -> Checkpoint {
+    pub fn new(plan: &Plan, rank: u32, state: &State, run_id: &RunId) -> Checkpoint {
         let mesh = plan.mesh();
         let (mut places, mut tensors) = (Vec::new(), Vec::new());
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
@@ -62,10 +62,10 @@ impl Checkpoint {
                     layout: layout.to_string(),
                     offset: layout.offset(mesh, &parameter.shape, rank),
                 });
-                let bytes = N::to_bytes(&part.data);
+                let bytes = to_bytes(&part.data);
                 tensors.push(NamedTensor {
                     name,
-                    numbers: N::TYPE,
+                    numbers: Type::F32,
                     shape: part.shape.clone(),
                     bytes,
                 });
@@ -206,10 +206,12 @@ impl Checkpoint {
     }
 
     /// Returns a tensor by name: a parameter, or its momentum if the name ends in `.momentum`.
-    pub fn tensor<N: Number>(&self, name: &str) -> Option<Tensor<N>> {
-        let tensor =
-            self.tensors.iter().find(|tensor| tensor.name == name && tensor.numbers == N::TYPE)?;
-        Some(Tensor::new(tensor.shape.clone(), N::from_bytes(&tensor.bytes)))
+    pub fn tensor(&self, name: &str) -> Option<Tensor> {
+        let tensor = self
+            .tensors
+            .iter()
+            .find(|tensor| tensor.name == name && tensor.numbers == Type::F32)?;
+        Some(Tensor::new(tensor.shape.clone(), from_bytes(&tensor.bytes)))
     }
 
     /// Cuts the parts of `rank` under a plan from a merged checkpoint of any strategy and number of
@@ -217,17 +219,12 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If the checkpoint has only one rank's parts, or belongs to another network.
-    pub fn state<N: Number>(
-        &self,
-        path: &Path,
-        plan: &Plan,
-        rank: u32,
-    ) -> Result<State<N>, CheckpointError> {
+    pub fn state(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State, CheckpointError> {
         if self.about.world != 1 {
             let About { rank, world, .. } = self.about;
             return Err(CheckpointError::OnlyPart { path: path.to_owned(), rank, world });
         }
-        let whole = |suffix: &str| -> Result<Vec<Tensor<N>>, CheckpointError> {
+        let whole = |suffix: &str| -> Result<Vec<Tensor>, CheckpointError> {
             let find = |(parameter, _): (&super::network::Parameter, _)| {
                 let name = format!("{}{suffix}", parameter.name);
                 let found = self.tensor(&name).filter(|found| found.shape == parameter.shape);
@@ -242,7 +239,7 @@ impl Checkpoint {
             };
             plan.parameters().map(find).collect()
         };
-        let state = |whole: Vec<Tensor<N>>| parts(plan, rank, &whole);
+        let state = |whole: Vec<Tensor>| parts(plan, rank, &whole);
         Ok(State {
             parameters: state(whole("")?),
             momenta: state(whole(MOMENTUM)?),

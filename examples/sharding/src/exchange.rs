@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::mesh::{Axis, Mesh};
-use super::number::Number;
+use super::number::{from_bytes, to_bytes};
 use super::redistribute::Step;
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
@@ -45,11 +45,11 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// If a rank is lost.
-    pub fn apply<N: Number>(
+    pub fn apply(
         &mut self,
         step: &Step,
-        value: &Tensor<N>,
-        moved: &mut Tensor<N>,
+        value: &Tensor,
+        moved: &mut Tensor,
     ) -> Result<(), CollectiveError> {
         let parts = self.mesh.size(step.group()) as usize;
         match (step, self.groups.get_mut(step.group())) {
@@ -64,17 +64,17 @@ impl<'a> Exchange<'a> {
             (Step::ReduceScatter { dim, .. }, Some(group)) => {
                 let split = value.split(*dim, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
-                let flat: Vec<N> = split.into_iter().flat_map(|part| part.data).collect();
+                let flat: Vec<f32> = split.into_iter().flat_map(|part| part.data).collect();
                 *moved = Tensor { shape, data: group.reduce_scatter_sum(&flat)? };
             }
             (Step::AllGather { dim, .. }, Some(group)) => {
-                let all = group.all_gather(&N::to_bytes(&value.data))?;
+                let all = group.all_gather(&to_bytes(&value.data))?;
                 *moved = joined(*dim, &value.shape, all)?;
             }
             (Step::AllToAll { from, to, .. }, Some(group)) => {
                 let split = value.split(*to, parts);
                 let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
-                let bytes: Vec<_> = split.iter().map(|part| N::to_bytes(&part.data)).collect();
+                let bytes: Vec<_> = split.iter().map(|part| to_bytes(&part.data)).collect();
                 *moved = joined(*from, &shape, group.all_to_all(&bytes)?)?;
             }
             (_, None) => {
@@ -89,11 +89,7 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// If a rank is lost.
-    pub fn add<N: Number>(
-        &mut self,
-        axes: &[Axis],
-        numbers: &mut [N],
-    ) -> Result<(), CollectiveError> {
+    pub fn add(&mut self, axes: &[Axis], numbers: &mut [f32]) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
             Some(group) => group.all_reduce_sum(numbers),
             None => {
@@ -105,15 +101,11 @@ impl<'a> Exchange<'a> {
 }
 
 /// Concatenates the ranks' parts, all of the same shape.
-fn joined<N: Number>(
-    dim: usize,
-    shape: &[usize],
-    parts: Vec<Vec<u8>>,
-) -> Result<Tensor<N>, CollectiveError> {
+fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, CollectiveError> {
     let expected = shape.iter().product();
     let mut tensors = Vec::with_capacity(parts.len());
     for (rank, bytes) in (0..).zip(parts) {
-        let data = N::from_bytes(&bytes);
+        let data = from_bytes(&bytes);
         if data.len() != expected {
             return Err(CollectiveError::Length { rank, found: data.len(), expected });
         }

@@ -4,7 +4,6 @@ use std::mem;
 
 use super::exchange::Exchange;
 use super::mesh::Axis;
-use super::number::Number;
 use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
@@ -12,32 +11,32 @@ use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's parts of the parameters and momenta.
 #[derive(Clone, Debug, PartialEq)]
-pub struct State<N> {
-    pub parameters: Vec<Tensor<N>>,
-    pub momenta: Vec<Tensor<N>>,
+pub struct State {
+    pub parameters: Vec<Tensor>,
+    pub momenta: Vec<Tensor>,
     /// The number of completed steps.
     pub steps: u64,
 }
 
-impl<N: Number> State<N> {
+impl State {
     /// The state before the first step.
-    pub fn new(parameters: Vec<Tensor<N>>) -> State<N> {
+    pub fn new(parameters: Vec<Tensor>) -> State {
         let momenta =
             parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
         State { parameters, momenta, steps: 0 }
     }
 
     /// Cuts the initial state of `rank` from whole parameters in the plan's order.
-    pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> State<N> {
+    pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor]) -> State {
         State::new(parts(plan, rank, whole))
     }
 }
 
 /// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's
 /// parameters.
-pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> Vec<Tensor<N>> {
+pub(super) fn parts(plan: &Plan, rank: u32, whole: &[Tensor]) -> Vec<Tensor> {
     let (mesh, parameters) = (plan.mesh(), plan.parameters());
-    let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor<N>)| {
+    let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor)| {
         let offset = layout.offset(mesh, &whole.shape, rank);
         whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
     };
@@ -45,19 +44,19 @@ pub(super) fn parts<N: Number>(plan: &Plan, rank: u32, whole: &[Tensor<N>]) -> V
 }
 
 /// Runs the steps of a plan on one rank. Each step reuses the memory of the previous one.
-pub struct Executor<'a, N> {
+pub struct Executor<'a> {
     plan: &'a Plan,
     exchange: Exchange<'a>,
     /// The result of each instruction. Inputs and parameters are used in place.
-    results: Vec<Tensor<N>>,
+    results: Vec<Tensor>,
     /// A buffer for a transposed matrix.
-    turned: Tensor<N>,
+    turned: Tensor,
     /// A buffer for sums that share a call.
-    bucket: Vec<N>,
-    own_loss: Option<N>,
+    bucket: Vec<f32>,
+    own_loss: Option<f32>,
 }
 
-impl<'a, N: Number> Executor<'a, N> {
+impl<'a> Executor<'a> {
     /// Checks that all ranks of `world` have the same plan, and creates the groups. All ranks must
     /// call this.
     ///
@@ -70,7 +69,7 @@ impl<'a, N: Number> Executor<'a, N> {
         plan: &'a Plan,
         terms: &str,
         world: &mut Group,
-    ) -> Result<Executor<'a, N>, ExecuteError> {
+    ) -> Result<Executor<'a>, ExecuteError> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // Check this first, because ranks with other plans would make other calls.
@@ -102,10 +101,10 @@ impl<'a, N: Number> Executor<'a, N> {
     /// If the data has the wrong shape, or a rank is lost.
     pub fn step(
         &mut self,
-        state: &mut State<N>,
-        samples: &Tensor<N>,
-        labels: &Tensor<N>,
-    ) -> Result<N, ExecuteError> {
+        state: &mut State,
+        samples: &Tensor,
+        labels: &Tensor,
+    ) -> Result<f32, ExecuteError> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
     }
@@ -115,10 +114,10 @@ impl<'a, N: Number> Executor<'a, N> {
     pub fn step_of(
         &mut self,
         count: usize,
-        state: &mut State<N>,
-        samples: &Tensor<N>,
-        labels: &Tensor<N>,
-    ) -> Result<N, ExecuteError> {
+        state: &mut State,
+        samples: &Tensor,
+        labels: &Tensor,
+    ) -> Result<f32, ExecuteError> {
         let plan = self.plan;
         for (feed, given) in [(Feed::Samples, samples), (Feed::Labels, labels)] {
             let placed = plan.fed(feed);
@@ -137,7 +136,7 @@ impl<'a, N: Number> Executor<'a, N> {
                 instruction.operation
             {
                 let gradient = &self.results[instruction.inputs[0]];
-                update(state, parameter, gradient, N::of(learning_rate), N::of(momentum));
+                update(state, parameter, gradient, learning_rate as f32, momentum as f32);
                 number += 1;
                 continue;
             }
@@ -160,7 +159,7 @@ impl<'a, N: Number> Executor<'a, N> {
                 let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
                 let own = if is_xent { xent::samples(labels) } else { labels.data.len() };
                 let share = result.data[0];
-                self.own_loss = (own > 0).then(|| share * N::of(count as f64 / own as f64));
+                self.own_loss = (own > 0).then(|| share * (count as f64 / own as f64) as f32);
             }
             debug_assert!(
                 matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
@@ -180,7 +179,7 @@ impl<'a, N: Number> Executor<'a, N> {
     /// there are any.
     ///
     /// These are the rank's own samples if the loss operator is cut like the data set.
-    pub fn own_loss(&self) -> Option<N> {
+    pub fn own_loss(&self) -> Option<f32> {
         self.own_loss
     }
 
@@ -212,14 +211,14 @@ impl<'a, N: Number> Executor<'a, N> {
 }
 
 /// Computes an operation that involves no other rank. `turned` is a buffer.
-fn compute<'t, N: Number>(
+fn compute<'t>(
     operation: &Operation,
-    input: impl Fn(usize) -> &'t Tensor<N>,
+    input: impl Fn(usize) -> &'t Tensor,
     count: usize,
-    turned: &mut Tensor<N>,
-    result: &mut Tensor<N>,
+    turned: &mut Tensor,
+    result: &mut Tensor,
 ) {
-    let mut scalar = |number: N| {
+    let mut scalar = |number: f32| {
         result.shape_as(&[]);
         result.data[0] = number;
     };
@@ -244,12 +243,12 @@ fn compute<'t, N: Number>(
 }
 
 /// Updates a parameter: v = momentum v + g, p = p - learning rate v.
-fn update<N: Number>(
-    state: &mut State<N>,
+fn update(
+    state: &mut State,
     parameter: usize,
-    gradient: &Tensor<N>,
-    learning_rate: N,
-    momentum: N,
+    gradient: &Tensor,
+    learning_rate: f32,
+    momentum: f32,
 ) {
     let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
     for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
@@ -314,7 +313,7 @@ mod tests {
     fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
         threads::run(world, Duration::from_secs(1200), |rank| {
             let (plan, terms) = plan_of(rank.rank().index());
-            Executor::<f32>::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
+            Executor::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
         })
         .unwrap()
     }
@@ -363,7 +362,7 @@ mod tests {
         let plan = plan(2, "((2,1),(1,1))", 0.1);
         let error = threads::run(2, Duration::from_secs(1200), |rank| {
             let mut executor = Executor::new(&plan, "", rank).unwrap();
-            let mut state = State::<f32>::new(vec![Tensor::zeros(vec![8, 8])]);
+            let mut state = State::new(vec![Tensor::zeros(vec![8, 8])]);
             let whole = Tensor::zeros(vec![8, 8]);
             executor.step(&mut state, &whole, &whole).unwrap_err().to_string()
         });

@@ -4,7 +4,6 @@ mod mindspore;
 
 use serde::{Deserialize, Serialize};
 
-use super::number::Number;
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::random;
@@ -24,7 +23,7 @@ pub enum Init {
 
 impl Init {
     /// Draws the initial parameters of `rank`.
-    pub fn parameters<N: Number>(self, plan: &Plan, rank: u32) -> Vec<Tensor<N>> {
+    pub fn parameters(self, plan: &Plan, rank: u32) -> Vec<Tensor> {
         let mesh = plan.mesh();
         let parameters = (0..).zip(plan.parameters());
         let draw = |(number, (parameter, layout)): (
@@ -40,14 +39,15 @@ impl Init {
                     let offset = layout.offset(mesh, &parameter.shape, rank);
                     let places = places(&parameter.shape, &offset, &shape);
                     places
-                        .map(|place| N::of(DEVIATION * random::normal(seed, number, place as u64)))
+                        .map(|place| {
+                            (DEVIATION * random::normal(seed, number, place as u64)) as f32
+                        })
                         .collect()
                 }
                 Init::MindSpore1 => {
                     let (part, _) = layout.part(mesh, rank);
                     let seed = part + mesh.world() * number + 1;
-                    let numbers = mindspore::normal(seed, shape.iter().product(), DEVIATION as f32);
-                    numbers.into_iter().map(|number| N::of(f64::from(number))).collect()
+                    mindspore::normal(seed, shape.iter().product(), DEVIATION as f32)
                 }
             };
             Tensor::new(shape, data)
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn normal_numbers_do_not_depend_on_the_cuts() {
         let init = Init::Normal { seed: 7 };
-        let whole: Vec<Tensor<f32>> = init.parameters(&plan(1, "((1,1),(1,1))"), 0);
+        let whole: Vec<Tensor> = init.parameters(&plan(1, "((1,1),(1,1))"), 0);
         assert!(whole[0].data.iter().any(|&number| number != whole[0].data[0]));
         assert_eq!(whole[2], Tensor::zeros(vec![16]));
         for strategy in ["((2,4),(4,1))", "((2,1),(1,4))", "((2,2),(2,2))"] {
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_numbers_of_mindspore_1_are_drawn() {
         let plan = plan(8, "((2,4),(4,1))");
-        let parts: Vec<Vec<Tensor<f32>>> =
+        let parts: Vec<Vec<Tensor>> =
             (0..8).map(|rank| Init::MindSpore1.parameters(&plan, rank)).collect();
         let near = |found: f32, expected: f32| {
             assert!((found - expected).abs() < 2e-9, "{found} {expected}")

@@ -1,32 +1,30 @@
 //! Tensors on one rank.
 
-use super::number::Number;
-
 /// A row-major tensor. A tensor without dimensions is a single number.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tensor<N> {
+pub struct Tensor {
     pub shape: Vec<usize>,
-    pub data: Vec<N>,
+    pub data: Vec<f32>,
 }
 
-impl<N: Number> Tensor<N> {
-    pub fn new(shape: Vec<usize>, data: Vec<N>) -> Tensor<N> {
+impl Tensor {
+    pub fn new(shape: Vec<usize>, data: Vec<f32>) -> Tensor {
         debug_assert_eq!(shape.iter().product::<usize>(), data.len());
         Tensor { shape, data }
     }
 
-    pub fn zeros(shape: Vec<usize>) -> Tensor<N> {
+    pub fn zeros(shape: Vec<usize>) -> Tensor {
         let count = shape.iter().product();
-        Tensor { shape, data: vec![N::default(); count] }
+        Tensor { shape, data: vec![0.0; count] }
     }
 
     /// The rows of a matrix.
-    pub fn rows(&self) -> impl Iterator<Item = &[N]> {
+    pub fn rows(&self) -> impl Iterator<Item = &[f32]> {
         // `chunks_exact` needs a length above 0.
         self.data.chunks_exact(self.columns().max(1))
     }
 
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [N]> {
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
         let columns = self.columns().max(1);
         self.data.chunks_exact_mut(columns)
     }
@@ -35,17 +33,17 @@ impl<N: Number> Tensor<N> {
     pub fn shape_as(&mut self, shape: &[usize]) {
         self.shape.clear();
         self.shape.extend_from_slice(shape);
-        self.data.resize(shape.iter().product(), N::default());
+        self.data.resize(shape.iter().product(), 0.0);
     }
 
     /// Copies another tensor into this one and reuses the memory.
-    pub fn copy(&mut self, other: &Tensor<N>) {
+    pub fn copy(&mut self, other: &Tensor) {
         self.shape.clone_from(&other.shape);
         self.data.clone_from(&other.data);
     }
 
     /// Overwrites `turned` with the transposed matrix.
-    pub fn transpose(&self, turned: &mut Tensor<N>) {
+    pub fn transpose(&self, turned: &mut Tensor) {
         turned.shape_as(&[self.shape[1], self.shape[0]]);
         let step = self.shape[0];
         for (row, numbers) in self.rows().enumerate() {
@@ -66,19 +64,19 @@ impl<N: Number> Tensor<N> {
     }
 
     /// Cuts the tensor into equal parts along `dim`.
-    pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor<N>> {
+    pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor> {
         (0..parts).map(|part| self.part(dim, part, parts)).collect()
     }
 
     /// Returns one of `parts` equal parts along `dim`.
-    pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor<N> {
+    pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor {
         let mut found = Tensor::zeros(Vec::new());
         self.put_part(dim, part, parts, &mut found);
         found
     }
 
     /// Overwrites `found` with one of `parts` equal parts along `dim`.
-    pub fn put_part(&self, dim: usize, part: usize, parts: usize, found: &mut Tensor<N>) {
+    pub fn put_part(&self, dim: usize, part: usize, parts: usize, found: &mut Tensor) {
         let (outer, inner) = self.strides(dim);
         let length = self.shape[dim] / parts * inner;
         found.shape.clone_from(&self.shape);
@@ -91,7 +89,7 @@ impl<N: Number> Tensor<N> {
     }
 
     /// Concatenates parts of the same shape along `dim`. Returns `None` if there are no parts.
-    pub fn concat(dim: usize, parts: &[Tensor<N>]) -> Option<Tensor<N>> {
+    pub fn concat(dim: usize, parts: &[Tensor]) -> Option<Tensor> {
         let first = parts.first()?;
         let mut shape = first.shape.clone();
         shape[dim] *= parts.len();
@@ -104,7 +102,7 @@ impl<N: Number> Tensor<N> {
     }
 
     /// Returns the part of `shape` that starts at `offset`.
-    pub fn cut(&self, offset: &[usize], shape: &[usize]) -> Tensor<N> {
+    pub fn cut(&self, offset: &[usize], shape: &[usize]) -> Tensor {
         let data = places(&self.shape, offset, shape).map(|place| self.data[place]).collect();
         Tensor { shape: shape.to_vec(), data }
     }
@@ -129,7 +127,7 @@ pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterato
 mod tests {
     use super::*;
 
-    fn counted(shape: &[usize]) -> Tensor<f32> {
+    fn counted(shape: &[usize]) -> Tensor {
         let count: usize = shape.iter().product();
         Tensor::new(shape.to_vec(), (0..count).map(|number| number as f32).collect())
     }

@@ -2,7 +2,7 @@
 
 use mpienv_sharding::file::tensor_file::{NamedTensor, TensorFile, Type};
 use mpienv_sharding::list::join;
-use mpienv_sharding::number::Number;
+use mpienv_sharding::number::{from_bytes, to_bytes};
 
 /// The names and shapes of a model's parameters, in the order of the model's slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;
@@ -21,7 +21,7 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
         let (values, after) = rest.split_at(shape.iter().product::<usize>().min(rest.len()));
         rest = after;
-        let bytes = f32::to_bytes(values);
+        let bytes = to_bytes(values);
         NamedTensor { name: (*name).to_owned(), numbers: Type::F32, shape: shape.clone(), bytes }
     };
     shapes.iter().map(tensor).collect()
@@ -36,7 +36,7 @@ pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherSh
     for (name, shape) in shapes {
         match file.get(name).filter(|tensor| tensor.shape == *shape && tensor.numbers == Type::F32)
         {
-            Some(tensor) => parameters.extend(f32::from_bytes(&tensor.bytes)),
+            Some(tensor) => parameters.extend(from_bytes(&tensor.bytes)),
             None => {
                 let found = file
                     .tensors

@@ -1,13 +1,13 @@
 //! Reads and writes files of named tensors in the safetensors format.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
 
-use crate::file::{atomic_write, bounded_read, digest, regular_file};
+use crate::file::{atomic_write, digest, regular_file};
 
 /// The only entry in a file's metadata. Several entries would be written in a random order.
 const ABOUT: &str = "mpienv-trainer";
@@ -94,7 +94,7 @@ impl TensorFile {
             return Err(TensorFileError::TooLarge { path: path.to_owned() });
         }
         let mut bytes = Vec::new();
-        bounded_read::up_to(LARGEST + 1, file, &mut bytes).map_err(unreadable)?;
+        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
         let digest = digest::of_bytes(&bytes);
         Ok((TensorFile::from_bytes(path, &bytes)?, digest))
     }

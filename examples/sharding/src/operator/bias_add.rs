@@ -1,13 +1,12 @@
 //! Adds a row to each row of a matrix: loops over rows and columns.
 
 use super::Rule;
-use crate::number::Number;
 use crate::tensor::Tensor;
 
 /// The second input is the row.
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[1]], output: &[0, 1], whole: None };
 
-pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<N>) {
+pub fn forward(value: &Tensor, bias: &Tensor, sum: &mut Tensor) {
     sum.shape_as(&value.shape);
     for (sums, row) in sum.rows_mut().zip(value.rows()) {
         for ((sum, &number), &bias) in sums.iter_mut().zip(row).zip(&bias.data) {
@@ -17,9 +16,9 @@ pub fn forward<N: Number>(value: &Tensor<N>, bias: &Tensor<N>, sum: &mut Tensor<
 }
 
 /// Computes the gradient of the row: the column sums of the result's gradient.
-pub fn gradient_of_bias<N: Number>(gradient: &Tensor<N>, sums: &mut Tensor<N>) {
+pub fn gradient_of_bias(gradient: &Tensor, sums: &mut Tensor) {
     sums.shape_as(&[gradient.columns()]);
-    sums.data.fill(N::default());
+    sums.data.fill(0.0);
     for row in gradient.rows() {
         for (sum, &number) in sums.data.iter_mut().zip(row) {
             *sum += number;

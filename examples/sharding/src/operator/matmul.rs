@@ -5,40 +5,34 @@ pub mod tile;
 use tile::Left;
 
 use super::Rule;
-use crate::number::Number;
 use crate::tensor::Tensor;
 
 /// A has the shape m x k, and B has the shape k x n.
 pub const RULE: Rule = Rule { loops: 3, inputs: &[&[0, 1], &[1, 2]], output: &[0, 2], whole: None };
 
 /// Overwrites `product` with A B, of shape m x n.
-pub fn forward<N: Number>(a: &Tensor<N>, b: &Tensor<N>, product: &mut Tensor<N>) {
+pub fn forward(a: &Tensor, b: &Tensor, product: &mut Tensor) {
     product.shape_as(&[a.shape[0], b.shape[1]]);
-    N::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
+    tile::multiply(Left::rows(a), &b.data, b.shape[1], &mut product.data);
 }
 
 /// Computes the gradient of A: the product's gradient times B transposed. `turned` is a buffer.
-pub fn gradient_of_first<N: Number>(
-    gradient: &Tensor<N>,
-    b: &Tensor<N>,
-    turned: &mut Tensor<N>,
-    product: &mut Tensor<N>,
-) {
+pub fn gradient_of_first(gradient: &Tensor, b: &Tensor, turned: &mut Tensor, product: &mut Tensor) {
     b.transpose(turned);
     forward(gradient, turned, product);
 }
 
 /// Computes the gradient of B: A transposed times the product's gradient.
-pub fn gradient_of_second<N: Number>(a: &Tensor<N>, gradient: &Tensor<N>, product: &mut Tensor<N>) {
+pub fn gradient_of_second(a: &Tensor, gradient: &Tensor, product: &mut Tensor) {
     product.shape_as(&[a.shape[1], gradient.shape[1]]);
-    N::multiply(Left::columns(a), &gradient.data, gradient.shape[1], &mut product.data);
+    tile::multiply(Left::columns(a), &gradient.data, gradient.shape[1], &mut product.data);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn empty() -> Tensor<f64> {
+    fn empty() -> Tensor {
         Tensor::zeros(vec![0])
     }
 
@@ -58,11 +52,13 @@ mod tests {
         assert_eq!((second.shape, second.data), (vec![3, 2], vec![1., 6., 2., 9., 3., 12.]));
     }
 
-    fn any_size<N: Number>() {
+    #[test]
+    fn matrices_of_any_size_are_multiplied() {
         // Small whole numbers: every sum is exact, in any order.
         let counted = |rows: usize, columns: usize, step: usize| {
-            let data =
-                (0..rows * columns).map(|index| N::of((index * step % 13) as f64 - 6.0)).collect();
+            let data = (0..rows * columns)
+                .map(|index| ((index * step % 13) as f64 - 6.0) as f32)
+                .collect();
             Tensor::new(vec![rows, columns], data)
         };
         for (m, k, n) in [
@@ -84,17 +80,11 @@ mod tests {
             for row in 0..m {
                 for column in 0..n {
                     let term = |inner: usize| a.data[row * k + inner] * b.data[inner * n + column];
-                    let sum: f64 = (0..k).map(|inner| term(inner).to_f64()).sum();
-                    assert_eq!(product.data[row * n + column], N::of(sum), "{m} {k} {n}");
+                    let sum: f32 = (0..k).map(term).sum();
+                    assert_eq!(product.data[row * n + column], sum, "{m} {k} {n}");
                 }
             }
             assert_eq!(second, product);
         }
-    }
-
-    #[test]
-    fn matrices_of_any_size_are_multiplied() {
-        any_size::<f32>();
-        any_size::<f64>();
     }
 }

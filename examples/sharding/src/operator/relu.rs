@@ -1,34 +1,35 @@
 //! ReLU: loops over rows and columns.
 
 use super::Rule;
-use crate::number::Number;
 use crate::tensor::Tensor;
 
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1]], output: &[0, 1], whole: None };
 
 /// Replaces every number below 0 with 0. NaN is kept: `max` would turn it into 0 and hide that a
 /// run diverged.
-pub fn rectify<N: Number>(numbers: &mut [N]) {
+#[inline]
+pub fn rectify(numbers: &mut [f32]) {
     for number in numbers {
-        *number = if *number < N::default() { N::default() } else { *number };
+        *number = if *number < 0.0 { 0.0 } else { *number };
     }
 }
 
 /// Sets the gradient to 0 for each output that is not above 0. ReLU's gradient at 0 is taken to be
 /// 0.
-pub fn mask<N: Number>(gradients: &mut [N], outputs: &[N]) {
+#[inline]
+pub fn mask(gradients: &mut [f32], outputs: &[f32]) {
     for (gradient, &output) in gradients.iter_mut().zip(outputs) {
-        *gradient = if output > N::default() { *gradient } else { N::default() };
+        *gradient = if output > 0.0 { *gradient } else { 0.0 };
     }
 }
 
-pub fn forward<N: Number>(value: &Tensor<N>, output: &mut Tensor<N>) {
+pub fn forward(value: &Tensor, output: &mut Tensor) {
     output.copy(value);
     rectify(&mut output.data);
 }
 
 /// Computes the gradient of the input, from the result's gradient and the result.
-pub fn gradient<N: Number>(gradient: &Tensor<N>, output: &Tensor<N>, gradients: &mut Tensor<N>) {
+pub fn gradient(gradient: &Tensor, output: &Tensor, gradients: &mut Tensor) {
     gradients.copy(gradient);
     mask(&mut gradients.data, &output.data);
 }

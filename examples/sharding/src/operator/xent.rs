@@ -1,7 +1,6 @@
 //! The mean softmax cross-entropy, a loss: loops over samples and classes.
 
 use super::Rule;
-use crate::number::Number;
 use crate::tensor::Tensor;
 
 /// The second input is each sample's class number. The dimension of the classes cannot be cut.
@@ -11,44 +10,39 @@ use crate::tensor::Tensor;
 pub const RULE: Rule = Rule { loops: 2, inputs: &[&[0, 1], &[0]], output: &[], whole: Some(1) };
 
 /// Returns the sum of the samples' losses, divided by `count`, the number of samples on all ranks.
-pub fn forward<N: Number>(logits: &Tensor<N>, labels: &Tensor<N>, count: usize) -> N {
-    let mut sum = N::default();
+pub fn forward(logits: &Tensor, labels: &Tensor, count: usize) -> f32 {
+    let mut sum = 0.0;
     for (row, &label) in logits.rows().zip(&labels.data) {
         let Some(class) = class(label) else { continue };
         let largest = largest(row);
-        let mut total = N::default();
+        let mut total = 0.0;
         for &logit in row {
-            total += (logit - largest).exp();
+            total += libm::expf(logit - largest);
         }
         let right = row.get(class).copied().unwrap_or_default();
-        sum += total.ln() + largest - right;
+        sum += libm::logf(total) + largest - right;
     }
-    sum / N::of(count as f64)
+    sum / (count as f64) as f32
 }
 
 /// Counts the rows that are not empty.
-pub fn samples<N: Number>(labels: &Tensor<N>) -> usize {
+pub fn samples(labels: &Tensor) -> usize {
     labels.data.iter().filter(|&&label| class(label).is_some()).count()
 }
 
 /// Computes the gradient of the logits.
-pub fn gradient<N: Number>(
-    logits: &Tensor<N>,
-    labels: &Tensor<N>,
-    count: usize,
-    gradients: &mut Tensor<N>,
-) {
-    let scale = N::of(1.0 / count as f64);
+pub fn gradient(logits: &Tensor, labels: &Tensor, count: usize, gradients: &mut Tensor) {
+    let scale = (1.0 / count as f64) as f32;
     gradients.shape_as(&logits.shape);
     for ((gradients, row), &label) in gradients.rows_mut().zip(logits.rows()).zip(&labels.data) {
         let Some(class) = class(label) else {
-            gradients.fill(N::default());
+            gradients.fill(0.0);
             continue;
         };
         let largest = largest(row);
-        let mut total = N::default();
+        let mut total = 0.0;
         for (gradient, &logit) in gradients.iter_mut().zip(row) {
-            *gradient = (logit - largest).exp();
+            *gradient = libm::expf(logit - largest);
             total += *gradient;
         }
         for gradient in gradients.iter_mut() {
@@ -61,20 +55,20 @@ pub fn gradient<N: Number>(
 }
 
 /// Returns the largest logit, which is subtracted so that no exponential overflows.
-fn largest<N: Number>(row: &[N]) -> N {
+fn largest(row: &[f32]) -> f32 {
     row.iter().fold(row[0], |largest, &logit| if logit > largest { logit } else { largest })
 }
 
 /// Returns the class of a label, or `None` if the row is empty.
-fn class<N: Number>(label: N) -> Option<usize> {
-    (label >= N::default()).then(|| label.to_f64() as usize)
+fn class(label: f32) -> Option<usize> {
+    (label >= 0.0).then(|| label as usize)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gradients(logits: &Tensor<f64>, labels: &Tensor<f64>, count: usize) -> Vec<f64> {
+    fn gradients(logits: &Tensor, labels: &Tensor, count: usize) -> Vec<f32> {
         let mut gradients = Tensor::zeros(vec![0]);
         gradient(logits, labels, count, &mut gradients);
         gradients.data
@@ -82,9 +76,9 @@ mod tests {
 
     #[test]
     fn the_loss_of_equal_logits_is_the_logarithm_of_the_classes() {
-        let logits = Tensor::<f64>::new(vec![1, 4], vec![1000.0; 4]);
+        let logits = Tensor::new(vec![1, 4], vec![1000.0; 4]);
         let labels = Tensor::new(vec![1], vec![2.0]);
-        assert!((forward(&logits, &labels, 1) - 4f64.ln()).abs() < 1e-12);
+        assert!((forward(&logits, &labels, 1) - 4f32.ln()).abs() < 1e-3);
         assert_eq!(gradients(&logits, &labels, 1), [0.25, 0.25, -0.75, 0.25]);
     }
 
@@ -92,20 +86,20 @@ mod tests {
     fn the_gradient_is_the_slope_of_the_loss() {
         let logits = vec![0.3, -0.2, 0.9, 1.0, 0.1, -2.0];
         let labels = Tensor::new(vec![2], vec![2.0, 0.0]);
-        let loss = |logits: &[f64]| forward(&Tensor::new(vec![2, 3], logits.to_vec()), &labels, 4);
+        let loss = |logits: &[f32]| forward(&Tensor::new(vec![2, 3], logits.to_vec()), &labels, 4);
         for (index, gradient) in
             gradients(&Tensor::new(vec![2, 3], logits.clone()), &labels, 4).iter().enumerate()
         {
             let (mut more, mut less) = (logits.clone(), logits.clone());
-            more[index] += 1e-6;
-            less[index] -= 1e-6;
-            assert!(((loss(&more) - loss(&less)) / 2e-6 - gradient).abs() < 1e-9, "{index}");
+            more[index] += 1e-2;
+            less[index] -= 1e-2;
+            assert!(((loss(&more) - loss(&less)) / 2e-2 - gradient).abs() < 1e-4, "{index}");
         }
     }
 
     #[test]
     fn a_row_that_is_not_a_sample_has_neither_loss_nor_gradient() {
-        let logits = Tensor::new(vec![2, 2], vec![0.5, -1.0, f64::NAN, 3.0]);
+        let logits = Tensor::new(vec![2, 2], vec![0.5, -1.0, f32::NAN, 3.0]);
         let filled = Tensor::new(vec![2], vec![1.0, -1.0]);
         let (alone, label) =
             (Tensor::new(vec![1, 2], vec![0.5, -1.0]), Tensor::new(vec![1], vec![1.0]));

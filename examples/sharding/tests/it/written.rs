@@ -49,7 +49,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Group) -> T + Sync) -> Vec<T> {
 }
 
 /// What each rank of a plan wrote in a step, and its final state.
-fn trained(plan: &Plan) -> Vec<(u64, State<f32>)> {
+fn trained(plan: &Plan) -> Vec<(u64, State)> {
     ranks(8, |mut group| {
         let mut state = State::new(Init::Normal { seed: 1 }.parameters(plan, group.rank().index()));
         let mut executor = Executor::new(plan, "", &mut group).unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use mpienv_sharding::file::{bounded_read, regular_file};
+use mpienv_sharding::file::regular_file;
 
 /// The first four bytes of an IDX file of images: bytes in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -180,7 +180,8 @@ impl<'path> IdxFile<'path> {
             }
             None => {}
         }
-        let read = bounded_read::up_to(length, &mut self.reader, &mut body);
+        // This also grows with the bytes that arrive, and its error is not an abort.
+        let read = self.reader.by_ref().take(length).read_to_end(&mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {

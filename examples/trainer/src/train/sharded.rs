@@ -31,11 +31,11 @@ pub struct Sharded<'a> {
 pub(super) struct ShardedLearner<'a> {
     model: &'a mut dyn Model,
     plan: &'a Plan,
-    executor: Executor<'a, f32>,
-    state: State<f32>,
+    executor: Executor<'a>,
+    state: State,
     whole: &'a mut [f32],
-    samples: Tensor<f32>,
-    labels: Tensor<f32>,
+    samples: Tensor,
+    labels: Tensor,
     arch: Arch,
 }
 
@@ -48,7 +48,7 @@ impl<'a> ShardedLearner<'a> {
     ) -> Result<ShardedLearner<'a>, TrainError> {
         let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
-        let tensors: Vec<Tensor<f32>> = slices(plan)
+        let tensors: Vec<Tensor> = slices(plan)
             .zip(plan.parameters())
             .map(|(slice, (parameter, _))| to_tensor(&parameter.shape, &whole[slice]))
             .collect();
@@ -143,7 +143,7 @@ fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Converts a parameter of the model to a parameter of the network.
-fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
+fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor {
     let data = (0..parameter.len()).map(|place| parameter[model_place(shape, place)]).collect();
     Tensor::new(shape.to_vec(), data)
 }
@@ -179,7 +179,7 @@ mod tests {
     /// which rank differs.
     fn synced(
         strategy: &str,
-        change: impl Fn(u32, &mut State<f32>) + Sync,
+        change: impl Fn(u32, &mut State) + Sync,
     ) -> Vec<Result<Vec<f32>, String>> {
         let cuts =
             Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };

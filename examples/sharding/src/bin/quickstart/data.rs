@@ -14,7 +14,7 @@ pub const INPUTS: usize = 32;
 pub const OUTPUTS: usize = 16;
 
 /// Draws the samples and labels of a step, which are the same for every rank and step.
-pub fn draw() -> (Tensor<f32>, Tensor<f32>) {
+pub fn draw() -> (Tensor, Tensor) {
     let mut generator = Mt::new(1);
     let mut tensor = |columns| {
         let data = (0..ROWS * columns).map(|_| uniform(&mut generator) as f32).collect();

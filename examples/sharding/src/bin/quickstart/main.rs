@@ -244,7 +244,7 @@ fn train_rank<'a>(
         Readiness::NotAnother(other) => return Err(QuickstartError::OtherRank(other)),
     };
     let Prepared { plan, resumed } = prepared.borrow();
-    let (mut state, run_id): (State<f32>, RunId) = match resumed {
+    let (mut state, run_id): (State, RunId) = match resumed {
         Some(Resumed { path, checkpoint, .. }) => {
             (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan))
         }
@@ -308,7 +308,7 @@ fn train_rank<'a>(
 /// Merges the parts of all ranks, on every rank.
 fn integrated(
     plan: &Plan,
-    own: &State<f32>,
+    own: &State,
     run_id: &RunId,
     group: &mut Group,
 ) -> Result<Checkpoint, QuickstartError> {

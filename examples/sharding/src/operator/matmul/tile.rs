@@ -1,5 +1,5 @@
-//! Matrix products. For f32, they use tiles as large as the registers allow and the machine's
-//! widest instructions.
+//! Matrix products, in tiles as large as the registers allow and with the machine's widest
+//! instructions.
 //!
 //! Every sum is in the order of the inner loop, and each product is rounded before it is added. All
 //! machines therefore compute the same bits, so ranks on different machines can be replicas.
@@ -8,7 +8,6 @@ use std::array::from_fn;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use crate::number::Number;
 use crate::tensor::Tensor;
 
 /// Rows computed at once. With two vectors of columns, the sums and operands fit in the registers
@@ -17,17 +16,17 @@ const ROWS: usize = 4;
 
 /// A view of the left matrix: number (row, inner) is at `row * row_step + inner * inner_step`.
 #[derive(Clone, Copy, Debug)]
-pub struct Left<'a, N> {
-    data: &'a [N],
+pub struct Left<'a> {
+    data: &'a [f32],
     rows: usize,
     inner: usize,
     row_step: usize,
     inner_step: usize,
 }
 
-impl<'a, N: Number> Left<'a, N> {
+impl<'a> Left<'a> {
     /// A view of the matrix itself.
-    pub fn rows(a: &'a Tensor<N>) -> Left<'a, N> {
+    pub fn rows(a: &'a Tensor) -> Left<'a> {
         Left {
             data: &a.data,
             rows: a.shape[0],
@@ -38,7 +37,7 @@ impl<'a, N: Number> Left<'a, N> {
     }
 
     /// A view of the transposed matrix.
-    pub fn columns(a: &'a Tensor<N>) -> Left<'a, N> {
+    pub fn columns(a: &'a Tensor) -> Left<'a> {
         Left {
             data: &a.data,
             rows: a.shape[1],
@@ -47,38 +46,16 @@ impl<'a, N: Number> Left<'a, N> {
             inner_step: a.shape[1],
         }
     }
-
-    fn at(&self, row: usize, inner: usize) -> N {
-        self.data[row * self.row_step + inner * self.inner_step]
-    }
 }
 
 /// Overwrites `product` with a matrix product. `right` and `product` are row-major with `columns`
 /// columns.
-pub fn multiply_plainly<N: Number>(
-    left: Left<'_, N>,
-    right: &[N],
-    columns: usize,
-    product: &mut [N],
-) {
-    for (row, sums) in product.chunks_exact_mut(columns).enumerate() {
-        sums.fill(N::default());
-        for (inner, numbers) in right.chunks_exact(columns).enumerate() {
-            let factor = left.at(row, inner);
-            for (sum, &number) in sums.iter_mut().zip(numbers) {
-                *sum += factor * number;
-            }
-        }
-    }
-}
-
-/// Like [`multiply_plainly`], but for f32 and vectorized.
-pub fn multiply(left: Left<'_, f32>, right: &[f32], columns: usize, product: &mut [f32]) {
+pub fn multiply(left: Left<'_>, right: &[f32], columns: usize, product: &mut [f32]) {
     Arch::new().dispatch(Multiply { left, right, columns, product });
 }
 
 struct Multiply<'a> {
-    left: Left<'a, f32>,
+    left: Left<'a>,
     right: &'a [f32],
     columns: usize,
     product: &'a mut [f32],

@@ -8,14 +8,15 @@ use super::random_network::{Case, LEARNING_RATE, MOMENTUM};
 /// The results of training.
 pub struct Dense {
     pub losses: Vec<f64>,
-    pub parameters: Vec<Tensor<f64>>,
+    /// The numbers of each parameter.
+    pub parameters: Vec<Vec<f64>>,
 }
 
 /// Rows of numbers.
 type Matrix = Vec<Vec<f64>>;
 
-fn matrix(tensor: &Tensor<f64>) -> Matrix {
-    tensor.rows().map(<[f64]>::to_vec).collect()
+fn matrix(tensor: &Tensor) -> Matrix {
+    tensor.rows().map(|row| row.iter().copied().map(f64::from).collect()).collect()
 }
 
 fn product(a: &Matrix, b: &Matrix) -> Matrix {
@@ -53,9 +54,7 @@ pub fn train(case: &Case, steps: u64) -> Dense {
             }
         }
     }
-    let whole = parameters.iter().zip(&case.parameters);
-    let parameters =
-        whole.map(|(rows, first)| Tensor::new(first.shape.clone(), rows.concat())).collect();
+    let parameters = parameters.iter().map(|rows| rows.concat()).collect();
     Dense { losses, parameters }
 }
 
@@ -108,7 +107,7 @@ fn loss(case: &Case, value: &Matrix) -> (f64, Matrix) {
     for (index, row) in value.iter().enumerate() {
         if case.network.nodes().last().unwrap().operator == Operator::Mse {
             for (column, number) in row.iter().enumerate() {
-                let difference = number - case.labels.data[index * row.len() + column];
+                let difference = number - f64::from(case.labels.data[index * row.len() + column]);
                 loss += difference * difference / (rows * columns);
                 slope[index][column] = 2.0 * difference / (rows * columns);
             }

@@ -22,9 +22,9 @@ pub struct Case {
     pub network: Network,
     pub world: u32,
     pub data_cut: u32,
-    pub samples: Tensor<f64>,
-    pub labels: Tensor<f64>,
-    pub parameters: Vec<Tensor<f64>>,
+    pub samples: Tensor,
+    pub labels: Tensor,
+    pub parameters: Vec<Tensor>,
 }
 
 impl Case {
@@ -127,18 +127,17 @@ fn draw(seed: u64, world: u32) -> Case {
             _ => chain.relu(&name),
         };
     }
-    // Numbers that f32 can represent, so that both precisions start from the same values.
+    // The reference in f64 starts from the same values.
     let mut tensor = |shape: Vec<usize>, scale: f64| {
-        let numbers = (0..shape.iter().product())
-            .map(|_| f64::from(stream.between(-scale, scale) as f32))
-            .collect();
+        let numbers =
+            (0..shape.iter().product()).map(|_| stream.between(-scale, scale) as f32).collect();
         Tensor::new(shape, numbers)
     };
     let samples = tensor(vec![rows, inputs], 1.0);
     let (network, labels) = if seed.is_multiple_of(2) {
         (chain.mse("loss"), tensor(vec![rows, columns], 1.0))
     } else {
-        let class = |x: &f64| ((x + 1.0) * 0.5 * columns as f64).floor().min(columns as f64 - 1.0);
+        let class = |x: &f32| ((x + 1.0) * 0.5 * columns as f32).floor().min(columns as f32 - 1.0);
         let classes = tensor(vec![rows], 1.0).data.iter().map(class).collect();
         (chain.xent("loss"), Tensor::new(vec![rows], classes))
     };
