@@ -21,9 +21,6 @@ pub struct Assignment {
 impl Assignment {
     /// Sets the strategies of the network's operators. If an operator has several, the last one
     /// applies.
-    ///
-    /// # Errors
-    /// If the network has no operator of a given name.
     pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), UnknownOperator> {
         all.iter().try_for_each(|Assignment { operator, strategy }| {
             network.shard(operator, strategy.clone())

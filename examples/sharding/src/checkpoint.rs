@@ -100,9 +100,6 @@ impl Checkpoint {
     }
 
     /// Writes the file atomically.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
         let entries = serde_json::to_value(&self.about).and_then(serde_json::from_value::<Entries>);
         let entries = entries.map_err(|error| CheckpointError::Strange {
@@ -113,9 +110,6 @@ impl Checkpoint {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// If the file cannot be read or is not a checkpoint.
     pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }

@@ -19,9 +19,6 @@ pub struct Exchange<'a> {
 impl<'a> Exchange<'a> {
     /// Creates the groups for `steps`, which must be the same on all ranks. `mesh` must have as
     /// many ranks as `world`.
-    ///
-    /// # Errors
-    /// If a rank is lost.
     pub fn new<'s>(
         mesh: &'a Mesh,
         steps: impl IntoIterator<Item = &'s Step>,
@@ -42,9 +39,6 @@ impl<'a> Exchange<'a> {
 
     /// Runs one of the steps that the groups were created for. Overwrites `moved` with this rank's
     /// part of the result.
-    ///
-    /// # Errors
-    /// If a rank is lost.
     pub fn apply(
         &mut self,
         step: &Step,
@@ -86,9 +80,6 @@ impl<'a> Exchange<'a> {
     }
 
     /// Sums `numbers` over the ranks that differ only in `axes`, in one call.
-    ///
-    /// # Errors
-    /// If a rank is lost.
     pub fn add(&mut self, axes: &[Axis], numbers: &mut [f32]) -> Result<(), CollectiveError> {
         match self.groups.get_mut(axes) {
             Some(group) => group.all_reduce_sum(numbers),

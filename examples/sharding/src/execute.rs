@@ -96,9 +96,6 @@ impl<'a> Executor<'a> {
 
     /// Runs a step with this rank's part of the samples and labels. Returns the loss of all samples
     /// before the step.
-    ///
-    /// # Errors
-    /// If the data has the wrong shape, or a rank is lost.
     pub fn step(
         &mut self,
         state: &mut State,
@@ -119,13 +116,8 @@ impl<'a> Executor<'a> {
         labels: &Tensor,
     ) -> Result<f32, ExecuteError> {
         let plan = self.plan;
-        for (feed, given) in [(Feed::Samples, samples), (Feed::Labels, labels)] {
-            let placed = plan.fed(feed);
-            let expected = placed.layout.local_shape(plan.mesh(), &placed.shape);
-            if given.shape != expected {
-                return Err(ExecuteError::Input { feed, found: given.shape.clone(), expected });
-            }
-        }
+        check_shape(plan, Feed::Samples, samples)?;
+        check_shape(plan, Feed::Labels, labels)?;
         let mut number = 0;
         while let Some(instruction) = plan.instructions().get(number) {
             if let (Operation::Move(step), Some(_)) = (&instruction.operation, instruction.bucket) {
@@ -208,6 +200,15 @@ impl<'a> Executor<'a> {
         }
         Ok(end)
     }
+}
+
+fn check_shape(plan: &Plan, feed: Feed, given: &Tensor) -> Result<(), ExecuteError> {
+    let placed = plan.fed(feed);
+    let expected = placed.layout.local_shape(plan.mesh(), &placed.shape);
+    if given.shape == expected {
+        return Ok(());
+    }
+    Err(ExecuteError::Input { feed, found: given.shape.clone(), expected })
 }
 
 /// Computes an operation that involves no other rank. `turned` is a buffer.

@@ -53,9 +53,6 @@ impl Network {
     }
 
     /// Sets the strategy of an operator.
-    ///
-    /// # Errors
-    /// If the network has no operator of this name.
     pub fn shard(&mut self, name: &str, strategy: Strategy) -> Result<(), UnknownOperator> {
         match self.nodes.iter_mut().find(|node| node.name == name) {
             Some(node) => node.strategy = Some(strategy),

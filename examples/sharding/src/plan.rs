@@ -127,9 +127,6 @@ pub struct Plan {
 
 impl Plan {
     /// Plans a step: cuts the operators and inserts the exchanges between them.
-    ///
-    /// # Errors
-    /// If the strategies do not fit the network or each other.
     pub fn new(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
         build::build(network, terms)
     }

@@ -396,9 +396,4 @@ mod tests {
             "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
         assert_eq!(without_ranks(arguments), ["--quiet", "--seed", "3", "--lr", "1"]);
     }
-
-    #[test]
-    fn the_definition_is_consistent() {
-        MnistArgs::command().debug_assert();
-    }
 }

@@ -43,9 +43,6 @@ pub struct Fetch {
 impl Fetch {
     /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to
     /// `remarks`.
-    ///
-    /// # Errors
-    /// If an existing file is wrong, or a missing one cannot be fetched.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");

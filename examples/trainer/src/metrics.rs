@@ -37,9 +37,6 @@ enum State {
 
 impl Metrics {
     /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match atomic_write::place_of(path)? {
             place if place.exists() => {

@@ -28,9 +28,6 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
 }
 
 /// Reads the parameters from a file. Tensors with other names are ignored.
-///
-/// # Errors
-/// If a tensor is missing, or has another shape or type.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {

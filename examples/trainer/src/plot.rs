@@ -47,9 +47,6 @@ pub struct Plot {
 
 impl Plot {
     /// Creates a plot of a run with `steps` steps per epoch, to be drawn to `path`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Fail before the training instead of after it.
         atomic_write::check(path)?;

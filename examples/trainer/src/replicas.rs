@@ -23,9 +23,6 @@ pub struct Divergence {
 }
 
 /// Compares digests of all ranks' parameters. All ranks get the same result.
-///
-/// # Errors
-/// If a rank is lost.
 pub fn check(
     parameters: &[f32],
     group: &mut Group,
@@ -40,9 +37,6 @@ pub fn check(
 }
 
 /// Compares the bytes that ranks hold, given in rank order.
-///
-/// # Errors
-/// If they differ.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
     let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
     for &(rank, bytes) in held {

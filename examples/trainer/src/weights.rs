@@ -15,9 +15,6 @@ const HEADER: usize = 8;
 
 /// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw
 /// little-endian f32 weights of shape (10, 784), with biases of 0.
-///
-/// # Errors
-/// If the file cannot be read, or does not fit the model.
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();

@@ -61,9 +61,6 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Writes the file atomically. The same content always produces the same bytes.
-    ///
-    /// # Errors
-    /// If the file cannot be written, or a tensor's bytes do not fit its shape.
     pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
         let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
         let mut views = Vec::with_capacity(self.tensors.len());
@@ -78,9 +75,6 @@ impl TensorFile {
     }
 
     /// Reads a file.
-    ///
-    /// # Errors
-    /// If the file cannot be read, is too large or damaged, or has numbers of another type.
     pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
         Ok(TensorFile::read_with_digest(path)?.0)
     }

@@ -9,9 +9,6 @@ use crate::strategy::tuple;
 
 impl Plan {
     /// Formats the network, then the instructions of a rank.
-    ///
-    /// # Errors
-    /// If the rank is not below the number of ranks.
     pub fn text(&self, rank: u32) -> Result<String, PlanError> {
         let ranks = self.mesh.world();
         if rank >= ranks {

@@ -25,9 +25,6 @@ pub enum Backend {
 
 /// Connects to the other ranks. If there are any, the transport's name is passed to `remark`, and
 /// warnings to `warn`.
-///
-/// # Errors
-/// If the ranks cannot connect, or the required MPI cannot be used.
 pub fn connect(
     backend: Backend,
     info: &ClusterInfo,

@@ -6,9 +6,6 @@ use std::process::Command;
 use mpienv::{ClusterInfo, Launch, LaunchError};
 
 /// Returns this process's rank and the layout of the job.
-///
-/// # Errors
-/// If the launcher's variables are wrong.
 pub fn place() -> Result<ClusterInfo, ClusterError> {
     Ok(ClusterInfo::from_env()?)
 }
@@ -17,9 +14,6 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 /// process's signals.
 ///
 /// The program must not start other processes while the ranks run: see [`Launch::subreaper`].
-///
-/// # Errors
-/// If a rank cannot be started, or fails.
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let info = place()?;
     info.starting(count).warn();

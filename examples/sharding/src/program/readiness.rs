@@ -15,39 +15,31 @@ pub struct OtherRank {
     pub reason: String,
 }
 
-/// The result of the readiness check.
-#[derive(Debug)]
-pub enum Readiness<T, E> {
-    /// Every rank can start.
-    All(T),
-    /// This rank cannot start. The other ranks know why.
-    NotThis(E),
-    /// Another rank cannot start.
-    NotAnother(OtherRank),
-}
-
-/// Shares whether each rank can start. Every rank of `group` must call this.
+/// Shares whether each rank can start, and returns what this rank has prepared if all can. Every
+/// rank of `group` must call this.
 ///
 /// # Errors
-/// If a rank is lost.
-pub fn of_all<T, E: Display>(
+/// If this rank cannot start, as `not_ready`, because the others know why; if another rank cannot
+/// start or is lost.
+pub fn of_all<T, E: Display + From<OtherRank> + From<CollectiveError>>(
     own: Result<T, E>,
     group: &mut Group,
-) -> Result<Readiness<T, E>, CollectiveError> {
+    not_ready: impl FnOnce(Box<E>) -> E,
+) -> Result<T, E> {
     let said = match &own {
         Ok(_) => Vec::new(),
         Err(error) => format!("{}\n{error}", mpienv::host_name().unwrap_or_default()).into_bytes(),
     };
     let all = group.all_gather(&said)?;
-    Ok(match (own, (0..).zip(all).find(|(_, said)| !said.is_empty())) {
-        (Err(error), _) => Readiness::NotThis(error),
-        (Ok(own), None) => Readiness::All(own),
-        (Ok(_), Some((rank, said))) => {
+    let own = own.map_err(|error| not_ready(Box::new(error)))?;
+    match (0..).zip(all).find(|(_, said)| !said.is_empty()) {
+        None => Ok(own),
+        Some((rank, said)) => {
             let text = String::from_utf8_lossy(&said);
             let (host, reason) = text.split_once('\n').unwrap_or_default();
-            Readiness::NotAnother(OtherRank { rank, host: shown(host), reason: shown(reason) })
+            Err(OtherRank { rank, host: shown(host), reason: shown(reason) }.into())
         }
-    })
+    }
 }
 
 /// Makes another process's text safe to print on a terminal.
@@ -61,26 +53,38 @@ mod tests {
     use mpienv::collective::threads;
     use std::time::Duration;
 
+    #[derive(Debug, thiserror::Error)]
+    enum Failure {
+        #[error("{0}")]
+        Own(String),
+        #[error("not ready: {0}")]
+        NotReady(Box<Failure>),
+        #[error("{}: {}", .0.rank, .0.reason)]
+        OtherRank(#[from] OtherRank),
+        #[error(transparent)]
+        Collective(#[from] CollectiveError),
+    }
+
     #[test]
     fn the_first_rank_that_cannot_begin_is_named_by_those_that_can() {
         let of_all = |failing: &[u32]| {
             threads::run(4, Duration::from_secs(1200), |rank| {
                 let index = rank.rank().index();
-                let own = if failing.contains(&index) {
-                    Err(format!("no {index}\u{1b}[2J"))
+                let fails = failing.contains(&index);
+                let own = if fails {
+                    Err(Failure::Own(format!("no {index}\u{1b}[2J")))
                 } else {
                     Ok(index)
                 };
-                match of_all(own, rank).unwrap() {
-                    Readiness::All(own) => format!("all, {own}"),
-                    Readiness::NotThis(error) => format!("own: {error}"),
-                    Readiness::NotAnother(other) => format!("{}: {}", other.rank, other.reason),
+                match of_all(own, rank, Failure::NotReady) {
+                    Ok(own) => format!("all, {own}"),
+                    Err(error) => error.to_string(),
                 }
             })
             .unwrap()
         };
         assert_eq!(of_all(&[]), ["all, 0", "all, 1", "all, 2", "all, 3"]);
-        let (own_1, own_3) = ("own: no 1\u{1b}[2J", "own: no 3\u{1b}[2J");
+        let (own_1, own_3) = ("not ready: no 1\u{1b}[2J", "not ready: no 3\u{1b}[2J");
         assert_eq!(of_all(&[1, 3]), ["1: no 1 [2J", own_1, "1: no 1 [2J", own_3]);
     }
 }

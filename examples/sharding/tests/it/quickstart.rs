@@ -373,10 +373,6 @@ fn what_cannot_be_planned_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let plan = |arguments: &[&str]| quickstart(folder.path(), &[&["plan"], arguments].concat());
     for (strategy, text) in [
-        ("((2,4))", "matmul: strategy ((2,4),) has 1 entries, the operator has 2 inputs"),
-        ("((2,4,1),(4,1))", "entry 0 has 3 dims, the input has shape (16,32)"),
-        ("((0,4),(4,1))", "value 0 must be larger than 0"),
-        ("((3,4),(4,1))", "input 0 dim 0 of size 16 cannot be divided by 3"),
         ("((2,4),(2,1))", "first input's columns are cut in 4, second input's rows in 2"),
         ("((4,4),(4,1))", "requires 16 devices, but 8 devices can not be divided by it"),
         ("gelu=((8,1))", "there is no operator gelu: the network has matmul, relu, matmul2, loss"),

@@ -26,9 +26,6 @@ pub struct Images<'path> {
 }
 
 /// Reads the header of a file of 28x28 images.
-///
-/// # Errors
-/// If the file cannot be read or has another format.
 pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
@@ -46,9 +43,6 @@ impl Images<'_> {
     }
 
     /// The pixels, image by image, row by row.
-    ///
-    /// # Errors
-    /// If the file is truncated, damaged or too long.
     pub fn read(self) -> Result<Vec<u8>, IdxError> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
         self.file.body(length)
@@ -56,9 +50,6 @@ impl Images<'_> {
 }
 
 /// Reads the labels of a file, one byte each.
-///
-/// # Errors
-/// If the file cannot be read, has another format, or is damaged.
 pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;

@@ -18,9 +18,6 @@ pub enum Source {
 
 impl Source {
     /// Reads or draws the training and the test set.
-    ///
-    /// # Errors
-    /// If a file is missing or wrong.
     pub fn load(&self) -> Result<Datasets, SourceError> {
         let Source::Folder(folder) = self else {
             return Ok(digits::draw());

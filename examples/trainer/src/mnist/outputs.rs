@@ -12,9 +12,6 @@ use crate::train::Report;
 use mpienv_sharding::file::atomic_write;
 
 /// Checks that the named files can be written, without changing them. An epoch has `steps` steps.
-///
-/// # Errors
-/// If a file cannot be written, or two options name the same file.
 pub fn check(
     options: &MnistArgs,
     rank: Rank,

@@ -27,9 +27,6 @@ pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
 }
 
 /// Locks a rank's folder for this run, creating it if it is missing.
-///
-/// # Errors
-/// If another run uses the folder, or it cannot be written.
 pub fn take(folder: &Path) -> Result<FolderLock, FolderError> {
     FolderLock::take(folder, &mut |text| exit::say("quickstart", &text)).map_err(
         |error| match error {
@@ -50,9 +47,6 @@ fn named(name: &str) -> Option<Moment> {
 }
 
 /// Writes a checkpoint. Keeps the newest five up to `moment` and removes all others.
-///
-/// # Errors
-/// If a file cannot be written or removed.
 pub fn add(folder: &Path, moment: Moment, checkpoint: &Checkpoint) -> Result<(), FolderError> {
     checkpoint.write(&folder.join(name(moment)))?;
     let all = moments(folder)?;

@@ -4,18 +4,17 @@ mod data;
 mod float;
 mod folder;
 mod options;
+mod threads;
 
 use std::borrow::Borrow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Barrier, PoisonError, RwLock, mpsc};
-use std::thread;
 
 use mpienv::RankError;
 
 use folder::FolderError;
-use mpienv::collective::{CollectiveError, Group, threads};
+use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::checkpoint::{Checkpoint, CheckpointError};
 use mpienv_sharding::execute::{ExecuteError, Executor, State};
 use mpienv_sharding::file::atomic_write;
@@ -27,7 +26,7 @@ use mpienv_sharding::program::backend::{self, BackendError};
 use mpienv_sharding::program::cluster::{self, ClusterError};
 use mpienv_sharding::program::exit;
 use mpienv_sharding::program::job::{self, JobError};
-use mpienv_sharding::program::readiness::{self, OtherRank, Readiness};
+use mpienv_sharding::program::readiness::{self, OtherRank};
 use mpienv_sharding::run_id::RunId;
 use options::{Action, QuickstartArgs, Sharding, Training};
 
@@ -36,11 +35,6 @@ const STEPS: u64 = 4;
 
 const MOMENTUM: f64 = 0.1;
 
-/// Memory in bytes, set aside so that started threads can exit if no further thread can be started.
-const RESERVE: usize = 8 << 20;
-/// Memory in bytes that must be free to start a thread. Of more than 32 MiB, glibc keeps nothing
-/// when it is freed.
-const ROOM: usize = 33 << 20;
 /// The number of columns between the two matrix products.
 const HIDDEN: usize = 16;
 
@@ -49,9 +43,6 @@ fn main() -> ExitCode {
 }
 
 /// Runs the program. Writes its output to `out`.
-///
-/// # Errors
-/// If the run fails.
 fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
@@ -77,9 +68,6 @@ fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartEr
 }
 
 /// Plans the network for `world` ranks.
-///
-/// # Errors
-/// If the strategies do not fit the network.
 fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
     let chain = Chain::new(data::ROWS * world as usize, data::INPUTS)
         .matmul("matmul", "w", HIDDEN)
@@ -94,98 +82,29 @@ fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
 }
 
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
-    let Some(count) = options.threads else {
-        let info = cluster::place()?;
-        let prepared = Prepared::new(options, info.world_size());
-        // Omit the transport's name. A rank that cannot start still connects, to tell the others
-        // why.
-        let connected =
-            backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
-                exit::say("quickstart", &text);
-            });
-        // An error common to all ranks is printed at the end.
-        let print = |error: &QuickstartError| {
-            if !error.is_of_all_ranks() {
-                exit::say("quickstart", error);
-            }
-        };
-        return job::run(connected, prepared, print, |prepared, group| {
-            train_rank(options, prepared, group, |line| {
-                out.write_all(line.as_bytes())
-                    .and_then(|()| out.flush())
-                    .map_err(QuickstartError::Output)
-            })
-        });
-    };
-    // Under a launcher, every process would train all ranks and write the same files.
     let info = cluster::place()?;
-    if info.world_size() > 1 {
-        return Err(QuickstartError::Launched(info.world_size()));
+    if let Some(count) = options.threads {
+        return threads::train(options, &info, count, out);
     }
-    info.starting(count).warn();
-    let prepared = Prepared::new(options, count)?;
-    let ranks = threads::group(count, options.timeout)?;
-    // Ranks start to work only after every thread has started. If memory runs out while threads are
-    // being started, a working rank would run out of memory too, which aborts the process.
-    let all_started = RwLock::new(true);
-    let mut starting = all_started.write().unwrap_or_else(PoisonError::into_inner);
-    thread::scope(|scope| {
-        let (mut lines, mut workers, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-        let mut reserve = Vec::<u8>::with_capacity(RESERVE);
-        for (index, rank) in (0..).zip(ranks) {
-            let (sender, receiver) = mpsc::channel();
-            let (prepared, all_started) = (&prepared, &all_started);
-            let has_started = Arc::new(Barrier::new(2));
-            let start = Arc::clone(&has_started);
-            let work = move || {
-                start.wait();
-                if !*all_started.read().unwrap_or_else(PoisonError::into_inner) {
-                    return Ok(());
-                }
-                train_rank(options, Ok(prepared), &mut rank.into(), |line| {
-                    // If the output is closed, the receiver is gone, and the run ends.
-                    sender
-                        .send(line)
-                        .map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
-                })
-            };
-            let worker =
-                check_room().and_then(|()| thread::Builder::new().spawn_scoped(scope, work));
-            match worker {
-                Ok(worker) => {
-                    // What the thread allocates to start is no longer free when the next one is
-                    // checked.
-                    has_started.wait();
-                    lines.push(receiver);
-                    workers.push(worker);
-                }
-                Err(error) => {
-                    *starting = false;
-                    reserve = Vec::new();
-                    errors.push(QuickstartError::Thread { rank: index, count, error });
-                    break;
-                }
-            }
-        }
-        drop(reserve);
-        drop(starting);
-        errors.extend(print_in_order(lines, out).err());
-        errors.extend(workers.into_iter().filter_map(|worker| match worker.join() {
-            Ok(result) => result.err(),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }));
-        // If one rank fails, the others report it as lost. Put the cause first.
-        errors.sort_by_key(|error| {
-            use QuickstartError::{Collective, Execute, OtherRank};
-            matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)) | OtherRank(_))
+    let prepared = Prepared::new(options, info.world_size());
+    // Omit the transport's name. A rank that cannot start still connects, to tell the others why.
+    let connected =
+        backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
+            exit::say("quickstart", &text);
         });
-        errors.into_iter().next().map_or(Ok(()), Err)
+    // An error common to all ranks is printed at the end.
+    let print = |error: &QuickstartError| {
+        if !error.is_of_all_ranks() {
+            exit::say("quickstart", error);
+        }
+    };
+    job::run(connected, prepared, print, |prepared, group| {
+        train_rank(options, prepared, group, |line| {
+            out.write_all(line.as_bytes())
+                .and_then(|()| out.flush())
+                .map_err(QuickstartError::Output)
+        })
     })
-}
-
-/// Checks that a thread has enough memory to start. One that has only its stack aborts the process.
-fn check_room() -> io::Result<()> {
-    Ok(Vec::<u8>::new().try_reserve_exact(ROOM)?)
 }
 
 /// What a rank prepares before it connects to the others.
@@ -204,20 +123,29 @@ impl<'a> Prepared<'a> {
         };
         Ok(Prepared { plan, resumed: options.resume_from.as_deref().map(read).transpose()? })
     }
-}
 
-/// Writes one line of each rank in turn, until any rank has no more.
-fn print_in_order(
-    lines: Vec<mpsc::Receiver<String>>,
-    out: &mut dyn Write,
-) -> Result<(), QuickstartError> {
-    loop {
-        for receiver in &lines {
-            let Ok(line) = receiver.recv() else {
-                return out.flush().map_err(QuickstartError::Output);
-            };
-            out.write_all(line.as_bytes()).map_err(QuickstartError::Output)?;
-        }
+    /// Returns the state in which a rank starts, and the run's ID.
+    fn start(&self, options: &Training, rank: u32) -> Result<(State, RunId), QuickstartError> {
+        let (plan, init) = (&self.plan, options.init());
+        Ok(match &self.resumed {
+            Some(Resumed { path, checkpoint, .. }) => {
+                (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan))
+            }
+            None => (State::new(init.parameters(plan, rank)), RunId::new(plan, &init)),
+        })
+    }
+
+    /// Returns what must be the same on all ranks besides the plan, a line each.
+    fn terms(&self, options: &Training) -> String {
+        let start = match &self.resumed {
+            Some(Resumed { checkpoint, digest, .. }) => {
+                format!("step {} of a file with SHA-256 {digest}", checkpoint.steps())
+            }
+            None => format!("{:?}", options.init()),
+        };
+        let Training { epochs, integrated, .. } = options;
+        let version = env!("CARGO_PKG_VERSION");
+        format!("version: {version}\nstart: {start}\nepochs: {epochs}\nintegrated: {integrated}")
     }
 }
 
@@ -238,41 +166,12 @@ fn train_rank<'a>(
     let rank = group.rank().index();
     let checkpoints = folder::of_rank(&options.output, rank);
     let own = prepared.and_then(|prepared| Ok((prepared, folder::take(&checkpoints)?)));
-    let (prepared, _lock) = match readiness::of_all(own, group)? {
-        Readiness::All(own) => own,
-        Readiness::NotThis(error) => return Err(QuickstartError::NotReady(Box::new(error))),
-        Readiness::NotAnother(other) => return Err(QuickstartError::OtherRank(other)),
-    };
-    let Prepared { plan, resumed } = prepared.borrow();
-    let (mut state, run_id): (State, RunId) = match resumed {
-        Some(Resumed { path, checkpoint, .. }) => {
-            (checkpoint.state(path, plan, rank)?, checkpoint.run_id(plan))
-        }
-        None => {
-            (State::new(options.init().parameters(plan, rank)), RunId::new(plan, &options.init()))
-        }
-    };
-    let start = match resumed {
-        Some(Resumed { digest, .. }) => {
-            format!("start: step {} of a file with SHA-256 {digest}", state.steps)
-        }
-        None => format!("start: {:?}", options.init()),
-    };
-    let Training { epochs, integrated: whole, .. } = options;
-    let terms = format!(
-        "version: {}\n{start}\nepochs: {epochs}\nintegrated: {whole}",
-        env!("CARGO_PKG_VERSION")
-    );
-    let mut executor = Executor::new(plan, &terms, group)?;
-
-    let graphs = options.output.join("saved_graph").join(format!("rank_{rank}"));
-    for (name, text) in [
-        ("step_parallel_begin_0000.ir", plan.graph()),
-        ("18_execute_0000.ir", plan.instructions_of(rank)),
-    ] {
-        atomic_write::write(&graphs.join(name), text.as_bytes())
-            .map_err(QuickstartError::Output)?;
-    }
+    let (prepared, _lock) = readiness::of_all(own, group, QuickstartError::NotReady)?;
+    let prepared = prepared.borrow();
+    let plan = &prepared.plan;
+    let (mut state, run_id) = prepared.start(options, rank)?;
+    let mut executor = Executor::new(plan, &prepared.terms(options), group)?;
+    save_graphs(plan, rank, &options.output).map_err(QuickstartError::Output)?;
     let (samples, labels) = data::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
         let moment @ (epoch, step) = folder::moment_after(state.steps);
@@ -280,10 +179,8 @@ fn train_rank<'a>(
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        let printed = print(format!(
-            "epoch: {epoch} step: {step}, loss is {}\n",
-            float::repr(f64::from(loss))
-        ));
+        let text = float::repr(f64::from(loss));
+        let printed = print(format!("epoch: {epoch} step: {step}, loss is {text}\n"));
         let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_reported);
         if !reader_gone {
             printed?;
@@ -303,6 +200,14 @@ fn train_rank<'a>(
         }
     }
     Ok(())
+}
+
+/// Writes the network and the rank's instructions.
+fn save_graphs(plan: &Plan, rank: u32, output: &Path) -> io::Result<()> {
+    let graphs = output.join("saved_graph").join(format!("rank_{rank}"));
+    atomic_write::write(&graphs.join("step_parallel_begin_0000.ir"), plan.graph().as_bytes())?;
+    let instructions = plan.instructions_of(rank);
+    atomic_write::write(&graphs.join("18_execute_0000.ir"), instructions.as_bytes())
 }
 
 /// Merges the parts of all ranks, on every rank.
@@ -342,7 +247,7 @@ enum QuickstartError {
     NotReady(Box<QuickstartError>),
     /// Another rank cannot start.
     #[error(transparent)]
-    OtherRank(OtherRank),
+    OtherRank(#[from] OtherRank),
     #[error(
         "rank {rank} of {count} cannot be started: {error}; use fewer --threads, or raise the limits (`ulimit -u`, `ulimit -v`)"
     )]

@@ -171,9 +171,6 @@ impl Training {
 
 impl Sharding {
     /// Sets the strategies of the network's operators.
-    ///
-    /// # Errors
-    /// If the network has no operator of a given name.
     pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
         Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {
@@ -203,21 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn strategies_are_for_the_first_product_or_for_the_operator_named() {
-        let strategies = parse("--strategy ((2,4),(4,1)) --strategy relu=((8,1))")
-            .unwrap()
-            .training
-            .sharding
-            .strategies;
-        let texts: Vec<_> = strategies.iter().map(Assignment::to_string).collect();
-        assert_eq!(texts, ["matmul=((2,4),(4,1))", "relu=((8,1),)"]);
-    }
-
-    #[test]
     fn arguments_without_sense_are_refused() {
         for line in [
             "--strategy (2,4)",
             "--threads 0",
+            "--threads 4294967295",
             "--lr 0",
             "--init random",
             "plan -n 0",
@@ -227,28 +214,5 @@ mod tests {
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }
-    }
-
-    #[test]
-    fn a_number_below_the_range_is_refused_with_the_range() {
-        for (line, range) in [
-            ("--lr -1", "expected a number greater than 0"),
-            ("--threads -1", "-1 is not in 1..=1024"),
-            ("--threads 4294967295", "4294967295 is not in 1..=1024"),
-            ("--epochs -1", "expected a whole number from 0 to 4294967295"),
-            ("--seed -1", "expected a whole number from 0 to 18446744073709551615"),
-            ("plan --rank -1", "expected a whole number from 0 to 4294967295"),
-        ] {
-            let text = parse(line).unwrap_err().to_string();
-            assert!(
-                text.contains(range) && !text.contains("unexpected argument"),
-                "{line}: {text}"
-            );
-        }
-    }
-
-    #[test]
-    fn the_definition_is_consistent() {
-        QuickstartArgs::command().debug_assert();
     }
 }
