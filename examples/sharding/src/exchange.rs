@@ -46,34 +46,29 @@ impl<'a> Exchange<'a> {
         moved: &mut Tensor,
     ) -> Result<(), CollectiveError> {
         let parts = self.mesh.size(step.group()) as usize;
-        match (step, self.groups.get_mut(step.group())) {
-            (Step::Slice { dim, axes }, _) => {
+        match step {
+            Step::Slice { dim, axes } => {
                 let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
                 value.put_part(*dim, index as usize, parts as usize, moved);
             }
-            (Step::AllReduce { .. }, Some(group)) => {
+            Step::AllReduce { axes } => {
                 moved.copy(value);
-                group.all_reduce_sum(&mut moved.data)?;
+                self.add(axes, &mut moved.data)?;
             }
-            (Step::ReduceScatter { dim, .. }, Some(group)) => {
+            Step::ReduceScatter { dim, axes } => {
                 let split = value.split(*dim, parts);
-                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
+                let shape = split[0].shape.clone();
                 let flat: Vec<f32> = split.into_iter().flat_map(|part| part.data).collect();
-                *moved = Tensor { shape, data: group.reduce_scatter_sum(&flat)? };
+                *moved = Tensor { shape, data: self.group(axes).reduce_scatter_sum(&flat)? };
             }
-            (Step::AllGather { dim, .. }, Some(group)) => {
-                let all = group.all_gather(&to_bytes(&value.data))?;
+            Step::AllGather { dim, axes } => {
+                let all = self.group(axes).all_gather(&to_bytes(&value.data))?;
                 *moved = joined(*dim, &value.shape, all)?;
             }
-            (Step::AllToAll { from, to, .. }, Some(group)) => {
+            Step::AllToAll { from, to, axes } => {
                 let split = value.split(*to, parts);
-                let shape = split.first().map(|part| part.shape.clone()).unwrap_or_default();
                 let bytes: Vec<_> = split.iter().map(|part| to_bytes(&part.data)).collect();
-                *moved = joined(*from, &shape, group.all_to_all(&bytes)?)?;
-            }
-            (_, None) => {
-                debug_assert!(false, "there is no group for {step:?}");
-                moved.copy(value);
+                *moved = joined(*from, &split[0].shape, self.group(axes).all_to_all(&bytes)?)?;
             }
         }
         Ok(())
@@ -81,13 +76,14 @@ impl<'a> Exchange<'a> {
 
     /// Sums `numbers` over the ranks that differ only in `axes`, in one call.
     pub fn add(&mut self, axes: &[Axis], numbers: &mut [f32]) -> Result<(), CollectiveError> {
-        match self.groups.get_mut(axes) {
-            Some(group) => group.all_reduce_sum(numbers),
-            None => {
-                debug_assert!(false, "there is no group for {axes:?}");
-                Ok(())
-            }
-        }
+        self.group(axes).all_reduce_sum(numbers)
+    }
+
+    fn group(&mut self, axes: &[Axis]) -> &mut Group {
+        let Some(group) = self.groups.get_mut(axes) else {
+            unreachable!("axes {axes:?}: there is a group for each step");
+        };
+        group
     }
 }
 
@@ -102,5 +98,5 @@ fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, Co
         }
         tensors.push(Tensor { shape: shape.to_vec(), data });
     }
-    Ok(Tensor::concat(dim, &tensors).unwrap_or_else(|| Tensor::zeros(shape.to_vec())))
+    Ok(Tensor::concat(dim, &tensors))
 }

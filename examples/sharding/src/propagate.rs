@@ -56,7 +56,7 @@ fn without_ones(dims: &[u32]) -> String {
 /// If strategies do not fit their operators, each other or the data.
 pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
     let nodes = network.nodes();
-    let rows = nodes.first().map_or(1, |node| node.shapes[0][0]);
+    let rows = nodes[0].shapes[0][0];
     if world == 0
         || data_cut == 0
         || !world.is_multiple_of(data_cut)
@@ -80,8 +80,9 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, C
     }
     search.spread();
     let arrangements: Vec<Vec<u32>> = search.known.iter().flatten().cloned().collect();
-    // Each arrangement was accepted only if it had a common mesh with all previous ones.
-    let mesh = search.mesh_with(&[]).unwrap_or(Mesh::new(vec![world]));
+    let Some(mesh) = search.mesh_with(&[]) else {
+        unreachable!("each arrangement was accepted only with a mesh in common with all before it");
+    };
     Ok(Cuts { mesh, arrangements })
 }
 
@@ -132,7 +133,7 @@ impl Search<'_> {
     fn spread(&mut self) {
         let mut queue: VecDeque<usize> =
             (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
-        if queue.is_empty() && !self.nodes.is_empty() {
+        if queue.is_empty() {
             self.choose(0, &self.data.clone());
             queue.push_back(0);
         }

@@ -88,9 +88,9 @@ impl Tensor {
         }
     }
 
-    /// Concatenates parts of the same shape along `dim`. Returns `None` if there are no parts.
-    pub fn concat(dim: usize, parts: &[Tensor]) -> Option<Tensor> {
-        let first = parts.first()?;
+    /// Concatenates parts of the same shape along `dim`; at least one.
+    pub fn concat(dim: usize, parts: &[Tensor]) -> Tensor {
+        let first = &parts[0];
         let mut shape = first.shape.clone();
         shape[dim] *= parts.len();
         let (outer, inner) = first.strides(dim);
@@ -98,7 +98,7 @@ impl Tensor {
         let data = (0..outer).flat_map(|row| {
             parts.iter().flat_map(move |part| &part.data[row * length..][..length])
         });
-        Some(Tensor { data: data.copied().collect(), shape })
+        Tensor { data: data.copied().collect(), shape }
     }
 
     /// Returns the part of `shape` that starts at `offset`.
@@ -136,7 +136,7 @@ mod tests {
     fn parts_put_together_are_the_whole() {
         let whole = counted(&[4, 6]);
         for (dim, parts) in [(0, 1), (0, 2), (0, 4), (1, 2), (1, 3), (1, 6)] {
-            assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)).unwrap(), whole);
+            assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)), whole);
         }
         assert_eq!(whole.part(1, 2, 3).data, [4., 5., 10., 11., 16., 17., 22., 23.]);
     }

@@ -19,8 +19,7 @@ pub fn forward(logits: &Tensor, labels: &Tensor, count: usize) -> f32 {
         for &logit in row {
             total += libm::expf(logit - largest);
         }
-        let right = row.get(class).copied().unwrap_or_default();
-        sum += libm::logf(total) + largest - right;
+        sum += libm::logf(total) + largest - row[class];
     }
     sum / (count as f64) as f32
 }
@@ -48,9 +47,7 @@ pub fn gradient(logits: &Tensor, labels: &Tensor, count: usize, gradients: &mut 
         for gradient in gradients.iter_mut() {
             *gradient = *gradient / total * scale;
         }
-        if let Some(right) = gradients.get_mut(class) {
-            *right -= scale;
-        }
+        gradients[class] -= scale;
     }
 }
 

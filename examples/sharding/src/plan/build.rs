@@ -22,16 +22,15 @@ pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> 
         let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
         Placed { shape: shape.to_vec(), layout }
     };
-    let shape = |node: Option<&Node>, input: usize| {
-        node.map_or(Vec::new(), |node| node.shapes[input].clone())
-    };
-    let samples = place(&shape(nodes.first(), 0));
-    let labels = place(&shape(nodes.last(), 1));
+    // A network ends in its loss, so there is at least one operator.
+    let last = nodes.len() - 1;
+    let samples = place(&nodes[0].shapes[0]);
+    let labels = place(&nodes[last].shapes[1]);
 
     let mut builder = Builder { instructions: Vec::new(), collectives: terms.collectives };
     let forward = builder.forward(nodes, &axes, &strategies, &samples, &labels);
     let gradients = builder.backward(nodes, &axes, &forward);
-    let loss_operator = forward.last().map_or(0, |(_, result)| *result);
+    let loss_operator = forward[last].1;
     let sums = builder.sums(network, loss_operator, gradients);
     let parameters = builder.update(network, &sums, terms);
     Ok(Plan {

@@ -84,7 +84,12 @@ fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
     let info = cluster::place()?;
     if let Some(count) = options.threads {
-        return threads::train(options, &info, count, out);
+        // Under a launcher, every process would train all ranks and write the same files.
+        if info.world_size() > 1 {
+            return Err(QuickstartError::Launched(info.world_size()));
+        }
+        info.starting(count).warn();
+        return threads::train(options, count, out);
     }
     let prepared = Prepared::new(options, info.world_size());
     // Omit the transport's name. A rank that cannot start still connects, to tell the others why.

@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::sync::{Arc, Barrier, PoisonError, RwLock, mpsc};
 use std::thread::{self, Scope, ScopedJoinHandle};
 
-use mpienv::ClusterInfo;
 use mpienv::collective::threads;
 use mpienv_sharding::execute::ExecuteError;
 
@@ -20,17 +19,7 @@ const ROOM: usize = 33 << 20;
 type Worker<'scope> = ScopedJoinHandle<'scope, Result<(), QuickstartError>>;
 
 /// Trains `count` ranks and writes their lines in turn.
-pub fn train(
-    options: &Training,
-    info: &ClusterInfo,
-    count: u32,
-    out: &mut dyn Write,
-) -> Result<(), QuickstartError> {
-    // Under a launcher, every process would train all ranks and write the same files.
-    if info.world_size() > 1 {
-        return Err(QuickstartError::Launched(info.world_size()));
-    }
-    info.starting(count).warn();
+pub fn train(options: &Training, count: u32, out: &mut dyn Write) -> Result<(), QuickstartError> {
     let prepared = Prepared::new(options, count)?;
     let ranks = threads::group(count, options.timeout)?;
     // Ranks start to work only after every thread has started. If memory runs out while threads are
@@ -49,9 +38,8 @@ pub fn train(
                 }
                 train_rank(options, Ok(prepared), &mut rank.into(), |line| {
                     // If the output is closed, the receiver is gone, and the run ends.
-                    sender
-                        .send(line)
-                        .map_err(|_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into()))
+                    let gone = |_| QuickstartError::Output(io::ErrorKind::BrokenPipe.into());
+                    sender.send(line).map_err(gone)
                 })
             };
             match start(scope, work) {
@@ -74,12 +62,12 @@ pub fn train(
             Ok(result) => result.err(),
             Err(panic) => std::panic::resume_unwind(panic),
         }));
-        // If one rank fails, the others report it as lost. Put the cause first.
-        errors.sort_by_key(|error| {
+        // If one rank fails, the others report it as lost. The cause is that rank's error.
+        let cause = errors.into_iter().min_by_key(|error| {
             use QuickstartError::{Collective, Execute, OtherRank};
             matches!(error, Collective(_) | Execute(ExecuteError::Collective(_)) | OtherRank(_))
         });
-        errors.into_iter().next().map_or(Ok(()), Err)
+        cause.map_or(Ok(()), Err)
     })
 }
 
