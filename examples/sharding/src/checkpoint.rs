@@ -122,8 +122,8 @@ impl Checkpoint {
             Damage::Metadata(_) => strange(damage.to_string()),
             damage => CheckpointError::Damaged { path: path.to_owned(), damage },
         })?;
-        let about: About = serde_json::from_value(entries.into_iter().collect())
-            .map_err(|error| strange(error.to_string()))?;
+        let about: About =
+            serde_json::from_value(entries.into()).map_err(|error| strange(error.to_string()))?;
         let mut tensors = Vec::new();
         for place in &about.places {
             let Some(tensor) = file.get(&place.name) else {

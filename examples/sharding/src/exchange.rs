@@ -1,7 +1,5 @@
 //! Moves parts of tensors between ranks.
 
-use std::collections::BTreeMap;
-
 use super::mesh::{Axis, Mesh};
 use super::number::{from_bytes, to_bytes};
 use super::redistribute::Step;
@@ -13,7 +11,7 @@ pub struct Exchange<'a> {
     mesh: &'a Mesh,
     rank: u32,
     /// This rank's group for each list of axes.
-    groups: BTreeMap<Vec<Axis>, Group>,
+    groups: Vec<(Vec<Axis>, Group)>,
 }
 
 impl<'a> Exchange<'a> {
@@ -25,13 +23,11 @@ impl<'a> Exchange<'a> {
         world: &mut Group,
     ) -> Result<Exchange<'a>, CollectiveError> {
         let rank = world.rank().index();
-        let mut groups = BTreeMap::new();
+        let mut groups: Vec<(Vec<Axis>, Group)> = Vec::new();
         for axes in steps.into_iter().map(Step::group) {
-            if !axes.is_empty() && !groups.contains_key(axes) {
-                groups.insert(
-                    axes.to_vec(),
-                    world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?,
-                );
+            if !axes.is_empty() && !groups.iter().any(|(known, _)| known == axes) {
+                let group = world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?;
+                groups.push((axes.to_vec(), group));
             }
         }
         Ok(Exchange { mesh, rank, groups })
@@ -80,7 +76,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn group(&mut self, axes: &[Axis]) -> &mut Group {
-        let Some(group) = self.groups.get_mut(axes) else {
+        let Some((_, group)) = self.groups.iter_mut().find(|(known, _)| known == axes) else {
             unreachable!("axes {axes:?}: there is a group for each step");
         };
         group

@@ -1,6 +1,5 @@
 //! Describes how a tensor is distributed over the ranks.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
 use super::mesh::{Axis, Mesh};
@@ -14,14 +13,14 @@ use crate::list::join;
 pub struct Layout {
     /// The axes that cut each dimension, outermost first.
     pub dims: Vec<Vec<Axis>>,
-    /// The axes over which the ranks' values must still be summed.
-    pub partial: BTreeSet<Axis>,
+    /// The axes over which the ranks' values must still be summed, in ascending order.
+    pub partial: Vec<Axis>,
 }
 
 impl Layout {
     /// Creates a layout without pending sums.
     pub fn new(dims: Vec<Vec<Axis>>) -> Layout {
-        Layout { dims, partial: BTreeSet::new() }
+        Layout { dims, partial: Vec::new() }
     }
 
     /// Returns the same cuts without pending sums.
@@ -91,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_layout_is_printed_with_its_axes() {
-        let layout = Layout { dims: vec![vec![0, 1], vec![]], partial: [2].into() };
+        let layout = Layout { dims: vec![vec![0, 1], vec![]], partial: vec![2] };
         assert_eq!(layout.to_string(), "[0 1, -] partial 2");
         assert_eq!(layout.complete().to_string(), "[0 1, -]");
     }

@@ -116,10 +116,9 @@ impl Rule {
 
     fn with_sums(&self, loops: &[usize], axes: &[Vec<Axis>]) -> Layout {
         let summed = (0..self.loops).filter(|number| !loops.contains(number));
-        Layout {
-            dims: loops.iter().map(|&number| axes[number].clone()).collect(),
-            partial: summed.flat_map(|number| &axes[number]).copied().collect(),
-        }
+        let mut partial: Vec<Axis> = summed.flat_map(|number| &axes[number]).copied().collect();
+        partial.sort_unstable();
+        Layout { dims: loops.iter().map(|&number| axes[number].clone()).collect(), partial }
     }
 }
 

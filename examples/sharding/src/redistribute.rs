@@ -91,7 +91,7 @@ pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
     while work.reduce_scatter() {
         work.slice();
     }
-    let rest: Vec<Axis> = work.now.partial.iter().copied().collect();
+    let rest = work.now.partial.clone();
     if !rest.is_empty() {
         work.push(Step::AllReduce { axes: rest });
     }
@@ -183,10 +183,7 @@ mod tests {
     use super::*;
 
     fn layout(dims: &[&[Axis]], partial: &[Axis]) -> Layout {
-        Layout {
-            dims: dims.iter().map(|axes| axes.to_vec()).collect(),
-            partial: partial.iter().copied().collect(),
-        }
+        Layout { dims: dims.iter().map(|axes| axes.to_vec()).collect(), partial: partial.to_vec() }
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! The metadata of a checkpoint, and the digest that detects damage.
 
-use std::collections::BTreeMap;
-
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::file::digest::PartsDigest;
 use crate::file::tensor_file::{NamedTensor, TensorFile};
 
 /// Metadata values by name.
-pub type Entries = BTreeMap<String, Value>;
+pub type Entries = Map<String, Value>;
 
 /// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
 const DIGEST: &str = "sha256";
@@ -27,8 +25,10 @@ pub enum Damage {
 
 /// Builds a file of `tensors`, with the entries and their digest as JSON in its metadata.
 pub fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
+    entries.sort_keys();
     entries.insert(DIGEST.to_owned(), digest(&entries, &tensors).into());
-    TensorFile { about: serde_json::json!(entries).to_string(), tensors }
+    entries.sort_keys();
+    TensorFile { about: Value::Object(entries).to_string(), tensors }
 }
 
 /// Verifies the digest and returns the other entries.
@@ -38,6 +38,7 @@ pub fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
 pub fn open(file: &TensorFile) -> Result<Entries, Damage> {
     let mut entries: Entries =
         serde_json::from_str(&file.about).map_err(|error| Damage::Metadata(error.to_string()))?;
+    entries.sort_keys();
     let now = digest(&entries, &file.tensors);
     match entries.remove(DIGEST) {
         Some(then) if then == now => Ok(entries),
@@ -85,8 +86,10 @@ mod tests {
             shape: vec![bytes.len() / 4],
             bytes: bytes.to_vec(),
         };
-        let mut entries: Entries =
-            [("epoch", "1"), ("who \"quotes\"", "ä\n")].map(|(a, b)| (a.into(), b.into())).into();
+        let mut entries: Entries = [("epoch", "1"), ("who \"quotes\"", "ä\n")]
+            .map(|(a, b)| (a.to_owned(), b.into()))
+            .into_iter()
+            .collect();
         entries.insert("places".to_owned(), serde_json::json!([{"shape": [4, 2]}, 7]));
         let file = seal(
             entries.clone(),
@@ -109,8 +112,10 @@ mod tests {
     }
     #[test]
     fn the_digest_of_a_run_with_texts_alone_is_that_of_earlier_versions() {
-        let entries: Entries =
-            [("epoch", "1"), ("ranks", "2")].map(|(a, b)| (a.into(), b.into())).into();
+        let entries: Entries = [("epoch", "1"), ("ranks", "2")]
+            .map(|(a, b)| (a.to_owned(), b.into()))
+            .into_iter()
+            .collect();
         let tensor = NamedTensor {
             name: "w".to_owned(),
             numbers: Type::F32,

@@ -58,7 +58,7 @@ fn largest(row: &[f32]) -> f32 {
 
 /// Returns the class of a label, or `None` if the row is empty.
 fn class(label: f32) -> Option<usize> {
-    (label >= 0.0).then(|| label as usize)
+    (label >= 0.0).then_some(label as usize)
 }
 
 #[cfg(test)]

@@ -245,8 +245,7 @@ proptest! {
                 };
                 let mut value = cut(&from);
                 // Parts of sums: powers of 2 are added exactly.
-                let partial: Vec<usize> = from.partial.iter().copied().collect();
-                let (index, size) = (mesh.index(own, &partial), mesh.size(&partial));
+                let (index, size) = (mesh.index(own, &from.partial), mesh.size(&from.partial));
                 let share = if index + 1 < size { 0.5f32.powi(index as i32 + 1) } else { 0.5f32.powi(index as i32) };
                 value.data.iter_mut().for_each(|number| *number *= share);
                 for step in &steps {

@@ -1,6 +1,5 @@
 //! Operator sharding: the operators are cut over the ranks, and the sharding engine runs the steps.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pulp::Arch;
@@ -100,20 +99,19 @@ impl Learner for ShardedLearner<'_> {
         for (number, (slice, (parameter, layout))) in
             slices(self.plan).zip(self.plan.parameters()).enumerate()
         {
-            // The ranks that hold the part at each offset.
-            let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
-            for (rank, parts) in (0..).zip(&all) {
-                let offset = layout.offset(self.plan.mesh(), &parameter.shape, rank);
-                let bytes = bytemuck::cast_slice(&parts[number].data);
-                holders.entry(offset).or_default().push((rank as usize, bytes));
-            }
-            let whole = &mut self.whole[slice];
-            for (offset, held) in holders {
+            let (mesh, whole) = (self.plan.mesh(), &mut self.whole[slice]);
+            for part in 0..layout.part(mesh, 0).1 {
+                // The ranks that hold the part.
+                let ranks = (0..).zip(&all).filter(|&(rank, _)| layout.part(mesh, rank).0 == part);
+                let held: Vec<(usize, &[u8])> = ranks
+                    .map(|(rank, parts)| (rank as usize, bytemuck::cast_slice(&parts[number].data)))
+                    .collect();
                 if let Err(divergence) = replicas::compare(&held) {
                     return Ok(Err(divergence));
                 }
-                let Some(&(rank, _)) = held.first() else { continue };
+                let (rank, _) = held[0];
                 let part = &all[rank][number];
+                let offset = layout.offset(mesh, &parameter.shape, rank as u32);
                 for (place, &number) in
                     places(&parameter.shape, &offset, &part.shape).zip(&part.data)
                 {
