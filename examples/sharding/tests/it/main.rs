@@ -32,6 +32,7 @@ mod support {
 mod hosts;
 #[cfg(target_os = "linux")]
 mod limits;
+mod merge;
 mod quickstart;
 mod quickstart_processes;
 #[cfg(unix)]

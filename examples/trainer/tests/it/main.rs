@@ -6,6 +6,8 @@ mod support {
     pub mod clock;
     pub mod curve;
     pub mod data;
+    #[cfg(unix)]
+    pub mod endless;
     pub mod few_digits;
     #[path = "../../../sharding/tests/support/files.rs"]
     pub mod files;
@@ -66,6 +68,8 @@ mod readiness;
 mod resume;
 mod sharded_training;
 mod sharding_digits;
+#[cfg(unix)]
+mod signals;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
