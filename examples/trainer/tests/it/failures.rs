@@ -1,6 +1,7 @@
 //! Ranks that are killed or that hang, as real processes.
 
 use std::fs;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
