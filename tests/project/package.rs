@@ -33,7 +33,13 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
     ] {
         assert!(files.iter().any(|found| found == file), "{file} is missing");
     }
-    for other in ["examples/trainer/", "examples/candle/", "src/core/", "src/collective/"] {
+    for other in [
+        "examples/sharding/",
+        "examples/trainer/",
+        "examples/candle/",
+        "src/core/",
+        "src/collective/",
+    ] {
         assert!(
             !files.iter().any(|file| file.starts_with(other)),
             "{other} is a package of its own"
