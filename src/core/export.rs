@@ -10,13 +10,12 @@ mod github;
 #[cfg(feature = "json")]
 mod json;
 mod per_node;
-mod posix;
+pub(crate) mod posix;
 mod powershell;
 mod set;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
-pub use posix::quoted as shell_quoted;
 pub use set::{Target, TargetVariable};
 pub use template::{Placeholders, TemplateError};
 

@@ -17,7 +17,7 @@ pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, resolve};
 pub use crate::cluster::warn::is_silenced;
-pub use crate::export::shell_quoted;
+pub use crate::export::posix::quoted as shell_quoted;
 pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;

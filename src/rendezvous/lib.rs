@@ -375,8 +375,7 @@ impl Rendezvous {
     ///
     /// These processes and the ranks have different keys, so that neither can join the other's
     /// meeting.
-    #[doc(hidden)]
-    pub fn stay_connected(
+    pub(crate) fn stay_connected(
         &self,
         blob: Vec<u8>,
         mut answer: impl FnMut(&Meeting) -> Vec<u8>,

@@ -55,7 +55,7 @@ pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
         agreed.set(others.map(|other| other.base).max().unwrap_or(base));
         Terms { base: agreed.get(), silence }.encode()
     };
-    let met = rendezvous.stay_connected(own, answer);
+    let met = rendezvous::stay_connected(&rendezvous, own, answer);
     let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let mailbox = Arc::<Mailbox>::default();
     match gathered {
