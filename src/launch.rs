@@ -20,6 +20,7 @@ mod stopped;
 mod supervisor;
 #[cfg(all(feature = "launch", unix))]
 mod thread;
+mod wire;
 
 pub use error::LaunchError;
 pub use output::Output;

@@ -121,6 +121,35 @@ pub(super) struct Session {
     pub(super) of_master: Direction,
 }
 
+impl Session {
+    /// The directions as rank 0 sees them.
+    pub(super) fn of_first(self) -> Directions {
+        Directions { outgoing: self.of_master, incoming: self.of_rank }
+    }
+
+    /// The directions as the other rank sees them.
+    pub(super) fn of_other(self) -> Directions {
+        Directions { outgoing: self.of_rank, incoming: self.of_master }
+    }
+}
+
+/// Both directions of a connection, as one end sees them.
+#[derive(Debug)]
+pub(crate) struct Directions {
+    /// What this end sends.
+    pub(crate) outgoing: Direction,
+    /// What this end receives.
+    pub(crate) incoming: Direction,
+}
+
+impl Directions {
+    /// The keys for encryption, outgoing and incoming.
+    #[cfg(feature = "collective")]
+    pub(crate) fn seal_keys(&self) -> [Bytes32; 2] {
+        [self.outgoing.seal_key(), self.incoming.seal_key()]
+    }
+}
+
 /// One direction of a connection: its key, and the number of its next message.
 #[derive(Clone)]
 pub(crate) struct Direction {
@@ -155,7 +184,7 @@ impl Direction {
 
     /// A key for encryption, which replaces the tags.
     #[cfg(feature = "collective")]
-    pub(super) fn seal_key(&self) -> Bytes32 {
+    fn seal_key(&self) -> Bytes32 {
         derive(&self.key, &[b"mpienv seal"])
     }
 }

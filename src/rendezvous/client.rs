@@ -288,7 +288,7 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
             return Err(settings.lost("it answered out of order"));
         }
     };
-    Ok((gathered, Channel::new(line.stream, 0, session.of_rank, session.of_master)))
+    Ok((gathered, Channel { rank: 0, stream: line.stream, directions: session.of_other() }))
 }
 
 /// How long to wait for the report of a rank 0 that still waits for `left`.

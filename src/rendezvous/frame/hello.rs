@@ -12,7 +12,7 @@ const CLAIM: usize = 83;
 const SHORT_BLOB: usize = 1024;
 
 /// Length of a hello without a blob.
-pub(in crate::rendezvous) const BARE: usize = CLAIM + 2 * LENGTH;
+const BARE: usize = CLAIM + 2 * LENGTH;
 /// How many bytes of a hello to take at most before it is known whether its blob is long.
 pub(in crate::rendezvous) const FIRST: usize = BARE + SHORT_BLOB;
 
@@ -36,7 +36,8 @@ impl Purpose {
     const ALL: [Purpose; 5] =
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// The purposes that rank 0 of a meeting accepts.
-    const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
+    pub(in crate::rendezvous) const OF_MEETING: &[Purpose] =
+        &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
 
     /// The longest blob of such a hello.
     fn longest_blob(self) -> usize {
@@ -157,24 +158,10 @@ pub(in crate::rendezvous) struct HelloReader {
 }
 
 impl HelloReader {
-    /// Reads the answer to the greeting with this nonce.
-    pub(in crate::rendezvous) fn new(nonce: Bytes32) -> HelloReader {
-        HelloReader::with_purposes(nonce, Purpose::OF_MEETING)
-    }
-
-    /// Like [`HelloReader::new`], for a hello with one of these purposes.
-    pub(in crate::rendezvous) fn with_purposes(
-        nonce: Bytes32,
-        purposes: &'static [Purpose],
-    ) -> HelloReader {
-        HelloReader {
-            nonce,
-            head: Vec::new(),
-            hello: None,
-            session: None,
-            blob_length: 0,
-            purposes,
-        }
+    /// Reads the answer to the greeting with this nonce, for one of these purposes.
+    pub(in crate::rendezvous) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
+        let (head, hello, session, blob_length) = (Vec::new(), None, None, 0);
+        HelloReader { nonce, head, hello, session, blob_length, purposes }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
