@@ -6,17 +6,18 @@
 //! [`guide::wire_format`](crate::guide::wire_format).
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::auth::{Bytes32, Session, for_purpose, nonce};
+use super::auth::{Bytes32, for_purpose};
 use super::client::link::{Bad, Link};
 use super::frame::{GREETING, Hello, ReplyKind, Secret, Version};
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 
 pub(crate) use super::auth::Directions;
+pub(crate) use super::client::link::Introduced;
 pub(crate) use super::frame::Purpose;
 
 /// The key for connections to one rank.
@@ -61,12 +62,6 @@ pub(crate) enum Refusal {
     Unproven,
 }
 
-/// A connection on which this rank has said hello.
-pub(crate) struct Introduced {
-    line: Link,
-    session: Session,
-}
-
 impl Introduced {
     /// Waits for the greeting and says hello. The deadline applies to all steps.
     pub(crate) fn new(
@@ -90,9 +85,9 @@ impl Introduced {
             run: key.secret.run,
             blob: Vec::new(),
         };
-        let (hello, session) = hello.encode(&key.secret.key, &greeting, &nonce()?);
-        line.write_all(&hello)?;
-        Ok(Introduced { line, session })
+        let (introduced, written) = line.say_hello(&hello, &key.secret.key, &greeting)?;
+        written?;
+        Ok(introduced)
     }
 
     /// Waits for the welcome.
@@ -101,11 +96,11 @@ impl Introduced {
         if head.kind != ReplyKind::Welcome {
             return Err(Refusal::Stranger);
         }
-        self.line.payload(&mut self.session, head, 0).map_err(|bad| match bad {
+        self.payload(head, 0).map_err(|bad| match bad {
             Bad::Tag => Refusal::Unproven,
             Bad::Io(error) => Refusal::Connection(error),
         })?;
-        Ok((self.line.stream, self.session.of_other()))
+        Ok((self.line.stream, self.directions))
     }
 }
 

@@ -16,6 +16,8 @@ use super::listen::is_out_of_files;
 use super::sorted::Sorted;
 use crate::value::port::Port;
 
+/// How many connections one wait can name.
+pub(super) const MOST_READY: usize = 1024;
 const WAKE: Token = Token(usize::MAX);
 /// Listeners have the tokens below [`WAKE`], and connections those from 0.
 const LISTENERS: usize = 1 << 16;
@@ -122,7 +124,7 @@ impl<S> Lines<S> {
     pub(super) fn new() -> io::Result<Lines<S>> {
         Ok(Lines {
             poll: Poll::new()?,
-            events: Events::with_capacity(1024),
+            events: Events::with_capacity(MOST_READY),
             listeners: Vec::new(),
             has_more: false,
             lines: Vec::new(),

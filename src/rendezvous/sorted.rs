@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::collections::vec_deque::Iter;
 
-/// A map for few entries, or for keys that come and go in order. The compiler translates a tenth
-/// of what a `BTreeMap` would need for each pair of types.
+/// A map for few entries, or for keys that come and go in order. It is translated for each pair of
+/// types, as a `BTreeMap` is, and is far less code.
 #[derive(Clone, Debug)]
 pub(super) struct Sorted<K, V>(VecDeque<(K, V)>);
 

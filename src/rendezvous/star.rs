@@ -20,7 +20,7 @@ use mio::net::TcpStream;
 use super::LONGEST_BLOB;
 use super::auth::{Directions, LENGTH, digest};
 use super::frame::{Message, REPLY_HEAD, ReplyHead, ReplyKind};
-use super::lines::{Line, Lines, read};
+use super::lines::{Line, Lines, MOST_READY, read};
 
 #[cfg(feature = "collective")]
 pub(crate) use accept::Guest;
@@ -141,20 +141,21 @@ impl Star {
         self.accept()?;
         let mut heard = Vec::new();
         let now = Instant::now();
+        let is_time = now >= self.beat_at;
         // Before anything is read, so that who takes a new connection finds nothing sent on it.
-        if now >= self.beat_at {
+        if is_time {
             self.beat_at = now + self.times.beat;
             #[cfg(feature = "collective")]
             self.try_again();
-            self.lose_the_silent(now, &mut heard);
             let sign = Message::new(ReplyKind::Message, sign);
             // One that reads nothing needs no second sign.
             self.send_to(&sign, Line::is_flushed);
         }
-        let is_idle = self.unread.is_empty() && heard.is_empty();
-        let ready = self.lines.wait(if is_idle { self.beat_at - now } else { Duration::ZERO })?;
-        for id in mem::take(&mut self.unread).into_iter().chain(ready) {
-            self.read(id, &mut heard);
+        let ready = self.wait(if is_time { Duration::ZERO } else { self.beat_at - now })?;
+        ready.iter().for_each(|&id| self.read(id, &mut heard));
+        // After all that has come is read: this process may have been stopped, and not the others.
+        if is_time && ready.len() < MOST_READY {
+            self.lose_the_silent(now, &mut heard);
         }
         Ok(heard)
     }
@@ -193,12 +194,20 @@ impl Star {
             if self.lines.iter().next().is_none() || left.is_zero() {
                 return;
             }
-            let left = if self.unread.is_empty() { left } else { Duration::ZERO };
-            let Ok(ready) = self.lines.wait(left) else { return };
-            for id in mem::take(&mut self.unread).into_iter().chain(ready) {
-                self.read(id, &mut Vec::new());
-            }
+            let Ok(ready) = self.wait(left) else { return };
+            ready.into_iter().for_each(|id| self.read(id, &mut Vec::new()));
         }
+    }
+
+    /// Waits for connections that can be read or written.
+    fn wait(&mut self, most: Duration) -> io::Result<Vec<usize>> {
+        let most = if self.unread.is_empty() { most } else { Duration::ZERO };
+        let mut ready = self.lines.wait(most)?;
+        ready.append(&mut self.unread);
+        // Each is read once: what follows a hello is for who takes the connection.
+        ready.sort_unstable();
+        ready.dedup();
+        Ok(ready)
     }
 
     /// Reads and writes what is possible now.
@@ -241,8 +250,8 @@ impl Star {
     /// Drops the earlier connections of a rank that has sent a message on another, and that it has
     /// closed, although the close has not arrived.
     fn confirm(&mut self, rank: u32) {
-        let is_stale = |line: &Line<Party>| matches!(&line.state, Party::Member(member) if member.rank == rank && !member.is_confirmed);
-        for id in self.lines.ids(is_stale) {
+        let is_stale = |member: &Member| member.rank == rank && !member.is_confirmed;
+        for id in self.members(is_stale) {
             self.lines.remove(id);
         }
         #[cfg(feature = "collective")]
@@ -259,9 +268,14 @@ impl Star {
 
     fn lose_the_silent(&mut self, now: Instant, heard: &mut Vec<(u32, Heard)>) {
         let silence = self.times.silence;
-        for id in self.lines.ids(|line| line.state.is_silent(now, silence)) {
+        for id in self.members(|member| now.saturating_duration_since(member.heard_at) >= silence) {
             self.lose(id, io::ErrorKind::TimedOut.into(), heard);
         }
+    }
+
+    /// The numbers of the connections to these members.
+    fn members(&self, is_wanted: impl Fn(&Member) -> bool) -> Vec<usize> {
+        self.lines.ids(|line| matches!(&line.state, Party::Member(member) if is_wanted(member)))
     }
 }
 
@@ -272,10 +286,6 @@ impl Party {
             Party::Guest(_) => None,
             Party::Member(member) => Some(member),
         }
-    }
-
-    fn is_silent(&self, now: Instant, most: Duration) -> bool {
-        matches!(self, Party::Member(member) if now.saturating_duration_since(member.heard_at) >= most)
     }
 }
 

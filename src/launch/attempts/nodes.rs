@@ -19,6 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use mio::Waker;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::coordinator::{Coordinator, Event};
@@ -28,7 +29,7 @@ use super::own_host;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
 use crate::launch::wire;
-use crate::rendezvous::star::{Star, Times};
+use crate::rendezvous::star::{Heard, Star, Times};
 use crate::rendezvous::{self, Gathered};
 
 /// The stack size of the thread that serves the connections.
@@ -100,12 +101,12 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
         let post = Arc::clone(&mailbox);
         if rank.is_first() {
             let coordinator = Coordinator::new(rank.size(), most);
-            let nodes = first::Nodes { star, hosts, coordinator, mailbox: post, silence };
-            Nodes::start(nodes.star.waker(), move |events| nodes.serve(&events))
+            let hub = first::Hub { star, hosts, coordinator, mailbox: post, silence };
+            Nodes::start(hub.star.waker(), move |events| hub.serve(&events))
         } else {
             let (host, silence) = (master.to_string(), terms.silence);
-            let first = other::First { star, host, mailbox: post, silence };
-            Nodes::start(first.star.waker(), move |events| first.serve(&events))
+            let member = other::Member { star, host, mailbox: post, silence };
+            Nodes::start(member.star.waker(), move |events| member.serve(&events))
         }
     };
     let nodes = connect().map_err(LaunchError::Nodes)?;
@@ -160,15 +161,23 @@ impl Drop for Nodes {
     }
 }
 
-/// Returns why a connection broke.
-fn reason(error: &io::Error, silence: Duration) -> String {
-    match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+/// Returns what another node said, or why it is lost.
+fn said<T: DeserializeOwned>(heard: Heard, silence: Duration) -> Option<Result<T, String>> {
+    let error = match heard {
+        Heard::Came => return None,
+        Heard::Said(body) => match serde_json::from_slice(&body) {
+            Ok(message) => return Some(Ok(message)),
+            Err(_) => io::ErrorKind::InvalidData.into(),
+        },
+        Heard::Lost(error) => error,
+    };
+    Some(Err(match error.kind() {
+        io::ErrorKind::TimedOut => {
             format!("nothing was heard from it for {} s", silence.as_secs_f64())
         }
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::BrokenPipe => "its mpienv closed the connection".to_owned(),
         _ => error.to_string(),
-    }
+    }))
 }

@@ -3,7 +3,7 @@
 
 use super::{MAGIC, Version, greeting, take};
 use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Role, Run, Session, digest};
+use crate::rendezvous::auth::{Bytes32, Directions, JobKey, LENGTH, Role, Run, digest};
 use crate::value::port::Port;
 
 /// Length of the part before the proof.
@@ -79,10 +79,10 @@ impl Secret {
     }
 
     /// The connection's keys, for the run of the job that the other end claims.
-    fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
+    fn directions(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Directions {
         let token = self.token.as_ref().filter(|_| run != self.run);
         let other = token.map(|token| JobKey::new(token, self.role, run));
-        other.as_ref().unwrap_or(&self.key).session(greeting, claim)
+        other.as_ref().unwrap_or(&self.key).directions(greeting, claim)
     }
 }
 
@@ -107,7 +107,7 @@ impl Hello {
         key: &JobKey,
         greeting: &[u8],
         nonce: &Bytes32,
-    ) -> (Vec<u8>, Session) {
+    ) -> (Vec<u8>, Directions) {
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
         self.version.put(&mut out);
@@ -119,11 +119,11 @@ impl Hello {
         out.extend(self.run.job);
         out.extend(self.run.attempt.to_be_bytes());
         out.extend(nonce);
-        let mut session = key.session(greeting, &out);
-        out.extend(session.of_rank.tag(&digest(&[])));
+        let mut directions = key.directions(greeting, &out).reversed();
+        out.extend(directions.outgoing.tag(&digest(&[])));
         out.extend(&self.blob);
-        out.extend(session.of_rank.tag(&digest(&[&self.blob])));
-        (out, session)
+        out.extend(directions.outgoing.tag(&digest(&[&self.blob])));
+        (out, directions)
     }
 }
 
@@ -151,7 +151,7 @@ pub(in crate::rendezvous) struct HelloReader {
     nonce: Bytes32,
     head: Vec<u8>,
     hello: Option<Hello>,
-    session: Option<Session>,
+    directions: Option<Directions>,
     blob_length: usize,
     /// What the hello may be for.
     purposes: &'static [Purpose],
@@ -160,13 +160,13 @@ pub(in crate::rendezvous) struct HelloReader {
 impl HelloReader {
     /// Reads the answer to the greeting with this nonce, for one of these purposes.
     pub(in crate::rendezvous) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
-        let (head, hello, session, blob_length) = (Vec::new(), None, None, 0);
-        HelloReader { nonce, head, hello, session, blob_length, purposes }
+        let (head, hello, directions, blob_length) = (Vec::new(), None, None, 0);
+        HelloReader { nonce, head, hello, directions, blob_length, purposes }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
     pub(in crate::rendezvous) fn is_unproven(&self) -> bool {
-        self.session.is_none()
+        self.directions.is_none()
     }
 
     /// The announced length of a long blob, once the proof was valid.
@@ -180,8 +180,8 @@ impl HelloReader {
     }
 
     /// Takes the keys, once the proof was valid.
-    pub(in crate::rendezvous) fn take_session(&mut self) -> Option<Session> {
-        self.session.take()
+    pub(in crate::rendezvous) fn take_directions(&mut self) -> Option<Directions> {
+        self.directions.take()
     }
 
     /// Takes the next bytes. Returns the hello once it is complete.
@@ -204,7 +204,7 @@ impl HelloReader {
             }
             self.hello = Some(self.parse(secret)?);
         }
-        let (Some(hello), Some(session)) = (&mut self.hello, &mut self.session) else {
+        let (Some(hello), Some(directions)) = (&mut self.hello, &mut self.directions) else {
             return Ok(None);
         };
         let whole = self.blob_length + LENGTH;
@@ -222,7 +222,7 @@ impl HelloReader {
             return Ok(None);
         }
         let tag = hello.blob.split_off(self.blob_length);
-        if !session.of_rank.verify(&digest(&[&hello.blob]), &tag) {
+        if !directions.incoming.verify(&digest(&[&hello.blob]), &tag) {
             return Err(Reject::Altered);
         }
         Ok(self.hello.take())
@@ -231,12 +231,12 @@ impl HelloReader {
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
-        let mut session =
-            secret.session(hello.run, &greeting(&self.nonce, &secret.credential), claim);
-        if !session.of_rank.verify(&digest(&[]), proof) {
+        let mut directions =
+            secret.directions(hello.run, &greeting(&self.nonce, &secret.credential), claim);
+        if !directions.incoming.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
         }
-        self.session = Some(session);
+        self.directions = Some(directions);
         let Hello { version, rank, size, run, .. } = hello;
         if version != Version::OWN {
             return Err(Reject::OtherVersion { rank, version });

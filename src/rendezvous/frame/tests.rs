@@ -39,7 +39,7 @@ fn a_hello_survives_any_split() {
         let mut reader = reader(NONCE);
         assert_eq!(reader.feed(&wire[..cut], &secret()), Ok(None));
         assert_eq!(reader.feed(&wire[cut..], &secret()), Ok(Some(sent.clone())));
-        assert!(reader.take_session().is_some());
+        assert!(reader.take_directions().is_some());
     }
 }
 
@@ -76,8 +76,8 @@ fn another_job_and_another_attempt_with_the_same_token_are_named() {
 fn a_claim_of_four_gigabytes_is_dropped_before_any_allocation() {
     let (claim, blob_length) = (wire(&hello(b""))[..83].to_vec(), u32::MAX.to_be_bytes());
     let claim = [&claim[..25], &blob_length, &claim[29..]].concat();
-    let mut session = secret().key.session(&greeting(&NONCE, &[]), &claim);
-    let wire = [claim, session.of_rank.tag(&digest(&[])).to_vec()].concat();
+    let mut both = secret().key.directions(&greeting(&NONCE, &[]), &claim);
+    let wire = [claim, both.incoming.tag(&digest(&[])).to_vec()].concat();
     let mut reader = reader(NONCE);
     assert_eq!(reader.feed(&wire, &secret()), Err(Reject::NotMpienv));
     assert!(reader.held() <= 512);

@@ -65,8 +65,8 @@ impl Server<'_> {
         let mut channels = Vec::with_capacity(self.joined.len());
         for (&rank, joined) in &self.joined {
             let Some(connection) = self.lines.remove(joined.id) else { continue };
-            let Some(session) = connection.state.session else { continue };
-            let (stream, directions) = (connection.stream.into(), session.of_first());
+            let Some(directions) = connection.state.directions else { continue };
+            let (stream, directions) = (connection.stream.into(), *directions);
             channels.push(Channel { rank, stream, directions });
         }
         match self.problems.lost.first() {

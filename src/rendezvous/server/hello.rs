@@ -155,16 +155,18 @@ impl Server<'_> {
         let Hello { rank, size, purpose, blob, .. } = hello;
         let needs_table = purpose == Purpose::Table;
         let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
+        let refuse = |server: &mut Server<'_>| {
+            server.trouble();
+            server.join(id, rank, needs_table, false);
+        };
         if announced != self.settings.port {
             self.problems.port(rank, announced, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
-            self.trouble();
             self.outliers.push(id, self.lines.get(id).map(|connection| connection.serial));
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
             // A rank whose first connection broke may reconnect before rank 0 notices.
@@ -176,13 +178,11 @@ impl Server<'_> {
         if rank == 0 || earlier.is_some() {
             let first = earlier.map(|connection| connection.peer);
             self.problems.duplicate(rank, first, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         if self.brought.saturating_add(blob.len()) > most_in_all(size) {
             self.problems.too_much(rank, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         self.brought += blob.len();
         let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, LENGTH, Session, digest};
+use crate::rendezvous::auth::{Bytes32, Directions, LENGTH, digest};
 use crate::rendezvous::frame::{HERE, HelloReader, Message, Purpose};
 use crate::rendezvous::lines::Line;
 use crate::value::port::Port;
@@ -33,7 +33,7 @@ pub(super) struct Visitor {
     pub(super) port: Port,
     pub(super) stage: Stage,
     /// The keys, once the other end has proven that it has the token.
-    pub(super) session: Option<Box<Session>>,
+    pub(super) directions: Option<Box<Directions>>,
     /// The part of a confirmation that has arrived.
     heard: Vec<u8>,
     discarded: usize,
@@ -49,13 +49,13 @@ impl Visitor {
     /// A new connection, to be greeted with this nonce.
     pub(super) fn new(port: Port, nonce: Bytes32) -> Visitor {
         let stage = Stage::Unknown(Box::new(HelloReader::new(nonce, Purpose::OF_MEETING)));
-        Visitor { port, stage, session: None, heard: Vec::new(), discarded: 0 }
+        Visitor { port, stage, directions: None, heard: Vec::new(), discarded: 0 }
     }
 
     /// Ends the hello, and returns what came of it.
     pub(super) fn become_known(&mut self, stage: Stage) {
         if let Stage::Unknown(mut hello) = std::mem::replace(&mut self.stage, stage) {
-            self.session = hello.take_session().map(Box::new);
+            self.directions = hello.take_directions().map(Box::new);
         }
     }
 
@@ -75,8 +75,8 @@ impl Visitor {
         }
         let heard = std::mem::take(&mut self.heard);
         let (said, tag) = heard.split_at(HERE.len());
-        let is_good = |session: &mut Box<Session>| session.of_rank.verify(&digest(&[said]), tag);
-        if said == HERE && self.session.as_mut().is_some_and(is_good) {
+        let is_good = |both: &mut Box<Directions>| both.incoming.verify(&digest(&[said]), tag);
+        if said == HERE && self.directions.as_mut().is_some_and(is_good) {
             Ok(true)
         } else {
             Err(Altered)
@@ -87,8 +87,8 @@ impl Visitor {
 impl Connection {
     /// Writes a message with this connection's next tag.
     pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
-        let Some(session) = &mut self.state.session else { return Ok(()) };
-        let tag = session.of_master.tag(&message.digest);
+        let Some(directions) = &mut self.state.directions else { return Ok(()) };
+        let tag = directions.outgoing.tag(&message.digest);
         self.send_tagged(message, tag)
     }
 }

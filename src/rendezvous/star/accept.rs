@@ -10,7 +10,7 @@ use super::{AT_ONCE, Heard, Member, Party, Star};
 use crate::rendezvous::auth::{Directions, digest, nonce};
 use crate::rendezvous::frame::{FIRST, HelloReader, ReplyKind, greeting, reply};
 use crate::rendezvous::handshake::ConnectionKey;
-use crate::rendezvous::lines::{Arrival, Line, read};
+use crate::rendezvous::lines::{Arrival, read};
 use crate::value::port::Port;
 
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
@@ -63,17 +63,13 @@ impl Guest {
         let Some(hello) = self.0.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
             return Ok(None);
         };
-        let session = self.0.take_session().filter(|_| hello.size == size).ok_or(Stranger)?;
-        let mut directions = session.of_first();
+        let directions = self.0.take_directions().filter(|_| hello.size == size);
+        let mut directions = directions.ok_or(Stranger)?;
         let mut welcome = reply(ReplyKind::Welcome, &[]);
         let tag = directions.outgoing.tag(&digest(&[&welcome]));
         welcome.extend(tag);
         Ok(Some(Admitted { rank: hello.rank, directions, welcome }))
     }
-}
-
-fn is_of(line: &Line<Party>, rank: u32) -> bool {
-    matches!(&line.state, Party::Member(member) if member.rank == rank)
 }
 
 impl Star {
@@ -104,20 +100,19 @@ impl Star {
 
     /// Takes a rank's connection out once it has come, to use it otherwise.
     pub(crate) fn take(&mut self, rank: u32) -> Option<(std::net::TcpStream, Directions)> {
-        let id = *self.lines.ids(|line| is_of(line, rank) && line.is_flushed()).first()?;
-        let line = self.lines.remove(id)?;
+        let mut all = self.members(|member| member.rank == rank).into_iter();
+        let line = self.lines.remove(all.next()?)?;
+        all.for_each(|id| self.reject(id));
         let Party::Member(member) = line.state else { return None };
-        self.lines.ids(|line| is_of(line, rank)).into_iter().for_each(|id| self.reject(id));
         self.has_come(rank);
         Some((line.stream.into(), member.directions))
     }
 
     /// Closes the connections to a rank, which is not reported.
     pub(crate) fn forget(&mut self, rank: u32) {
-        self.lines
-            .ids(|line| is_of(line, rank))
-            .into_iter()
-            .for_each(|id| drop(self.lines.remove(id)));
+        for id in self.members(|member| member.rank == rank) {
+            self.lines.remove(id);
+        }
     }
 
     /// Notes that a rank has come. Once all have, closes the port and all other connections.
@@ -212,9 +207,10 @@ impl Star {
             let Some(Admitted { rank, directions, welcome }) = admitted else { continue };
             absent.binary_search(&rank).map_err(|_| stranger())?;
             line.state = Party::Member(Member::new(rank, directions, self.times.silence));
-            // It confirms to the rank that this is the right address.
+            // It confirms to the rank that this is the right address, and is short, so that a new
+            // connection accepts all of it.
             line.send(welcome)?;
-            return Ok(Some(rank));
+            return if line.is_flushed() { Ok(Some(rank)) } else { Err(stranger()) };
         }
         Ok(None)
     }

@@ -15,7 +15,7 @@ fn ends() -> (Star, Star, TcpStream) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let zero = listener.accept().unwrap().0;
-    let session = JobKey::new(b"secret", Role::Launches, Run::default()).session(b"g", b"h");
+    let both = JobKey::new(b"secret", Role::Launches, Run::default()).directions(b"g", b"h");
     let bare = one.try_clone().unwrap();
     let star = |rank, stream, directions| {
         let mut star = Star::new(Times { beat: LONG, silence: LONG }).unwrap();
@@ -24,8 +24,7 @@ fn ends() -> (Star, Star, TcpStream) {
         star.add(Channel { rank, stream, directions }).unwrap();
         star
     };
-    let (of_first, of_other) = (session.clone().of_first(), session.of_other());
-    (star(1, zero, of_first), star(0, one, of_other), bare)
+    (star(1, zero, both.clone()), star(0, one, both.reversed()), bare)
 }
 
 /// What the other end said until it was lost, and why it was.

@@ -1,11 +1,10 @@
 //! The first node's side: receives all nodes' events, decides, and sends orders to all nodes.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::{bytes, reason};
+use super::{bytes, said};
 use crate::launch::attempts::coordinator::{Coordinator, Event, Order};
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::launch::attempts::own_host;
@@ -15,7 +14,7 @@ use crate::rendezvous::star::{Heard, Star};
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// All nodes, as the meeting identified them.
-pub(super) struct Nodes {
+pub(super) struct Hub {
     pub star: Star,
     /// The hosts of all nodes, by number.
     pub hosts: Vec<String>,
@@ -25,7 +24,7 @@ pub(super) struct Nodes {
     pub silence: Duration,
 }
 
-impl Nodes {
+impl Hub {
     /// Decides for all nodes until the job is over.
     pub(super) fn serve(mut self, own: &Receiver<Event>) {
         loop {
@@ -58,17 +57,12 @@ impl Nodes {
         }
     }
 
-    fn event(&mut self, node: u32, heard: Heard) -> Option<(u32, Event)> {
-        let error = match heard {
-            Heard::Came => return None,
-            Heard::Lost(error) => error,
-            Heard::Said(body) => match event(node, &body) {
-                Some(event) => return Some((node, event)),
-                None => io::ErrorKind::InvalidData.into(),
-            },
-        };
-        let host = self.hosts.get(node as usize).cloned().unwrap_or_default();
-        Some((node, lost(host, reason(&error, self.silence))))
+    fn event(&self, node: u32, heard: Heard) -> Option<(u32, Event)> {
+        let event = said(heard, self.silence)?.map_or_else(
+            |reason| lost(self.hosts.get(node as usize).cloned().unwrap_or_default(), reason),
+            |event| of_node(node, event),
+        );
+        Some((node, event))
     }
 }
 
@@ -76,11 +70,10 @@ fn lost(host: String, reason: String) -> Event {
     Event::Lost { host, reason }
 }
 
-/// Reads what the launch of a node reports. It speaks for itself only.
-pub(super) fn event(node: u32, body: &[u8]) -> Option<Event> {
-    let mut event = serde_json::from_slice(body).ok()?;
+/// A node speaks for itself only.
+pub(super) fn of_node(node: u32, mut event: Event) -> Event {
     if let Event::Failed { failure, .. } = &mut event {
         failure.node = node;
     }
-    Some(event)
+    event
 }

@@ -1,17 +1,16 @@
 //! The side of every other node: sends events and heartbeats, and receives orders.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use super::{bytes, reason};
+use super::{bytes, said};
 use crate::launch::attempts::coordinator::{Event, Order, Verdict};
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::rendezvous::star::{Heard, Star};
 
-/// The first node, as this one sees it.
-pub(super) struct First {
+/// This node's connection to the first.
+pub(super) struct Member {
     pub star: Star,
     pub host: String,
     /// For the orders.
@@ -19,7 +18,7 @@ pub(super) struct First {
     pub silence: Duration,
 }
 
-impl First {
+impl Member {
     /// Passes on events and orders until the job is over, or this node leaves it.
     pub(super) fn serve(mut self, own: &Receiver<Event>) {
         loop {
@@ -45,15 +44,7 @@ impl First {
     }
 
     fn order(&self, heard: Heard) -> Option<Order> {
-        let error = match heard {
-            Heard::Came => return None,
-            Heard::Lost(error) => error,
-            Heard::Said(body) => match serde_json::from_slice(&body) {
-                Ok(order) => return Some(order),
-                Err(_) => io::ErrorKind::InvalidData.into(),
-            },
-        };
-        let reason = reason(&error, self.silence);
-        Some(Order::Finish(Verdict::Lost { node: 0, host: self.host.clone(), reason }))
+        let lost = |reason| Verdict::Lost { node: 0, host: self.host.clone(), reason };
+        Some(said(heard, self.silence)?.unwrap_or_else(|reason| Order::Finish(lost(reason))))
     }
 }

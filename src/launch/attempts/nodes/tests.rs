@@ -1,6 +1,6 @@
 //! What launches tell each other, valid and changed.
 
-use super::first::event;
+use super::first::of_node;
 use super::*;
 use crate::launch::attempts::coordinator::{Failed, Haste, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How, by_signal};
@@ -40,8 +40,16 @@ fn all_orders() -> Vec<Order> {
     ]
 }
 
+fn read<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    said(Heard::Said(body.to_vec()), Duration::ZERO).and_then(Result::ok)
+}
+
+fn event(node: u32, body: &[u8]) -> Option<Event> {
+    read(body).map(|event| of_node(node, event))
+}
+
 fn order(body: &[u8]) -> Option<Order> {
-    serde_json::from_slice(body).ok()
+    read(body)
 }
 
 #[test]
