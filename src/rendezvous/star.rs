@@ -14,7 +14,6 @@ use std::net::{IpAddr, Ipv4Addr, Shutdown};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::Waker;
 use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
@@ -24,6 +23,7 @@ use super::lines::{Line, Lines, MOST_READY, read};
 
 #[cfg(feature = "collective")]
 pub(crate) use accept::Guest;
+pub(crate) use mio::Waker;
 
 /// How much to read at a time, in bytes.
 const SCRATCH: usize = 16 << 10;

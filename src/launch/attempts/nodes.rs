@@ -18,7 +18,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use mio::Waker;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +28,7 @@ use super::own_host;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
 use crate::launch::wire;
-use crate::rendezvous::star::{Heard, Star, Times};
+use crate::rendezvous::star::{Heard, Star, Times, Waker};
 use crate::rendezvous::{self, Gathered};
 
 /// The stack size of the thread that serves the connections.

@@ -85,6 +85,19 @@ fn who_is_silent_is_lost() {
 }
 
 #[test]
+fn who_spoke_while_this_process_was_stopped_is_not_lost() {
+    let (mut zero, mut one, _) = ends();
+    zero.times = Times { beat: Duration::from_millis(1), silence: Duration::from_millis(50) };
+    zero.beat_at = Instant::now();
+    let member = zero.lines.get_mut(0).and_then(|line| line.state.member()).unwrap();
+    member.heard_at = Instant::now();
+    one.send_to_all(b"event");
+    std::thread::sleep(Duration::from_millis(100));
+    let heard = zero.turn(&[]).unwrap();
+    assert!(matches!(&heard[..], [(1, Heard::Said(said))] if said == b"event"), "{heard:?}");
+}
+
+#[test]
 fn a_message_that_is_repeated_reflected_or_announced_too_long_is_refused() {
     let refuse = |star: &mut Star, said: &[&[u8]]| {
         let (all, error) = until_lost(star);
