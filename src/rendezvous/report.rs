@@ -259,7 +259,7 @@ fn some(all: impl ExactSizeIterator<Item = impl ToString>) -> Option<String> {
     let named = named.collect::<Vec<_>>().join(", ");
     match count {
         0 => None,
-        ..=NAMED => Some(named),
+        1..=NAMED => Some(named),
         _ => Some(format!("{named} and {} more", count - NAMED)),
     }
 }
