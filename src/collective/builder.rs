@@ -10,7 +10,8 @@ use super::hosts;
 use super::mpi::{self, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::LONGEST_TIMEOUT;
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use mpienv_core::seam::InfoSeam as _;
 
 /// What connects the ranks.
 ///
@@ -68,7 +69,7 @@ pub struct GroupBuilder<'a> {
     )]
     on_lost: fn(&super::CollectiveError) -> u8,
     #[cfg(feature = "mpi")]
-    hints: Option<crate::mpi::Hints>,
+    hints: Option<mpienv_mpi::Hints>,
 }
 
 impl<'a> GroupBuilder<'a> {
@@ -138,7 +139,7 @@ impl<'a> GroupBuilder<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[cfg(feature = "mpi")]
-    pub fn mpi_hints(self, hints: crate::mpi::Hints) -> GroupBuilder<'a> {
+    pub fn mpi_hints(self, hints: mpienv_mpi::Hints) -> GroupBuilder<'a> {
         GroupBuilder { hints: Some(hints), ..self }
     }
 
@@ -176,8 +177,7 @@ impl<'a> GroupBuilder<'a> {
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let host = info.master_addr()?.clone();
-        let rendezvous = info
-            .rendezvous(host.clone(), info.master_port())
+        let rendezvous = Rendezvous::of(info, host.clone(), info.master_port())
             .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
@@ -192,8 +192,7 @@ impl<'a> GroupBuilder<'a> {
 /// Returns whether a user has named the MPI library to use.
 fn mpi_is_named() -> bool {
     #[cfg(feature = "mpi")]
-    let is_named =
-        crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    let is_named = mpienv_mpi::MpiVars::of(&mpienv_core::Environment::current()).library.is_some();
     #[cfg(not(feature = "mpi"))]
     let is_named = false;
     is_named

@@ -2,7 +2,7 @@
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use crate::value::rank::share;
+use mpienv_core::seam::share;
 
 /// A number that ranks can reduce: `f32`, `f64`, `i32`, `i64`, `u32` or `u64`.
 ///

@@ -3,8 +3,8 @@
 use std::io;
 
 use super::call::Call;
-use crate::process::Owner;
 use crate::rendezvous::RendezvousError;
+use mpienv_core::seam::Owner;
 
 /// Why a collective call failed.
 ///
@@ -127,7 +127,7 @@ pub enum CollectiveError {
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(crate::mpi::MpiError),
+    Mpi(mpienv_mpi::MpiError),
 }
 
 impl CollectiveError {
@@ -203,7 +203,7 @@ impl CollectiveError {
 pub enum ConnectError {
     /// The address of rank 0 is unknown.
     #[error(transparent)]
-    Master(#[from] crate::error::Error),
+    Master(#[from] mpienv_core::Error),
     /// The ranks did not meet at the master.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
@@ -218,7 +218,7 @@ pub enum ConnectError {
     /// The required MPI cannot be used.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(crate::mpi::MpiError),
+    Mpi(mpienv_mpi::MpiError),
     /// MPI is required, but this program was built without it.
     #[error(
         "this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend"

@@ -28,8 +28,8 @@ use super::error::CollectiveError;
 use super::host_info::{self, HostInfo};
 use super::split;
 use super::transport::Transport;
-use crate::mpi::{Communicator, Element, MpiError, Request, World};
 use crate::value::rank::Rank;
+use mpienv_mpi::{Communicator, Element, MpiError, Request, World};
 
 pub(super) use init::init;
 pub(super) use lost::OnLost;

@@ -14,9 +14,9 @@ use super::error::CollectiveError;
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
-use crate::process::Owner;
 use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::{Rank, RankError};
+use mpienv_core::seam::Owner;
 
 /// The host that errors name.
 const HOST: &str = "this process";

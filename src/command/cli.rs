@@ -36,6 +36,7 @@ use crate::simulate::{Job, JobError};
 use crate::{Finding, Launcher, Severity, Target, UnknownName};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use mpienv_core::seam::FindingSeam as _;
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;

@@ -36,13 +36,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::route::interfaces;
 use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use crate::value::placement::LaunchStyle;
+use mpienv_core::seam::{self, interfaces};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
@@ -212,7 +212,7 @@ fn finding(
     why: &str,
     remedy: String,
 ) -> Option<Finding> {
-    Some(Finding { severity, code, what, why: why.to_owned(), remedy })
+    Some(seam::finding(severity, code, what, why.to_owned(), remedy))
 }
 
 /// Returns whether the job may be on several nodes.
@@ -231,9 +231,7 @@ fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
     match (info.launch_style(), info.node_count()) {
         (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
         (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
-        (LaunchStyle::Unknown, nodes) => {
-            nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several })
-        }
+        (_, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
     }
 }
 

@@ -10,7 +10,6 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use crate::cluster::attempt::Attempt;
 use crate::launch::ending::{Cause, Failure, Final, by_signal, signal};
 use crate::launch::error::LaunchError;
 use crate::launch::report::LaunchReport;
@@ -18,6 +17,7 @@ use crate::launch::running::{Exit, Running};
 use crate::launch::stop::{Request, is_request};
 use crate::launch::supervisor::{Late, Signals};
 use crate::value::host_name::host_name;
+use mpienv_core::seam::Attempt;
 
 pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;

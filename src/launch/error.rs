@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::error::Error;
 use crate::launch::ending::status_text;
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
@@ -14,6 +13,7 @@ use crate::launch::stop::Name;
 use crate::rendezvous::RendezvousError;
 #[cfg(feature = "rendezvous")]
 use crate::value::port::Port;
+use mpienv_core::Error;
 
 /// Why workers were not started, or failed.
 ///
@@ -202,7 +202,6 @@ impl LaunchError {
     /// Returns the same error for a terminal on which the workers' output appears: it repeats no
     /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
     /// silence, and gets no report.
-    #[cfg(feature = "cli")]
     pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
         if let LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } = &mut self
             && is_brief

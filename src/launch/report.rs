@@ -63,19 +63,16 @@ impl LaunchReport {
     }
 
     /// Returns whether the text quotes the worker's stderr.
-    #[cfg(feature = "cli")]
     pub(super) fn quotes(&self) -> bool {
         !self.is_hidden && self.stderr.len() > LINES_OF_ERROR
     }
 
     /// Returns what remains of the report for users who asked for silence.
-    #[cfg(feature = "cli")]
     pub(super) fn brief(&self) -> LaunchReport {
         LaunchReport { is_in_sight: self.is_in_sight, ..LaunchReport::default() }
     }
 
     /// Returns the same report without the worker's stderr.
-    #[cfg(feature = "cli")]
     pub(super) fn without_stderr(self) -> LaunchReport {
         LaunchReport { stderr: Vec::new(), ..self }
     }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crate::cluster::attempt::Attempt;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::attempts::Link;
 #[cfg(feature = "rendezvous")]
@@ -12,6 +11,7 @@ use crate::launch::error::LaunchError;
 use crate::launch::output::Place;
 use crate::launch::{Launch, port};
 use crate::value::port_range::PortRange;
+use mpienv_core::seam::{Attempt, InfoSeam as _};
 
 /// How long a node may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ impl Launch {
     /// SIGUSR1.
     ///
     /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
-    /// nodes stay the same: if one is lost, the job ends. See [the guide](crate::guide::launch).
+    /// nodes stay the same: if one is lost, the job ends. See `mpienv::guide::launch`.
     ///
     /// ```
     /// use std::process::Command;
@@ -83,7 +83,6 @@ impl Launch {
     }
 
     /// Returns the places of the workers in the first attempt.
-    #[cfg(feature = "cli")]
     pub(crate) fn workers(&self) -> Vec<ClusterInfo> {
         let base = self.own_base();
         self.workers

@@ -42,7 +42,6 @@ pub struct StartError {
     is_not_found: bool,
     remedy: String,
     /// The words of the command that was probably meant.
-    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command prints it"))]
     meant: Option<Vec<OsString>>,
 }
 
@@ -69,7 +68,6 @@ impl StartError {
     }
 
     /// Returns the error that starting the command would give, as far as its file shows.
-    #[cfg(feature = "cli")]
     pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
         let error = match find(command) {
             None => io::ErrorKind::NotFound.into(),
@@ -80,7 +78,6 @@ impl StartError {
     }
 
     /// Returns the words of the command that was probably meant.
-    #[cfg(feature = "cli")]
     pub(crate) fn meant(&self) -> Option<&[OsString]> {
         self.meant.as_deref()
     }

@@ -23,16 +23,11 @@ pub(super) mod milliseconds {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(in crate::launch) fn serialize<S: Serializer>(
-        time: &Duration,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u32(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
     }
 
-    pub(in crate::launch) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u32::deserialize(from).map(|time| Duration::from_millis(time.into()))
     }
 }
@@ -43,10 +38,7 @@ pub(super) mod status {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(in crate::launch) fn serialize<S: Serializer>(
-        status: &ExitStatus,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
         #[cfg(unix)]
         let raw = std::os::unix::process::ExitStatusExt::into_raw(*status);
         #[cfg(not(unix))]
@@ -54,9 +46,7 @@ pub(super) mod status {
         to.serialize_i32(raw)
     }
 
-    pub(in crate::launch) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<ExitStatus, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
         let raw = i32::deserialize(from)?;
         #[cfg(unix)]
         return Ok(std::os::unix::process::ExitStatusExt::from_raw(raw));

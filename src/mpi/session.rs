@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::abi::{Abi, Comm, Handle};
 use super::api::Api;
 use super::error::MpiError;
-use crate::process::Owner;
+use mpienv_core::seam::Owner;
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 //! Keys and tags: HMAC-SHA-256 of data that both ends know. See
-//! [`guide::wire_format`](crate::guide::wire_format).
+//! `mpienv::guide::wire_format`.
 
 use std::io;
 
@@ -86,7 +86,6 @@ impl JobKey {
     }
 
     /// Wraps a key that was already derived.
-    #[cfg(feature = "collective")]
     pub(super) fn of_bytes(key: Bytes32) -> JobKey {
         JobKey(key)
     }
@@ -113,7 +112,7 @@ pub(super) fn for_purpose(key: &Bytes32, purpose: &[u8]) -> Bytes32 {
 
 /// Both directions of a connection, as one end sees them.
 #[derive(Clone, Debug)]
-pub(crate) struct Directions {
+pub struct Directions {
     /// What this end sends.
     pub(crate) outgoing: Direction,
     /// What this end receives.
@@ -127,8 +126,7 @@ impl Directions {
     }
 
     /// The keys for encryption, outgoing and incoming.
-    #[cfg(feature = "collective")]
-    pub(crate) fn seal_keys(&self) -> [Bytes32; 2] {
+    pub fn seal_keys(&self) -> [Bytes32; 2] {
         [self.outgoing.seal_key(), self.incoming.seal_key()]
     }
 }
@@ -166,7 +164,6 @@ impl Direction {
     }
 
     /// A key for encryption, which replaces the tags.
-    #[cfg(feature = "collective")]
     fn seal_key(&self) -> Bytes32 {
         derive(&self.key, &[b"mpienv seal"])
     }

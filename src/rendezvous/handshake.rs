@@ -3,7 +3,7 @@
 //!
 //! The rank that accepts the connection sends the greeting, the rank that connects says hello, and
 //! the first rank sends the welcome. Both have then proven that they have the key. See
-//! [`guide::wire_format`](crate::guide::wire_format).
+//! `mpienv::guide::wire_format`.
 
 use std::fmt;
 use std::io;
@@ -16,12 +16,12 @@ use super::frame::{GREETING, Hello, ReplyKind, Secret, Version};
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 
-pub(crate) use super::auth::Directions;
-pub(crate) use super::client::link::Introduced;
-pub(crate) use super::frame::Purpose;
+pub use super::auth::Directions;
+pub use super::client::link::Introduced;
+pub use super::frame::Purpose;
 
 /// The key for connections to one rank.
-pub(crate) struct ConnectionKey {
+pub struct ConnectionKey {
     pub(super) secret: Secret,
     purpose: Purpose,
 }
@@ -35,7 +35,7 @@ impl fmt::Debug for ConnectionKey {
 
 impl ConnectionKey {
     /// Derives the key for connections to the rank `to` from a key that all ranks share.
-    pub(crate) fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
+    pub fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
         let key = for_purpose(shared, format!("connections to rank {to}").as_bytes());
         ConnectionKey { secret: Secret::of_key(key), purpose }
     }
@@ -51,11 +51,14 @@ impl ConnectionKey {
 
 /// Why a connection to a rank failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// The connection broke.
     #[error("{0}")]
     Connection(#[from] io::Error),
+    /// The other end is no rank of this job.
     #[error("another program answered, or one that belongs to another job")]
     Stranger,
+    /// The other end does not have the key.
     #[error(
         "what answered cannot prove that it belongs to this job: something between the hosts changes messages"
     )]
@@ -64,7 +67,7 @@ pub(crate) enum Refusal {
 
 impl Introduced {
     /// Waits for the greeting and says hello. The deadline applies to all steps.
-    pub(crate) fn new(
+    pub fn new(
         stream: TcpStream,
         deadline: Instant,
         key: &ConnectionKey,
@@ -91,7 +94,7 @@ impl Introduced {
     }
 
     /// Waits for the welcome.
-    pub(crate) fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
+    pub fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
         let head = self.line.head().map_err(|_| why(&self.line))?;
         if head.kind != ReplyKind::Welcome {
             return Err(Refusal::Stranger);

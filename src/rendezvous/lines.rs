@@ -101,7 +101,7 @@ pub(super) enum Arrival {
     /// The next one had closed already, or was never established.
     Gone,
     /// The process or the system has no file descriptor left.
-    NoRoom(#[cfg_attr(not(feature = "collective"), expect(dead_code))] io::Error),
+    NoRoom(io::Error),
     Nobody,
 }
 

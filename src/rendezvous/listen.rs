@@ -129,8 +129,7 @@ pub(crate) fn listen(
 
 /// Returns whether a program of this host listens on the port, at any address. Nothing can connect
 /// meanwhile.
-#[cfg(feature = "cli")]
-pub(crate) fn is_in_use(port: Port) -> bool {
+pub fn is_in_use(port: Port) -> bool {
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     match bound(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())) {
         Ok(_) => false,

@@ -3,7 +3,6 @@
 //! Both ends send heartbeats and messages. An end that is silent is lost, and so is one that closes
 //! its connection or whose messages were changed. All of this takes one thread at each end.
 
-#[cfg(feature = "collective")]
 mod accept;
 #[cfg(test)]
 mod tests;
@@ -21,9 +20,8 @@ use super::auth::{Directions, LENGTH, digest};
 use super::frame::{Message, REPLY_HEAD, ReplyHead, ReplyKind};
 use super::lines::{Line, Lines, MOST_READY, read};
 
-#[cfg(feature = "collective")]
-pub(crate) use accept::Guest;
-pub(crate) use mio::Waker;
+pub use accept::Guest;
+pub use mio::Waker;
 
 /// How much to read at a time, in bytes.
 const SCRATCH: usize = 16 << 10;
@@ -34,19 +32,21 @@ const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
 /// A connection whose ends have proven to each other that they have the key.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel {
     /// The rank at the other end.
-    pub(crate) rank: u32,
-    pub(crate) stream: std::net::TcpStream,
-    pub(crate) directions: Directions,
+    pub rank: u32,
+    /// The connection, after its handshake.
+    pub stream: std::net::TcpStream,
+    /// The keys for both directions.
+    pub directions: Directions,
 }
 
 /// What a star heard from a rank.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub enum Heard {
     /// It has proven that it belongs here.
-    #[cfg_attr(not(feature = "collective"), expect(dead_code, reason = "nothing is accepted"))]
     Came,
+    /// It has sent this message.
     Said(Vec<u8>),
     /// Its connection is closed, for this reason.
     Lost(io::Error),
@@ -55,7 +55,6 @@ pub(crate) enum Heard {
 /// Who is at the other end of a connection.
 #[derive(Debug)]
 enum Party {
-    #[cfg(feature = "collective")]
     Guest(Guest),
     Member(Member),
 }
@@ -73,14 +72,16 @@ struct Member {
 
 /// How often each end sends a heartbeat, and how long it may be silent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) beat: Duration,
-    pub(crate) silence: Duration,
+pub struct Times {
+    /// The time between two heartbeats.
+    pub beat: Duration,
+    /// How long an end may send nothing.
+    pub silence: Duration,
 }
 
 impl Times {
     /// Eight heartbeats in the time that an end may be silent, and at least one in two seconds.
-    pub(crate) fn of(silence: Duration) -> Times {
+    pub fn of(silence: Duration) -> Times {
         let beat = (silence / 8).clamp(Duration::from_millis(20), Duration::from_secs(2));
         Times { beat, silence }
     }
@@ -88,7 +89,7 @@ impl Times {
 
 /// One end's connections.
 #[derive(Debug)]
-pub(crate) struct Star {
+pub struct Star {
     lines: Lines<Party>,
     waker: Arc<Waker>,
     times: Times,
@@ -96,12 +97,12 @@ pub(crate) struct Star {
     /// Connections that may hold more than was read.
     unread: Vec<usize>,
     scratch: Box<[u8]>,
-    #[cfg(feature = "collective")]
     door: accept::Door,
 }
 
 impl Star {
-    pub(crate) fn new(times: Times) -> io::Result<Star> {
+    /// An end without connections.
+    pub fn new(times: Times) -> io::Result<Star> {
         let lines = Lines::new()?;
         Ok(Star {
             waker: Arc::new(lines.waker()?),
@@ -110,18 +111,17 @@ impl Star {
             beat_at: Instant::now(),
             unread: Vec::new(),
             scratch: vec![0; SCRATCH].into(),
-            #[cfg(feature = "collective")]
             door: accept::Door::default(),
         })
     }
 
     /// What ends a [`Star::turn`] from another thread.
-    pub(crate) fn waker(&self) -> Arc<Waker> {
+    pub fn waker(&self) -> Arc<Waker> {
         Arc::clone(&self.waker)
     }
 
     /// Adds a member that met this end elsewhere.
-    pub(crate) fn add(&mut self, channel: Channel) -> io::Result<()> {
+    pub fn add(&mut self, channel: Channel) -> io::Result<()> {
         let Channel { rank, stream, directions } = channel;
         stream.set_nonblocking(true)?;
         let peer = stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
@@ -136,8 +136,7 @@ impl Star {
     ///
     /// # Errors
     /// Nothing can be waited for, or accepted.
-    pub(crate) fn turn(&mut self, sign: &[u8]) -> io::Result<Vec<(u32, Heard)>> {
-        #[cfg(feature = "collective")]
+    pub fn turn(&mut self, sign: &[u8]) -> io::Result<Vec<(u32, Heard)>> {
         self.accept()?;
         let mut heard = Vec::new();
         let now = Instant::now();
@@ -145,7 +144,6 @@ impl Star {
         // Before anything is read, so that who takes a new connection finds nothing sent on it.
         if is_time {
             self.beat_at = now + self.times.beat;
-            #[cfg(feature = "collective")]
             self.try_again();
             let sign = Message::new(ReplyKind::Message, sign);
             // One that reads nothing needs no second sign.
@@ -162,7 +160,7 @@ impl Star {
 
     /// Sends a message of at most [`LONGEST_BLOB`] bytes to all members. One that cannot be reached
     /// is lost, as the next turns find.
-    pub(crate) fn send_to_all(&mut self, payload: &[u8]) {
+    pub fn send_to_all(&mut self, payload: &[u8]) {
         if payload.len() <= LONGEST_BLOB {
             self.send_to(&Message::new(ReplyKind::Message, payload), |_| true);
         }
@@ -180,9 +178,8 @@ impl Star {
 
     /// Waits until the others have read everything and closed their connections, but at most for
     /// this time. To close earlier may lose what was sent last.
-    pub(crate) fn close(mut self, within: Duration) {
+    pub fn close(mut self, within: Duration) {
         self.lines.stop_listening();
-        #[cfg(feature = "collective")]
         self.dismiss_guests();
         let until = Instant::now() + within;
         loop {
@@ -214,7 +211,6 @@ impl Star {
     fn read(&mut self, id: usize, heard: &mut Vec<(u32, Heard)>) {
         let Some(line) = self.lines.get_mut(id) else { return };
         match &line.state {
-            #[cfg(feature = "collective")]
             Party::Guest(_) => self.read_hello(id, heard),
             Party::Member(_) => {
                 // If this fails, the read finds why, and what the other end said before.
@@ -254,7 +250,6 @@ impl Star {
         for id in self.members(is_stale) {
             self.lines.remove(id);
         }
-        #[cfg(feature = "collective")]
         self.has_come(rank);
     }
 
@@ -282,7 +277,6 @@ impl Star {
 impl Party {
     fn member(&mut self) -> Option<&mut Member> {
         match self {
-            #[cfg(feature = "collective")]
             Party::Guest(_) => None,
             Party::Member(member) => Some(member),
         }

@@ -43,7 +43,6 @@ mod dialects;
 mod doctor;
 mod documentation;
 mod errors;
-mod floors;
 #[cfg(target_os = "linux")]
 mod foreign_processes;
 #[cfg(target_os = "linux")]

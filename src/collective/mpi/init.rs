@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::lost::{self, OnLost};
 use crate::cluster::info::ClusterInfo;
 use crate::collective::error::{CollectiveError, ConnectError};
-use crate::environment::Environment;
-use crate::mpi::{Hints, MpiError, MpiVars, World};
+use mpienv_core::Environment;
+use mpienv_mpi::{Hints, MpiError, MpiVars, World};
 
 /// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
-pub(in crate::collective) fn init(
+pub(crate) fn init(
     info: &ClusterInfo,
     timeout: Duration,
     required: bool,

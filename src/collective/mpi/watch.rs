@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::{HostInfo, Listener};
-use crate::process::Owner;
 use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
+use mpienv_core::seam::Owner;
 use serde::{Deserialize, Serialize};
 
 /// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.

@@ -107,7 +107,7 @@ fn processor() -> u32 {
 }
 
 /// The most bytes that each of `ranks` ranks can publish in a round.
-pub(in crate::collective) fn slot_length(ranks: usize) -> usize {
+pub(crate) fn slot_length(ranks: usize) -> usize {
     (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
 }
 

@@ -13,7 +13,7 @@ use crate::collective::error::CollectiveError;
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
-pub(in crate::collective) struct Members {
+pub(crate) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their common calls in the same order,
     /// in whichever groups.
     links: Rc<RefCell<Links>>,
@@ -86,14 +86,14 @@ impl Members {
 
     /// Fails if an earlier call failed, or if a rank was lost after its part in the last call.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
+    pub(crate) fn check(&self) -> Result<(), CollectiveError> {
         self.links.borrow_mut().check()
     }
 
     /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
     /// `place` by other means. If that member `has_come`, this call goes on and the next one fails.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn look(
+    pub(crate) fn look(
         &self,
         call: Call,
         place: usize,
@@ -105,23 +105,18 @@ impl Members {
 
     /// Gives up on the member at `place`, after waiting too long for it by other means.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
+    pub(crate) fn late(&self, place: usize) -> CollectiveError {
         self.links.borrow_mut().late(self.member(place))
     }
 
     /// Gives up because the member at `place` made another call.
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn differs(
-        &self,
-        place: usize,
-        found: Call,
-        expected: Call,
-    ) -> CollectiveError {
+    pub(crate) fn differs(&self, place: usize, found: Call, expected: Call) -> CollectiveError {
         self.links.borrow_mut().differs(self.member(place), found, expected)
     }
 
     #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.links.borrow().timeout()
     }
 
@@ -131,16 +126,12 @@ impl Members {
     }
 
     /// This rank's number in the world.
-    pub(in crate::collective) fn own(&self) -> u32 {
+    pub(crate) fn own(&self) -> u32 {
         self.links.borrow().own()
     }
 
     /// Gives up because of what the member at `place` sent.
-    pub(in crate::collective) fn give_up_on(
-        &self,
-        place: usize,
-        reason: String,
-    ) -> CollectiveError {
+    pub(crate) fn give_up_on(&self, place: usize, reason: String) -> CollectiveError {
         self.links.borrow_mut().give_up_on(self.member(place), reason)
     }
 
@@ -151,7 +142,7 @@ impl Members {
 
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
-    pub(in crate::collective) fn fail_silently(&self) {
+    pub(crate) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();
     }
 }

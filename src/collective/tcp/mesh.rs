@@ -26,13 +26,13 @@ const PROBES: u32 = 4;
 
 /// Where the ranks of a job meet.
 #[derive(Clone, Debug)]
-pub(in crate::collective) struct MeetingPoint {
+pub(crate) struct MeetingPoint {
     /// Rank 0's host.
-    pub(in crate::collective) host: Host,
+    pub(crate) host: Host,
     /// How this rank meets the others there.
-    pub(in crate::collective) rendezvous: Rendezvous,
+    pub(crate) rendezvous: Rendezvous,
     /// Whether the ranks have a key that others do not, so that messages are encrypted.
-    pub(in crate::collective) is_secret: bool,
+    pub(crate) is_secret: bool,
 }
 
 /// The connections to all other ranks.

@@ -54,7 +54,7 @@ fn ranks<T: Send>(size: u32, run: impl Fn(Tcp) -> T + Sync) -> Vec<T> {
     ranks_within(PLENTY, size, run)
 }
 
-pub(in crate::collective) fn ranks_within<T: Send>(
+pub(crate) fn ranks_within<T: Send>(
     timeout: Duration,
     size: u32,
     run: impl Fn(Tcp) -> T + Sync,
@@ -86,7 +86,7 @@ fn ranks_with<T: Send>(
 }
 
 /// Numbers that differ between ranks, and whose sums round.
-pub(in crate::collective) fn numbers(rank: u32, length: usize) -> Vec<f32> {
+pub(crate) fn numbers(rank: u32, length: usize) -> Vec<f32> {
     (0..length)
         .map(|i| ((i as f32 + 1.0) * 0.37 + rank as f32 * 1.1).sin() * 10f32.powi(i as i32 % 5 - 2))
         .collect()

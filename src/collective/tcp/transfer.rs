@@ -12,7 +12,7 @@ use super::peer::{Fault, Peer, Reason, Transfer};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
 use crate::collective::error::CollectiveError;
-use crate::process::Owner;
+use mpienv_core::seam::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);

@@ -12,7 +12,7 @@ const PLENTY: Duration = Duration::from_secs(1200);
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.
-pub(in crate::collective) fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     timeout: Duration,
     hosts: &[u8],
     run: impl Fn(Group) -> T + Sync,

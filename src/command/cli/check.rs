@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::discover::unplaced::CODES as UNPLACED;
 use crate::command::check::{self, CheckError, JobMap};
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
+use mpienv_core::seam::UNPLACED;
 
 use super::{Failure, Overrides, Quiet, lines_of, stream};
 

@@ -8,6 +8,7 @@ use crate::command::resolve::Unresolved;
 use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
 use crate::{LaunchError, StartError, TemplateError};
+use mpienv_core::seam::TemplateErrorSeam as _;
 
 use super::exit_code::ExitCode;
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Target};
 use clap::Args;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_launch::seam::{LaunchSeam as _, for_terminal};
 
 use super::exec::command;
 use super::inner_launcher::LauncherOption;
@@ -119,7 +121,7 @@ pub(crate) fn run(
         }
     });
     outcome.map_err(|error| match error {
-        Failure::Launch(error) => failure(named, error.for_terminal(quiet.is_asked(&environment))),
+        Failure::Launch(error) => failure(named, for_terminal(error, quiet.is_asked(&environment))),
         error => error,
     })
 }
@@ -138,7 +140,7 @@ fn count(
     info.check_per_node()?;
     let node = Node::here(options.keep_binding);
     let (workers, source) =
-        options.nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
+        options.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
         stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());

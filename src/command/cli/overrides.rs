@@ -1,11 +1,11 @@
 //! The options that take precedence over the environment.
 
-use crate::cluster::overrides;
 use crate::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Host, Launcher, MasterPort, NcclIfname,
     PortRange, Rank,
 };
 use clap::Args;
+use mpienv_core::seam;
 
 use super::{Quiet, named, pmix};
 
@@ -57,13 +57,12 @@ impl Overrides {
     ) -> Result<ClusterInfo, Error> {
         let node = self.node_rank.zip(self.nnodes).map(|(rank, nodes)| {
             let outside = |error| {
-                Error::new(error, "give a number below --nnodes")
-                    .of("--node-rank")
-                    .found(rank.to_string())
+                let remedy = "give a number below --nnodes".to_owned();
+                seam::error(error, remedy, "--node-rank".to_owned(), rank.to_string())
             };
             Rank::new(rank, nodes).map_err(outside)
         });
-        let overrides = overrides::Overrides {
+        let overrides = seam::Overrides {
             launcher: self.launcher,
             master_addr: self.master_addr,
             master_port: self.master_port,

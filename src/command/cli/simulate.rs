@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, Write};
 use crate::command::check::SIMULATED;
 use crate::simulate::Job;
 use crate::{ClusterInfo, Launch, Output, StartError};
+use mpienv_launch::seam::{LaunchSeam as _, before, for_terminal};
 
 use super::exec::command;
 use super::worker::worker;
@@ -35,7 +36,9 @@ pub(crate) fn run(
                 worker.env(SIMULATED, "1");
                 worker
             };
-            launch.run(marked).map_err(|error| launch::failure(&command, error.for_terminal(false)))
+            launch
+                .run(marked)
+                .map_err(|error| launch::failure(&command, for_terminal(error, false)))
         }
     }
 }
@@ -63,7 +66,7 @@ fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
     command.env(SIMULATED, "1");
-    if let Some(error) = StartError::before(&command) {
+    if let Some(error) = before(&command) {
         return Err(error.into());
     }
     stream::close_again();

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
-use crate::rendezvous::listen::is_in_use;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
+use mpienv_core::seam::{self, interfaces};
+use mpienv_rendezvous::seam::listen::is_in_use;
 
 /// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
@@ -87,7 +87,7 @@ pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, 
 }
 
 fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
-    let found = route::resolve(name, 0, patience)?;
+    let found = seam::resolve(name, 0, patience)?;
     Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How much time the workers of other nodes have to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::launch) enum Haste {
+pub(crate) enum Haste {
     /// As after a signal: they may save their state.
     Signal,
     /// As after a failure.
@@ -28,7 +28,7 @@ pub(in crate::launch) enum Haste {
 /// What happened on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::launch) enum Event {
+pub(crate) enum Event {
     /// Something has failed, and the node's workers are being stopped.
     Failing { haste: Haste },
     /// Something has failed on the node, and none of its workers is left.
@@ -49,7 +49,7 @@ pub(in crate::launch) enum Event {
 /// What all nodes do next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::launch) enum Order {
+pub(crate) enum Order {
     /// Stop the workers of this attempt.
     Stop { again: u32, haste: Haste },
     /// Start this attempt after a pause.
@@ -66,7 +66,7 @@ pub(in crate::launch) enum Order {
 /// How the job ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::launch) enum Verdict {
+pub(crate) enum Verdict {
     Done,
     Failed(Box<Failed>),
     Lost {
@@ -80,7 +80,7 @@ pub(in crate::launch) enum Verdict {
 
 /// The last failure, and the history that led to it, which only the first node reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::launch) struct Failed {
+pub(crate) struct Failed {
     pub failure: Failure,
     #[serde(skip)]
     pub endings: Vec<Ending>,
@@ -100,7 +100,7 @@ enum Stage {
 
 /// Decides for all nodes.
 #[derive(Debug)]
-pub(in crate::launch) struct Coordinator {
+pub(crate) struct Coordinator {
     nodes: Vec<Stage>,
     /// The maximum number of restarts.
     most: u32,
@@ -117,7 +117,7 @@ pub(in crate::launch) struct Coordinator {
 }
 
 impl Coordinator {
-    pub(in crate::launch) fn new(nodes: u32, most: u32) -> Coordinator {
+    pub(crate) fn new(nodes: u32, most: u32) -> Coordinator {
         Coordinator {
             nodes: (0..nodes).map(|_| Stage::Running).collect(),
             most,
@@ -134,7 +134,7 @@ impl Coordinator {
 
     /// Returns the order that follows from an event on a node, if any. Nothing follows once the job
     /// is over.
-    pub(in crate::launch) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
+    pub(crate) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
         if self.is_over {
             return None;
         }

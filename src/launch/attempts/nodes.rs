@@ -3,8 +3,7 @@
 //!
 //! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open
 //! until the job is over. They carry events to the first node, orders from it, and heartbeats. No
-//! process can join later. [`guide::wire_format`](crate::guide::wire_format) specifies the
-//! messages.
+//! process can join later. `mpienv::guide::wire_format` specifies the messages.
 
 mod first;
 mod other;
@@ -29,13 +28,14 @@ use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
 use crate::launch::wire;
 use crate::rendezvous::star::{Heard, Star, Times, Waker};
-use crate::rendezvous::{self, Gathered};
+use crate::rendezvous::{self, Gathered, Rendezvous};
+use mpienv_core::seam::InfoSeam as _;
 
 /// The stack size of the thread that serves the connections.
 const STACK: usize = 256 << 10;
 
 /// What a launch contributes to the meeting.
-pub(in crate::launch) struct Meeting<'a> {
+pub(crate) struct Meeting<'a> {
     /// The only process on this node.
     pub info: &'a ClusterInfo,
     /// How often the platform had restarted the job, as this node knows it.
@@ -68,11 +68,11 @@ struct Terms {
 
 /// Waits for the launches of all nodes, and connects them. Also returns how often the platform had
 /// restarted the job.
-pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
+pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
     let master = info.master_addr()?.clone();
-    let rendezvous = info.rendezvous(master.clone(), port).timeout(arrival);
+    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(arrival);
     let agreed = Cell::new(base);
     let answer = |all: &rendezvous::Meeting| {
         let brought = all.members().iter().filter_map(introduction);

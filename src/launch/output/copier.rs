@@ -16,7 +16,7 @@ const READ: usize = 64 << 10;
 
 /// Hands streams to the thread. Once this is dropped, the thread exits with the last stream.
 #[derive(Debug)]
-pub(in crate::launch) struct Copier {
+pub(crate) struct Copier {
     streams: Sender<Stream>,
     wakes: UnixStream,
 }

@@ -7,7 +7,7 @@ use crate::launch::supervisor::Waker;
 
 /// Lines of one stream that could not be written.
 #[derive(Debug)]
-pub(in crate::launch) struct Fault {
+pub(crate) struct Fault {
     /// `stdout` or `stderr`.
     pub stream: &'static str,
     pub error: io::Error,
@@ -16,21 +16,21 @@ pub(in crate::launch) struct Fault {
 impl Fault {
     /// Returns whether the reader has exited, as `head` does. The workers then notice it as without
     /// a launch.
-    pub(in crate::launch) fn is_by_reader(&self) -> bool {
+    pub(crate) fn is_by_reader(&self) -> bool {
         self.error.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
 /// The first failure to write any worker's output.
 #[derive(Clone, Debug)]
-pub(in crate::launch) struct Faults {
+pub(crate) struct Faults {
     first: Arc<Mutex<Option<Fault>>>,
     waker: Arc<Waker>,
 }
 
 impl Faults {
     /// Starts without a fault. Each fault wakes the launch.
-    pub(in crate::launch) fn new(waker: Waker) -> Faults {
+    pub(crate) fn new(waker: Waker) -> Faults {
         Faults { first: Arc::default(), waker: Arc::new(waker) }
     }
 
@@ -40,12 +40,12 @@ impl Faults {
     }
 
     /// Returns whether there is a fault that was not taken.
-    pub(in crate::launch) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Takes the first fault if `is_such` accepts it.
-    pub(in crate::launch) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
+    pub(crate) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
         self.first.lock().unwrap_or_else(PoisonError::into_inner).take_if(|fault| is_such(fault))
     }
 }

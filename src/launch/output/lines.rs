@@ -52,7 +52,7 @@ impl Sink {
 
 /// How far the lines of one stream have been copied.
 #[derive(Clone, Debug, Default)]
-pub(in crate::launch) struct Progress {
+pub(crate) struct Progress {
     is_finished: Arc<AtomicBool>,
     /// Whether the copier is waiting for more of the stream.
     is_idle: Arc<AtomicBool>,

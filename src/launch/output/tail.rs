@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::lines::written;
-use crate::value::printable::commands;
+use mpienv_core::seam::commands;
 
 /// How many lines of stderr a report quotes: those of a short traceback.
 const LINES: usize = 12;
@@ -24,7 +24,7 @@ const IN_SIGHT: u64 = 12;
 
 /// The last lines of a stderr.
 #[derive(Clone, Debug, Default)]
-pub(in crate::launch) struct Tail {
+pub(crate) struct Tail {
     lines: Arc<Mutex<VecDeque<String>>>,
     /// The number of the last line among all lines that this process has written, or 0.
     number: Arc<AtomicU64>,

@@ -12,7 +12,7 @@ const READ: usize = 64 << 10;
 
 /// Starts the threads.
 #[derive(Debug)]
-pub(in crate::launch) struct Copier;
+pub(crate) struct Copier;
 
 /// The reading end of a worker's pipe.
 pub(super) type Source = Box<dyn Read + Send>;

@@ -4,12 +4,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// While this exists, this thread and the processes that it starts may use every core that the
 /// cgroup allows.
-pub(in crate::launch) struct Unbound {
+pub(crate) struct Unbound {
     before: Option<CpuSet>,
 }
 
 impl Unbound {
-    pub(in crate::launch) fn of_this_thread() -> Unbound {
+    pub(crate) fn of_this_thread() -> Unbound {
         let before = sched_getaffinity(None).ok();
         let mut all = CpuSet::new();
         (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));

@@ -35,7 +35,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, stops and reaps the workers.
 #[derive(Debug)]
-pub(in crate::launch) struct Supervisor {
+pub(crate) struct Supervisor {
     signals: Arc<Signals>,
     watchdog: Watchdog,
     descendants: Descendants,
@@ -58,14 +58,14 @@ pub(in crate::launch) struct Supervisor {
 
 /// Interrupts a wait from another thread.
 #[derive(Debug)]
-pub(in crate::launch) struct Waker(UnixStream);
+pub(crate) struct Waker(UnixStream);
 
 impl Waker {
     pub(super) fn new(stream: UnixStream) -> Waker {
         Waker(stream)
     }
 
-    pub(in crate::launch) fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // An error means that nothing waits anymore.
         let _ = (&self.0).write(&[0]);
     }
@@ -83,7 +83,7 @@ struct Look {
 impl Supervisor {
     /// `subreaper`: this process has no other children, so it may adopt processes that lose their
     /// parents.
-    pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
+    pub(crate) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
         let mut descendants = Descendants::new(subreaper);
         let watchdog = Watchdog::new(descendants.family());
         watchdog.process().into_iter().for_each(|watchdog| descendants.except(watchdog));
@@ -102,21 +102,18 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::launch) fn prepare(&self, command: &mut Command) {
+    pub(crate) fn prepare(&self, command: &mut Command) {
         command.process_group(0).env(&self.descendants.family().marker, "1");
     }
 
-    pub(in crate::launch) fn started(&mut self, child: &Child) {
+    pub(crate) fn started(&mut self, child: &Child) {
         let group = Pid::from_child(child);
         self.watchdog.watch(group);
         self.running.push(group);
     }
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(
-        &mut self,
-        child: &mut Child,
-    ) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else {
@@ -128,7 +125,7 @@ impl Supervisor {
     }
 
     /// Returns what has stopped a worker, once for each stop.
-    pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
+    pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
         let status =
             waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
@@ -151,7 +148,7 @@ impl Supervisor {
     /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has
     /// exited, processes that ignore SIGINT are asked nevertheless: shells make their background
     /// processes do so.
-    pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
+    pub(crate) fn terminate(&mut self, spares_interrupted: bool) {
         let look = self.look();
         self.ask_groups(|this, group| !spares_interrupted || !this.interrupted.contains(&group));
         let Some(Look { listing, living, in_groups }) = look else { return };
@@ -181,7 +178,7 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
+    pub(crate) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // Repeated, because processes may start while others are being killed.
         loop {
@@ -195,7 +192,7 @@ impl Supervisor {
     }
 
     /// Returns whether the workers, all of which have exited, left processes behind.
-    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+    pub(crate) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
         let is_left = match self.look() {
             Some(look) => !look.living.is_empty() || !look.in_groups.is_empty(),
@@ -219,7 +216,7 @@ impl Supervisor {
     }
 
     /// Waits until a child has exited or a signal has arrived, and passes the signal on.
-    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
         let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
         let soon = self.keep_watchdog();
@@ -247,7 +244,7 @@ impl Supervisor {
     }
 
     /// Reaps all workers that have exited. Their IDs may then be reused.
-    pub(in crate::launch) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.reap();
         for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
             let _ = waitpid(Some(worker), WaitOptions::NOHANG);
@@ -255,12 +252,12 @@ impl Supervisor {
     }
 
     /// Returns whether a signal of this number has been passed on.
-    pub(in crate::launch) fn has_passed(&self, signal: i32) -> bool {
+    pub(crate) fn has_passed(&self, signal: i32) -> bool {
         self.passed.iter().any(|passed| passed.as_raw() == signal)
     }
 
     /// Returns whether a signal that asks to exit has been passed on.
-    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+    pub(crate) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 

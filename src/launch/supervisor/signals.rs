@@ -48,7 +48,7 @@ static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
 
 /// Signals that have arrived and have not been passed on.
 #[derive(Debug)]
-pub(in crate::launch) struct Signals {
+pub(crate) struct Signals {
     come: Vec<(Signal, Arc<AtomicBool>)>,
     /// Whether one of them has asked to end the job.
     has_asked: AtomicBool,
@@ -64,7 +64,7 @@ pub(in crate::launch) struct Signals {
 
 impl Signals {
     /// Begins to listen. From now on, the signals no longer kill this process.
-    pub(in crate::launch) fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
         // Waking never blocks, because a full socket wakes the reader anyway.
         waker.set_nonblocking(true)?;
@@ -91,7 +91,7 @@ impl Signals {
     }
 
     /// Returns what interrupts a wait.
-    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+    pub(crate) fn waker(&self) -> io::Result<Waker> {
         self.waker.try_clone().map(Waker::new)
     }
 
@@ -108,7 +108,7 @@ impl Signals {
     }
 
     /// Waits while no worker runs. Returns the signal that ends the job, if one has arrived.
-    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
+    pub(crate) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
         let come = self.wait(at_most);
         let is_request = come.iter().any(|signal| REQUESTS.contains(signal));
         let request = self.request().filter(|request| is_request && request.is_repeated);
@@ -116,25 +116,25 @@ impl Signals {
     }
 
     /// Returns the first request to end the job, and whether it was repeated.
-    pub(in crate::launch) fn request(&self) -> Option<Request> {
+    pub(crate) fn request(&self) -> Option<Request> {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a signal has arrived since the launch began after which nothing is
     /// restarted.
-    pub(in crate::launch) fn has_asked(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         self.take();
         self.has_asked.load(Ordering::SeqCst)
     }
 
     /// Returns whether a signal with no process left to receive it is so old that readers are no
     /// longer waited for.
-    pub(in crate::launch) fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
     }
 
     /// Applies the default effect of the late signal.
-    pub(in crate::launch) fn end_process(&self) {
+    pub(crate) fn end_process(&self) {
         if let Some((signal, _)) = self.late(Vec::new()) {
             // Each of these signals has a default.
             let _ = low_level::emulate_default_handler(signal.as_raw());
@@ -143,7 +143,7 @@ impl Signals {
 
     /// Lets this process report why the launch failed. Until it exits, a signal kills it only after
     /// a moment.
-    pub(in crate::launch) fn outlive(self: Arc<Self>) {
+    pub(crate) fn outlive(self: Arc<Self>) {
         // Without a thread, signals have their default effect again.
         let _ = small_thread("late signals", move || {
             let mut come = self.take();
@@ -203,7 +203,7 @@ impl Signals {
 
 /// A signal that ends the job, and arrived while no worker was running.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::launch) enum Late {
+pub(crate) enum Late {
     First,
     /// The job was already asked to end.
     Repeated(Request),

@@ -14,12 +14,12 @@ const SHORT_BLOB: usize = 1024;
 /// Length of a hello without a blob.
 const BARE: usize = CLAIM + 2 * LENGTH;
 /// How many bytes of a hello to take at most before it is known whether its blob is long.
-pub(in crate::rendezvous) const FIRST: usize = BARE + SHORT_BLOB;
+pub(crate) const FIRST: usize = BARE + SHORT_BLOB;
 
 /// What a hello is for. Its number goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To wait only for the report of a meeting.
     Report,
     /// To wait for the table of a meeting.
@@ -36,7 +36,7 @@ impl Purpose {
     const ALL: [Purpose; 5] =
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// The purposes that rank 0 of a meeting accepts.
-    pub(in crate::rendezvous) const OF_MEETING: &[Purpose] =
+    pub(crate) const OF_MEETING: &[Purpose] =
         &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
 
     /// The longest blob of such a hello.
@@ -50,18 +50,18 @@ impl Purpose {
 
 /// What this end knows about the job.
 #[derive(Clone)]
-pub(in crate::rendezvous) struct Secret {
+pub(crate) struct Secret {
     /// `None` if the key does not come from a token.
     token: Option<Vec<u8>>,
     role: Role,
-    pub(in crate::rendezvous) run: Run,
-    pub(in crate::rendezvous) key: JobKey,
+    pub(crate) run: Run,
+    pub(crate) key: JobKey,
     /// The MUNGE credential that gives other ranks the key; empty without MUNGE.
-    pub(in crate::rendezvous) credential: Vec<u8>,
+    pub(crate) credential: Vec<u8>,
 }
 
 impl Secret {
-    pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
+    pub(crate) fn new(token: &[u8], role: Role, run: Run) -> Secret {
         Secret {
             token: Some(token.to_vec()),
             role,
@@ -72,8 +72,7 @@ impl Secret {
     }
 
     /// Uses a key that both ends have.
-    #[cfg(feature = "collective")]
-    pub(in crate::rendezvous) fn of_key(key: Bytes32) -> Secret {
+    pub(crate) fn of_key(key: Bytes32) -> Secret {
         let (role, run, credential) = (Role::Ranks, Run::default(), Vec::new());
         Secret { token: None, role, run, key: JobKey::of_bytes(key), credential }
     }
@@ -88,21 +87,21 @@ impl Secret {
 
 /// The first message from a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rendezvous) struct Hello {
-    pub(in crate::rendezvous) version: Version,
-    pub(in crate::rendezvous) rank: u32,
-    pub(in crate::rendezvous) size: u32,
-    pub(in crate::rendezvous) purpose: Purpose,
+pub(crate) struct Hello {
+    pub(crate) version: Version,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) purpose: Purpose,
     /// The rank's own master port.
-    pub(in crate::rendezvous) port: Port,
-    pub(in crate::rendezvous) run: Run,
-    pub(in crate::rendezvous) blob: Vec<u8>,
+    pub(crate) port: Port,
+    pub(crate) run: Run,
+    pub(crate) blob: Vec<u8>,
 }
 
 impl Hello {
     /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked
     /// the blob's length.
-    pub(in crate::rendezvous) fn encode(
+    pub(crate) fn encode(
         &self,
         key: &JobKey,
         greeting: &[u8],
@@ -129,7 +128,7 @@ impl Hello {
 
 /// Why a connection is not one of this job's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rendezvous) enum Reject {
+pub(crate) enum Reject {
     /// Not a hello, but for example from a port scanner or a browser.
     NotMpienv,
     /// A hello whose sender does not have this job's token.
@@ -147,7 +146,7 @@ pub(in crate::rendezvous) enum Reject {
 /// Holds at most 115 bytes until the proof is valid, and then at most the blob's announced length
 /// and its tag. The length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
-pub(in crate::rendezvous) struct HelloReader {
+pub(crate) struct HelloReader {
     nonce: Bytes32,
     head: Vec<u8>,
     hello: Option<Hello>,
@@ -159,33 +158,33 @@ pub(in crate::rendezvous) struct HelloReader {
 
 impl HelloReader {
     /// Reads the answer to the greeting with this nonce, for one of these purposes.
-    pub(in crate::rendezvous) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
+    pub(crate) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
         let (head, hello, directions, blob_length) = (Vec::new(), None, None, 0);
         HelloReader { nonce, head, hello, directions, blob_length, purposes }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
-    pub(in crate::rendezvous) fn is_unproven(&self) -> bool {
+    pub(crate) fn is_unproven(&self) -> bool {
         self.directions.is_none()
     }
 
     /// The announced length of a long blob, once the proof was valid.
-    pub(in crate::rendezvous) fn long_blob(&self) -> Option<usize> {
+    pub(crate) fn long_blob(&self) -> Option<usize> {
         Some(self.blob_length).filter(|&length| self.hello.is_some() && length > SHORT_BLOB)
     }
 
     /// The rank of a proven hello whose blob is not complete.
-    pub(in crate::rendezvous) fn claimed_rank(&self) -> Option<u32> {
+    pub(crate) fn claimed_rank(&self) -> Option<u32> {
         self.hello.as_ref().map(|hello| hello.rank)
     }
 
     /// Takes the keys, once the proof was valid.
-    pub(in crate::rendezvous) fn take_directions(&mut self) -> Option<Directions> {
+    pub(crate) fn take_directions(&mut self) -> Option<Directions> {
         self.directions.take()
     }
 
     /// Takes the next bytes. Returns the hello once it is complete.
-    pub(in crate::rendezvous) fn feed(
+    pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
         secret: &Secret,

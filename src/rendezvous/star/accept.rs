@@ -29,24 +29,24 @@ pub(super) struct Door {
 
 /// An accepted connection that has not said hello.
 #[derive(Debug)]
-pub(crate) struct Guest(Box<HelloReader>);
+pub struct Guest(Box<HelloReader>);
 
 /// A rank that has proven that it has the key.
 #[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) rank: u32,
-    pub(crate) directions: Directions,
+pub struct Admitted {
+    pub rank: u32,
+    pub directions: Directions,
     /// The first bytes to send to the rank.
-    pub(crate) welcome: Vec<u8>,
+    pub welcome: Vec<u8>,
 }
 
 /// The peer is not one of this job's ranks.
 #[derive(Debug)]
-pub(crate) struct Stranger;
+pub struct Stranger;
 
 impl Guest {
     /// A guest for a new connection, and the greeting to send first.
-    pub(crate) fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
+    pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
         let nonce = nonce()?;
         let reader = Box::new(HelloReader::new(nonce, key.purposes()));
         Ok((Guest(reader), greeting(&nonce, &[])))
@@ -54,7 +54,7 @@ impl Guest {
 
     /// Takes the next bytes. Returns the rank once its hello is complete and has the world size
     /// `size`.
-    pub(crate) fn feed(
+    pub fn feed(
         &mut self,
         bytes: &[u8],
         key: &ConnectionKey,
@@ -74,7 +74,7 @@ impl Guest {
 
 impl Star {
     /// Accepts these ranks of a job of `ranks.end` ranks, until all have come.
-    pub(crate) fn listen(
+    pub fn listen(
         &mut self,
         listener: TcpListener,
         key: ConnectionKey,
@@ -89,17 +89,17 @@ impl Star {
     }
 
     /// The ranks that have not come, in order.
-    pub(crate) fn absent(&self) -> &[u32] {
+    pub fn absent(&self) -> &[u32] {
         &self.door.absent
     }
 
     /// How many connections were not of ranks that were expected.
-    pub(crate) fn rejected(&self) -> u64 {
+    pub fn rejected(&self) -> u64 {
         self.door.rejected + self.lines.newcomers.len() as u64
     }
 
     /// Takes a rank's connection out once it has come, to use it otherwise.
-    pub(crate) fn take(&mut self, rank: u32) -> Option<(std::net::TcpStream, Directions)> {
+    pub fn take(&mut self, rank: u32) -> Option<(std::net::TcpStream, Directions)> {
         let mut all = self.members(|member| member.rank == rank).into_iter();
         let line = self.lines.remove(all.next()?)?;
         all.for_each(|id| self.reject(id));
@@ -109,7 +109,7 @@ impl Star {
     }
 
     /// Closes the connections to a rank, which is not reported.
-    pub(crate) fn forget(&mut self, rank: u32) {
+    pub fn forget(&mut self, rank: u32) {
         for id in self.members(|member| member.rank == rank) {
             self.lines.remove(id);
         }

@@ -30,6 +30,7 @@ mod support {
     pub mod timeout;
     #[path = "../../../../tests/support/tool.rs"]
     pub mod tool;
+    pub mod welcomed;
 }
 
 mod errors;

@@ -1,0 +1,21 @@
+//! What mpienv's other crates need of this one and programs do not. Any version may change it.
+
+use std::time::Duration;
+
+/// Ten years, so that adding a timeout to an instant never overflows.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// The meeting's handshake on other connections.
+pub mod handshake {
+    pub use crate::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
+}
+
+/// What happens to sockets that listen.
+pub mod listen {
+    pub use crate::listen::is_in_use;
+}
+
+/// Connections that last as long as a job runs.
+pub mod star {
+    pub use crate::star::{Channel, Guest, Heard, Star, Times, Waker};
+}
