@@ -5,10 +5,14 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use super::wire;
 use crate::launch::stop::{SIGKILL, SIGTERM};
 
 /// How a worker ended, except the first one that failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum How {
     /// It exited when asked to.
     Asked,
@@ -44,7 +48,7 @@ impl fmt::Display for How {
 }
 
 /// How one rank ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ending {
     pub rank: u32,
     pub how: How,
@@ -95,11 +99,13 @@ pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
 }
 
 /// The failure that ended an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub node: u32,
+    #[serde(deserialize_with = "wire::text")]
     pub host: String,
     /// The time since the start of the attempt.
+    #[serde(with = "wire::milliseconds")]
     pub after: Duration,
     /// Why there is no other attempt, whatever the settings say.
     pub is_final: Option<Final>,
@@ -107,7 +113,8 @@ pub(super) struct Failure {
 }
 
 /// Why nothing restarts although restarts are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Final {
     /// The exit code says that the command line is wrong or cannot be executed.
     Code(i32),
@@ -134,10 +141,20 @@ impl fmt::Display for Final {
 }
 
 /// What failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Cause {
-    Worker { rank: u32, status: ExitStatus, stderr: Option<Vec<String>> },
-    Other { text: String },
+    Worker {
+        rank: u32,
+        #[serde(with = "wire::status")]
+        status: ExitStatus,
+        #[serde(deserialize_with = "wire::lines")]
+        stderr: Option<Vec<String>>,
+    },
+    Other {
+        #[serde(deserialize_with = "wire::text")]
+        text: String,
+    },
 }
 
 impl Failure {

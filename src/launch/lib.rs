@@ -40,6 +40,7 @@ mod stop;
 mod supervisor;
 #[cfg(all(feature = "launch", unix))]
 mod thread;
+mod wire;
 
 pub use error::LaunchError;
 #[cfg(unix)]

@@ -90,14 +90,13 @@ impl JobKey {
         JobKey(key)
     }
 
-    /// Derives the keys of a connection from its greeting and its hello up to the proof.
-    pub(super) fn session(&self, greeting: &[u8], hello: &[u8]) -> Session {
+    /// Derives the keys of a connection from its greeting and its hello up to the proof, as rank 0
+    /// sees its directions.
+    pub(super) fn directions(&self, greeting: &[u8], hello: &[u8]) -> Directions {
         let direction =
             |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
-        Session {
-            of_rank: direction(b"mpienv from rank "),
-            of_master: direction(b"mpienv from master "),
-        }
+        let outgoing = direction(b"mpienv from master ");
+        Directions { outgoing, incoming: direction(b"mpienv from rank ") }
     }
 
     /// A key for other uses, specific to the meeting with this number.
@@ -111,18 +110,30 @@ pub(super) fn for_purpose(key: &Bytes32, purpose: &[u8]) -> Bytes32 {
     derive(key, &[b"mpienv purpose", purpose])
 }
 
-/// The keys of one connection.
+/// Both directions of a connection, as one end sees them.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
-    /// For what the rank sends.
-    pub(super) of_rank: Direction,
-    /// For what rank 0 sends.
-    pub(super) of_master: Direction,
+pub struct Directions {
+    /// What this end sends.
+    pub(crate) outgoing: Direction,
+    /// What this end receives.
+    pub(crate) incoming: Direction,
+}
+
+impl Directions {
+    /// The directions as the other end sees them.
+    pub(super) fn reversed(self) -> Directions {
+        Directions { outgoing: self.incoming, incoming: self.outgoing }
+    }
+
+    /// The keys for encryption, outgoing and incoming.
+    pub fn seal_keys(&self) -> [Bytes32; 2] {
+        [self.outgoing.seal_key(), self.incoming.seal_key()]
+    }
 }
 
 /// One direction of a connection: its key, and the number of its next message.
 #[derive(Clone)]
-pub struct Direction {
+pub(crate) struct Direction {
     key: Bytes32,
     sequence: u64,
 }
@@ -153,7 +164,7 @@ impl Direction {
     }
 
     /// A key for encryption, which replaces the tags.
-    pub(super) fn seal_key(&self) -> Bytes32 {
+    fn seal_key(&self) -> Bytes32 {
         derive(&self.key, &[b"mpienv seal"])
     }
 }
@@ -181,8 +192,8 @@ mod tests {
     fn every_input_changes_the_key() {
         let of_role =
             |role, token: &[u8], run: Run, greeting: &[u8], hello: &[u8], of_rank: bool| {
-                let mut session = JobKey::new(token, role, run).session(greeting, hello);
-                let direction = if of_rank { &mut session.of_rank } else { &mut session.of_master };
+                let both = JobKey::new(token, role, run).directions(greeting, hello);
+                let mut direction = if of_rank { both.incoming } else { both.outgoing };
                 direction.tag(&digest(&[]))
             };
         let tag = |token: &[u8], run, greeting: &[u8], hello: &[u8], of_rank| {
@@ -205,8 +216,8 @@ mod tests {
 
     #[test]
     fn a_tag_is_good_once_and_in_its_turn() {
-        let session = JobKey::new(b"secret", Role::Ranks, Run::default()).session(b"g", b"h");
-        let (mut sender, mut receiver) = (session.of_rank.clone(), session.of_rank);
+        let both = JobKey::new(b"secret", Role::Ranks, Run::default()).directions(b"g", b"h");
+        let (mut sender, mut receiver) = (both.incoming.clone(), both.incoming);
         let (first, second) = (digest(&[b"first"]), digest(&[b"second"]));
         let tags = [sender.tag(&first), sender.tag(&second)];
         assert!(!receiver.clone().verify(&second, &tags[1]));

@@ -2,12 +2,12 @@
 
 pub(super) mod link;
 
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::auth::{Bytes32, LENGTH, Session, nonce};
+use super::auth::{Bytes32, LENGTH};
 use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
@@ -16,7 +16,7 @@ use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
-use link::{Bad, Link, is_timeout};
+use link::{Bad, Introduced, Link, is_timeout};
 
 /// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -103,8 +103,7 @@ enum Failed {
 
 /// A connection to rank 0, which has proven that it has the job's token.
 struct Welcomed {
-    line: Link,
-    session: Session,
+    rank_0: Introduced,
     /// The time until rank 0's own deadline.
     left: Duration,
     /// The meeting's key.
@@ -127,12 +126,10 @@ fn attempt(
     };
     let greeting = line.greeting().map_err(failed)?;
     let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
-    let nonce = nonce().map_err(|error| Failed::Again(ConnectFailure::Other(error.to_string())))?;
-    let (hello, mut session) = hello.encode(&secret.key, &greeting, &nonce);
-    // Another version may answer before it has read the whole hello, so read even if the write
-    // fails.
-    let written = line.write_all(&hello);
-    let head = line.head().map_err(|failure| match written {
+    let said = line.say_hello(hello, &secret.key, &greeting);
+    let other = |error: io::Error| Failed::Again(ConnectFailure::Other(error.to_string()));
+    let (mut rank_0, written) = said.map_err(other)?;
+    let head = rank_0.line.head().map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
             Failed::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
         }
@@ -140,21 +137,15 @@ fn attempt(
     })?;
     match head.kind {
         ReplyKind::Welcome if usize::try_from(head.length) == Ok(4 + LENGTH) => {
-            let welcome =
-                line.payload(&mut session, head, 4 + LENGTH).map_err(|bad| match bad {
-                    Bad::Tag => Failed::Again(ConnectFailure::Unproven),
-                    Bad::Io(error) if is_timeout(&error) && Instant::now() >= deadline => {
-                        Failed::CutShort(ConnectFailure::NotMpienv("it broke off".to_owned()))
-                    }
-                    Bad::Io(_) => {
-                        Failed::Again(ConnectFailure::NotMpienv("it broke off".to_owned()))
-                    }
-                })?;
+            let welcome = rank_0.payload(head, 4 + LENGTH).map_err(|bad| match bad {
+                Bad::Tag => Failed::Again(ConnectFailure::Unproven),
+                Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
+            })?;
             let mut welcome = &welcome[..];
             let (left, number) =
                 (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
-            Ok(Welcomed { line, session, left, meeting: secret.key.of_meeting(&number) })
+            Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
         }
         // This reply has no tag: a rank 0 that rejects the proof has another key.
         ReplyKind::OtherJob => Err(Failed::Final(RendezvousError::OtherJob {
@@ -162,7 +153,7 @@ fn attempt(
             master: settings.master(),
         })),
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
-            Err(match line.payload(&mut session, head, LONGEST_TEXT) {
+            Err(match rank_0.payload(head, LONGEST_TEXT) {
                 Ok(text) => Failed::Final(failure(head.kind, &text)),
                 Err(Bad::Tag) => Failed::Again(ConnectFailure::Unproven),
                 Err(Bad::Io(error)) => Failed::Again(ConnectFailure::NotMpienv(error.to_string())),
@@ -256,19 +247,19 @@ fn failure_of(error: &io::Error) -> ConnectFailure {
 
 /// Waits for rank 0's report after its welcome.
 fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel), RendezvousError> {
-    let Welcomed { mut line, mut session, left, meeting } = welcomed;
+    let Welcomed { mut rank_0, left, meeting } = welcomed;
     let started = Instant::now();
     // Wait for rank 0's deadline even beyond this rank's own, because rank 0's report names what is
     // wrong.
-    line.deadline = started + patience(left, settings.timeout);
-    let reached = line.stream.peer_addr().map_err(|error| settings.lost(error))?;
-    let mut head = next(settings, &mut line, started)?;
+    rank_0.line.deadline = started + patience(left, settings.timeout);
+    let reached = rank_0.line.stream.peer_addr().map_err(|error| settings.lost(error))?;
+    let mut head = next(settings, &mut rank_0.line, started)?;
     while head.kind == ReplyKind::Ready {
-        line.payload(&mut session, head, 0).map_err(|bad| settings.lost(bad))?;
-        line.confirm(&mut session).map_err(|error| settings.lost(error))?;
-        head = next(settings, &mut line, started)?;
+        rank_0.payload(head, 0).map_err(|bad| settings.lost(bad))?;
+        rank_0.confirm().map_err(|error| settings.lost(error))?;
+        head = next(settings, &mut rank_0.line, started)?;
     }
-    let mut read = |most| line.payload(&mut session, head, most).map_err(|bad| settings.lost(bad));
+    let mut read = |most| rank_0.payload(head, most).map_err(|bad| settings.lost(bad));
     let gathered = match head.kind {
         ReplyKind::Done => Gathered::Reply(read(LONGEST_BLOB)?),
         ReplyKind::Table => {
@@ -288,7 +279,8 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
             return Err(settings.lost("it answered out of order"));
         }
     };
-    Ok((gathered, Channel::new(line.stream, 0, session.of_rank, session.of_master)))
+    let Introduced { line, directions } = rank_0;
+    Ok((gathered, Channel { rank: 0, stream: line.stream, directions }))
 }
 
 /// How long to wait for the report of a rank 0 that still waits for `left`.

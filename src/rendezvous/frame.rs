@@ -9,10 +9,8 @@ use std::sync::Arc;
 
 use super::auth::{Bytes32, LENGTH, digest};
 
-pub(super) use hello::BARE;
-pub(super) use hello::FIRST;
 pub use hello::Purpose;
-pub(super) use hello::{Hello, HelloReader, Reject, Secret};
+pub(super) use hello::{FIRST, Hello, HelloReader, Reject, Secret};
 
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
@@ -84,12 +82,13 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*front)
 }
 
-/// What a reply carries.
+/// What a reply carries. Its number goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum ReplyKind {
     /// The hello was accepted. The payload is how many more milliseconds rank 0 will wait, and the
     /// meeting's number.
-    Welcome,
+    Welcome = 1,
     /// All ranks came; the payload is the table.
     Table,
     /// All ranks came; the payload is rank 0's answer.
@@ -124,21 +123,6 @@ impl ReplyKind {
         ReplyKind::Greeting,
         ReplyKind::Message,
     ];
-
-    fn code(self) -> u8 {
-        match self {
-            ReplyKind::Welcome => 1,
-            ReplyKind::Table => 2,
-            ReplyKind::Done => 3,
-            ReplyKind::TimedOut => 4,
-            ReplyKind::Mismatch => 5,
-            ReplyKind::OtherJob => 6,
-            ReplyKind::Ready => 7,
-            ReplyKind::Lost => 8,
-            ReplyKind::Greeting => 9,
-            ReplyKind::Message => 10,
-        }
-    }
 }
 
 /// Encodes a reply without its tag. Callers keep payloads well below 4 GiB.
@@ -150,7 +134,7 @@ fn reply_head(kind: ReplyKind, length: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(REPLY_HEAD);
     out.extend(MAGIC);
     Version::OWN.put(&mut out);
-    out.push(kind.code());
+    out.push(kind as u8);
     out.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     out
 }
@@ -191,7 +175,7 @@ impl ReplyHead {
         let mut rest = raw.strip_prefix(&MAGIC)?;
         Version::take(&mut rest)?;
         let [code] = take(&mut rest)?;
-        let kind = ReplyKind::ALL.into_iter().find(|kind| kind.code() == code)?;
+        let kind = ReplyKind::ALL.into_iter().find(|&kind| kind as u8 == code)?;
         Some(ReplyHead { raw, kind, length: u32::from_be_bytes(take(&mut rest)?) })
     }
 }

@@ -73,12 +73,11 @@
 extern crate mpienv_core;
 
 mod auth;
-mod channel;
 mod client;
-mod connection;
 mod error;
 mod frame;
 mod handshake;
+mod lines;
 mod listen;
 mod meeting;
 mod munge;
@@ -87,6 +86,8 @@ mod resolve;
 #[doc(hidden)]
 pub mod seam;
 mod server;
+mod sorted;
+mod star;
 mod table;
 
 use std::fmt;
@@ -106,9 +107,9 @@ use crate::value::munge::Munge;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 use auth::{Role, Run};
-use channel::Channel;
 use frame::Secret;
 use seam::LONGEST_TIMEOUT;
+use star::Channel;
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4
 /// KiB for each rank if that is more.

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns whether a connection could not be accepted because this process or the system has no
 /// file descriptor left.
-pub fn is_out_of_files(error: &io::Error) -> bool {
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     // EMFILE, ENFILE and, on Windows, WSAEMFILE, for which the standard library has no `ErrorKind`.
     matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }

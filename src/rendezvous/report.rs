@@ -1,12 +1,12 @@
 //! The problems that rank 0 found, and the text about them that all ranks get.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::error::{RendezvousError, seconds};
 use super::frame::Version;
 use super::most_in_all;
+use super::sorted::Sorted;
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -17,32 +17,37 @@ const REMEMBERED: usize = 10_000;
 
 /// The remedy for different world sizes.
 const SIZES_REMEDY: &str = "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
+/// The remedy for different ports.
+const PORTS_REMEDY: &str = "only some ranks have the setting, for example because mpirun passes a shell's variables to its own host only: set \
+                            it for all ranks, as with `mpirun -x MASTER_PORT`, or for none";
 
+/// Ranks, and where they are.
+type Ranks = Sorted<u32, IpAddr>;
 /// The ranks that disagree with rank 0, by their value.
-type Others = BTreeMap<u32, BTreeMap<u32, IpAddr>>;
+type Others = Sorted<u32, Ranks>;
 
 /// What rank 0 saw besides the ranks that joined.
 #[derive(Debug, Default)]
 pub(super) struct Problems {
     /// Ranks whose connection closed after the hello.
-    pub(super) lost: BTreeMap<u32, IpAddr>,
+    pub(super) lost: Ranks,
     /// Ranks that came but did not confirm that they were still there.
-    pub(super) unanswered: BTreeMap<u32, IpAddr>,
+    pub(super) unanswered: Ranks,
     /// Ranks that came, and whose blob was not complete at the deadline.
-    pub(super) unfinished: BTreeMap<u32, IpAddr>,
+    pub(super) unfinished: Ranks,
     /// The first rank whose blob was too much, its address, and how many there are.
     excess: Option<(u32, IpAddr, usize)>,
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
     sizes: Others,
     ports: Others,
-    versions: BTreeMap<u32, (Version, IpAddr)>,
+    versions: Sorted<u32, (Version, IpAddr)>,
     /// How many connections were rejected.
     pub(super) rejected: u64,
     /// How many connections had not identified themselves by the deadline.
     pub(super) silent: u64,
-    other_jobs: BTreeSet<IpAddr>,
+    other_jobs: Sorted<IpAddr, ()>,
     /// The addresses from which altered messages came.
-    altered: BTreeSet<IpAddr>,
+    altered: Sorted<IpAddr, ()>,
 }
 
 impl Problems {
@@ -76,29 +81,26 @@ impl Problems {
 
     pub(super) fn other_job(&mut self, from: IpAddr) {
         if self.other_jobs.len() < REMEMBERED {
-            self.other_jobs.insert(from);
+            self.other_jobs.insert(from, ());
         }
     }
 
     /// Notes that a message from this address was altered.
     pub(super) fn altered(&mut self, from: IpAddr) {
         if self.altered.len() < REMEMBERED {
-            self.altered.insert(from);
+            self.altered.insert(from, ());
         }
     }
 
     /// How many ranks have problems that waiting cannot solve.
     pub(super) fn conflicts(&self) -> usize {
-        let others = self.ports.values().map(BTreeMap::len).sum::<usize>();
-        self.duplicates.len()
-            + others
-            + self.versions.len()
-            + self.excess.map_or(0, |(.., count)| count)
+        let excess = self.excess.map_or(0, |(.., count)| count);
+        self.duplicates.len() + count(&self.ports) + self.versions.len() + excess
     }
 
     /// How many ranks have a world size that differs from rank 0's.
     pub(super) fn outliers(&self) -> usize {
-        self.sizes.values().map(BTreeMap::len).sum()
+        count(&self.sizes)
     }
 
     /// The answer to ranks with another world size.
@@ -116,36 +118,22 @@ impl Problems {
         time_is_up: bool,
     ) -> RendezvousError {
         let (host, port) = master;
-        let mut parts = Vec::new();
-        parts.extend(self.sizes_differ(size, joined));
-        parts.extend(disagreement(
-            "MASTER_PORT",
-            &self.ports,
-            port.get().into(),
-            joined,
-            "only some ranks have the setting, for example because mpirun passes a shell's variables to its own host only: set \
-             it for all ranks, as with `mpirun -x MASTER_PORT`, or for none",
-        ));
-        self.tell_duplicates(&mut parts);
-        self.tell_versions(&mut parts);
-        parts.extend(self.excess.map(|(rank, from, _)| {
-            let most = most_in_all(size) >> 20;
-            format!("with rank {rank} ({from}), the ranks brought more than {most} MiB in all; bring smaller blobs")
-        }));
-        self.tell_lost(&mut parts);
-        if time_is_up {
-            self.tell_missing(&mut parts, size, &host.with_port(port), joined, waited);
-            self.tell_unanswered(&mut parts, waited);
-            if !self.unfinished.is_empty() {
-                let (from, waited) = (ranks_from(&self.unfinished), seconds(waited));
-                parts.push(format!(
-                    "{from} connected, but not all their bytes had come within {waited}: check the network, bring smaller \
-                     blobs, or wait longer"
-                ));
-            }
-        }
-        self.tell_rejected(&mut parts);
-        let report = parts.join("; ");
+        let parts = [
+            self.sizes_differ(size, joined),
+            disagreement("MASTER_PORT", &self.ports, port.get().into(), joined, PORTS_REMEDY),
+            self.came_twice(),
+            self.versions_differ(),
+            self.excess.map(|(rank, from, _)| {
+                let most = most_in_all(size) >> 20;
+                format!("with rank {rank} ({from}), the ranks brought more than {most} MiB in all; bring smaller blobs")
+            }),
+            self.were_lost(),
+            time_is_up.then(|| self.missing(size, &host.with_port(port), joined, waited)).flatten(),
+            self.have_not_answered(waited),
+            self.are_unfinished(waited),
+            self.were_rejected(),
+        ];
+        let report = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
         match (self.conflicts() + self.outliers(), self.lost.is_empty()) {
             (0, true) => RendezvousError::Missing { report },
             (0, false) => RendezvousError::Lost { report },
@@ -153,126 +141,98 @@ impl Problems {
         }
     }
 
-    fn tell_duplicates(&self, parts: &mut Vec<String>) {
-        if self.duplicates.is_empty() {
-            return;
-        }
-        let named = self.duplicates.iter().take(NAMED).map(|(rank, first, second)| match first {
-            Some(first) => format!(
-                "two processes say they are rank {rank}: one at {first} and one at {second}"
-            ),
-            None => format!(
-                "two processes say they are rank {rank}: the master itself and one at {second}"
-            ),
+    fn came_twice(&self) -> Option<String> {
+        let named = self.duplicates.iter().map(|(rank, first, second)| {
+            let first =
+                first.map_or("the master itself".to_owned(), |first| format!("one at {first}"));
+            format!("two processes say they are rank {rank}: {first} and one at {second}")
         });
-        parts.push(format!(
-            "{}{}; start all ranks with one launcher command, and do not set RANK by hand",
-            named.collect::<Vec<_>>().join(", "),
-            more(self.duplicates.len())
-        ));
+        let named = some(named)?;
+        Some(format!(
+            "{named}; start all ranks with one launcher command, and do not set RANK by hand"
+        ))
     }
 
-    fn tell_versions(&self, parts: &mut Vec<String>) {
-        if self.versions.is_empty() {
-            return;
-        }
-        let named = self
-            .versions
-            .iter()
-            .take(NAMED)
-            .map(|(rank, (version, from))| format!("rank {rank} ({from}) runs {version}"));
-        parts.push(format!(
-            "{}{}, rank 0 runs {}: start the same program on all ranks",
-            named.collect::<Vec<_>>().join(", "),
-            more(self.versions.len()),
-            Version::OWN
-        ));
+    fn versions_differ(&self) -> Option<String> {
+        let version = |(rank, (version, from)): &(u32, (Version, IpAddr))| {
+            format!("rank {rank} ({from}) runs {version}")
+        };
+        let (named, own) = (some(self.versions.iter().map(version))?, Version::OWN);
+        Some(format!("{named}, rank 0 runs {own}: start the same program on all ranks"))
     }
 
-    fn tell_lost(&self, parts: &mut Vec<String>) {
-        if self.lost.is_empty() {
-            return;
-        }
-        parts.push(format!(
-            "{} connected, but {} lost before all ranks had connected: killed, failed or cut off; see {} output",
-            ranks_from(&self.lost),
-            if self.lost.len() == 1 { "was" } else { "were" },
-            if self.lost.len() == 1 { "its" } else { "their" },
-        ));
+    fn were_lost(&self) -> Option<String> {
+        let (were, their) = if self.lost.len() == 1 { ("was", "its") } else { ("were", "their") };
+        let from = ranks_from(&self.lost)?;
+        Some(format!(
+            "{from} connected, but {were} lost before all ranks had connected: killed, failed or cut off; see {their} output"
+        ))
     }
 
-    fn tell_missing(
-        &self,
-        parts: &mut Vec<String>,
-        size: u32,
-        master: &str,
-        joined: &[u32],
-        waited: Duration,
-    ) {
-        let heard = joined
-            .iter()
-            .chain(self.lost.keys())
-            .chain(self.versions.keys())
-            .chain(self.unfinished.keys());
-        let others = self.sizes.values().chain(self.ports.values());
-        let heard = heard.chain(others.flat_map(BTreeMap::keys)).copied().collect();
+    fn missing(&self, size: u32, master: &str, joined: &[u32], waited: Duration) -> Option<String> {
+        let others = [&self.sizes, &self.ports];
+        let others = others.into_iter().flat_map(Others::iter).map(|(_, ranks)| ranks);
+        let from = others.chain([&self.lost, &self.unfinished]).flat_map(Ranks::keys);
+        let mut heard: Vec<u32> =
+            joined.iter().copied().chain(from).chain(self.versions.keys()).collect();
+        heard.sort_unstable();
         let missing = gaps(&heard, size);
-        if missing.is_empty() {
-            return;
-        }
-        let one = matches!(missing[..], [(first, last)] if first == last);
-        parts.push(format!(
-            "{} {} of {size} {} not connected to {master} within {}: not started, failed earlier, or using a different \
-             MASTER_ADDR or MASTER_PORT; see {} output",
-            if one { "rank" } else { "ranks" },
-            list(&missing),
-            if one { "has" } else { "have" },
-            seconds(waited),
-            if one { "its" } else { "their" },
-        ));
+        let (ranks, have, their) = match missing[..] {
+            [] => return None,
+            [(first, last)] if first == last => ("rank", "has", "its"),
+            _ => ("ranks", "have", "their"),
+        };
+        let (missing, waited) = (list(&missing), seconds(waited));
+        Some(format!(
+            "{ranks} {missing} of {size} {have} not connected to {master} within {waited}: not started, failed earlier, or \
+             using a different MASTER_ADDR or MASTER_PORT; see {their} output"
+        ))
     }
 
-    fn tell_unanswered(&self, parts: &mut Vec<String>, waited: Duration) {
-        if self.unanswered.is_empty() {
-            return;
-        }
-        parts.push(format!(
-            "{} connected, then stopped answering within {}: the process is stopped, or {} host is down or cut off; check that host",
-            ranks_from(&self.unanswered),
-            seconds(waited),
-            if self.unanswered.len() == 1 { "its" } else { "their" },
-        ));
+    fn have_not_answered(&self, waited: Duration) -> Option<String> {
+        let their = if self.unanswered.len() == 1 { "its" } else { "their" };
+        let (from, waited) = (ranks_from(&self.unanswered)?, seconds(waited));
+        Some(format!(
+            "{from} connected, then stopped answering within {waited}: the process is stopped, or {their} host is down or cut off; check that host"
+        ))
     }
 
-    fn tell_rejected(&self, parts: &mut Vec<String>) {
-        let rejected = self.rejected + self.silent;
-        if rejected == 0 {
-            return;
-        }
-        let mut text = match rejected {
+    fn are_unfinished(&self, waited: Duration) -> Option<String> {
+        let (from, waited) = (ranks_from(&self.unfinished)?, seconds(waited));
+        Some(format!(
+            "{from} connected, but not all their bytes had come within {waited}: check the network, bring smaller blobs, or \
+             wait longer"
+        ))
+    }
+
+    fn were_rejected(&self) -> Option<String> {
+        let mut text = match self.rejected + self.silent {
+            0 => return None,
             1 => "1 connection that was not a rank of this job was rejected".to_owned(),
             n => format!("{n} connections that were not ranks of this job were rejected"),
         };
-        if !self.other_jobs.is_empty() {
+        if let Some(from) = some(self.other_jobs.keys()) {
             text += &format!(
-                ", with another job's token from {}: if they belong to this job, give all ranks the same MPIENV_TOKEN",
-                addresses(self.other_jobs.clone())
+                ", with another job's token from {from}: if they belong to this job, give all ranks the same MPIENV_TOKEN"
             );
         }
-        if !self.altered.is_empty() {
+        if let Some(from) = some(self.altered.keys()) {
             text += &format!(
-                ", with messages that were changed, repeated or left out on the way from {}",
-                addresses(self.altered.clone())
+                ", with messages that were changed, repeated or left out on the way from {from}"
             );
         }
-        parts.push(text);
+        Some(text)
     }
 }
 
 fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
-    if others.values().map(BTreeMap::len).sum::<usize>() < REMEMBERED {
-        others.entry(said).or_default().insert(rank, from);
+    if count(others) < REMEMBERED {
+        others.entry(said).insert(rank, from);
     }
+}
+
+fn count(others: &Others) -> usize {
+    others.iter().map(|(_, ranks)| ranks.len()).sum()
 }
 
 /// Describes which ranks have which value, if any rank disagrees with rank 0 and the ranks that
@@ -284,36 +244,33 @@ fn disagreement(
     joined: &[u32],
     remedy: &str,
 ) -> Option<String> {
-    if others.is_empty() {
-        return None;
-    }
-    let mut said = vec![format!("{} {} {own}", ranks(joined), say(joined.len()))];
-    for (other, from) in others.iter().take(NAMED) {
-        said.push(format!("{} {} {other}", ranks_from(from), say(from.len())));
-    }
-    Some(format!("the ranks disagree on {on}: {}; {remedy}", said.join(", ")))
+    let say = |count| if count == 1 { "says" } else { "say" };
+    let said = others.iter().take(NAMED).filter_map(|(other, from)| {
+        Some(format!("{} {} {other}", ranks_from(from)?, say(from.len())))
+    });
+    let said: Vec<String> = said.collect();
+    let (own, said) = (format!("{} {} {own}", ranks(joined), say(joined.len())), said.join(", "));
+    (!said.is_empty()).then(|| format!("the ranks disagree on {on}: {own}, {said}; {remedy}"))
 }
 
-fn say(count: usize) -> &'static str {
-    if count == 1 { "says" } else { "say" }
-}
-
-fn more(count: usize) -> String {
-    match count.saturating_sub(NAMED) {
-        0 => String::new(),
-        rest => format!(" and {rest} more"),
+/// Names some of these, and counts the rest. `None` if there are none.
+fn some(all: impl ExactSizeIterator<Item = impl ToString>) -> Option<String> {
+    let (count, named) = (all.len(), all.take(NAMED).map(|one| one.to_string()));
+    let named = named.collect::<Vec<_>>().join(", ");
+    match count {
+        0 => None,
+        1..=NAMED => Some(named),
+        _ => Some(format!("{named} and {} more", count - NAMED)),
     }
-}
-
-fn addresses(set: BTreeSet<IpAddr>) -> String {
-    let named: Vec<String> = set.iter().take(NAMED).map(IpAddr::to_string).collect();
-    named.join(", ") + &more(set.len())
 }
 
 /// Formats ranks with their addresses: `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`.
-fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
-    let list: Vec<u32> = from.keys().copied().collect();
-    format!("{} ({})", ranks(&list), addresses(from.values().copied().collect()))
+fn ranks_from(from: &Ranks) -> Option<String> {
+    let mut addresses: Vec<IpAddr> = from.iter().map(|(_, address)| *address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let list: Vec<u32> = from.keys().collect();
+    Some(format!("{} ({})", ranks(&list), some(addresses.into_iter())?))
 }
 
 /// Formats ranks: `rank 3`, `ranks 1,3-7`. The list must be sorted.
@@ -328,8 +285,8 @@ fn ranks(sorted: &[u32]) -> String {
     format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, list(&runs))
 }
 
-/// The ranges of `0..size` that are not in `heard`.
-fn gaps(heard: &BTreeSet<u32>, size: u32) -> Vec<(u32, u32)> {
+/// The ranges of `0..size` that are not in `heard`, which is sorted.
+fn gaps(heard: &[u32], size: u32) -> Vec<(u32, u32)> {
     let mut runs = Vec::new();
     let mut next = 0;
     for &rank in heard.iter().filter(|&&rank| rank < size) {

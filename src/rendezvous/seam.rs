@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use self::star::Channel;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError};
-
-pub use crate::channel::{Channel, Receiver, Sender};
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -24,13 +23,15 @@ pub fn stay_connected(
 
 /// The meeting's handshake on other connections.
 pub mod handshake {
-    pub use crate::auth::Direction;
-    pub use crate::handshake::{
-        Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal, Stranger,
-    };
+    pub use crate::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
 }
 
 /// What happens to sockets that listen.
 pub mod listen {
-    pub use crate::listen::{is_in_use, is_out_of_files};
+    pub use crate::listen::is_in_use;
+}
+
+/// Connections that last as long as a job runs.
+pub mod star {
+    pub use crate::star::{Channel, Guest, Heard, Star, Times, Waker};
 }

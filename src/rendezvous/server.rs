@@ -8,22 +8,20 @@ mod guesses;
 mod hello;
 mod liveness;
 mod outliers;
+mod visitor;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::net::TcpListener;
-use mio::{Events, Interest, Poll, Token};
-
 use super::auth::{Bytes32, nonce};
-use super::connection::{Connection, Stage};
 use super::error::RendezvousError;
 use super::frame::{Message, ReplyKind, Secret};
+use super::lines::Lines;
 use super::listen::{Addresses, listen};
 use super::report::Problems;
+use super::sorted::Sorted;
 use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
 use crate::value::port::Port;
@@ -31,6 +29,7 @@ use blobs::Blobs;
 use guesses::Guesses;
 use liveness::{Liveness, Presence};
 use outliers::Outliers;
+use visitor::{Connection, Stage, Visitor};
 
 /// After the first problem, how long rank 0 waits for missing ranks, so that they get the report
 /// too.
@@ -78,20 +77,12 @@ struct Server<'a> {
     settings: &'a Rendezvous,
     started: Instant,
     deadline: Instant,
-    poll: Poll,
+    lines: Lines<Visitor>,
     addresses: Addresses,
-    listeners: Vec<(TcpListener, Port)>,
     /// The default port, to listen on from this time.
     fallback_port: Option<(Port, Instant)>,
-    /// Whether listeners may hold more connections than one turn accepted.
-    more_to_accept: bool,
-    connections: Vec<Option<Connection>>,
-    free: Vec<usize>,
-    serial: u64,
-    /// Connections that do not belong to ranks so far, oldest first.
-    newcomers: BTreeMap<u64, usize>,
     /// Connections that wait for the report and belong to no rank of this meeting, oldest first.
-    guests: BTreeMap<u64, usize>,
+    guests: Sorted<u64, usize>,
     blobs: Blobs,
     guesses: Guesses,
     joined: BTreeMap<u32, Joined>,
@@ -108,6 +99,8 @@ struct Server<'a> {
     failure: Option<Message>,
     /// A rank whose connection closed before all its bytes were sent.
     stuck: Option<(u32, IpAddr)>,
+    /// Whether all have met, and what the others send is not for this meeting.
+    stays_connected: bool,
     secret: Secret,
     /// This meeting's unique number.
     number: Bytes32,
@@ -117,7 +110,6 @@ struct Server<'a> {
 impl<'a> Server<'a> {
     fn new(settings: &'a Rendezvous) -> Result<Server<'a>, RendezvousError> {
         let started = Instant::now();
-        let poll = Poll::new().map_err(RendezvousError::System)?;
         let deadline = started + settings.timeout;
         let fallback_port =
             settings.fallback_port().map(|(port, before)| (port, deadline - before));
@@ -125,16 +117,10 @@ impl<'a> Server<'a> {
             settings,
             started,
             deadline,
-            poll,
+            lines: Lines::new().map_err(RendezvousError::System)?,
             addresses: Addresses::of(&settings.host, settings.bind),
-            listeners: Vec::new(),
             fallback_port,
-            more_to_accept: true,
-            connections: Vec::new(),
-            free: Vec::new(),
-            serial: 0,
-            newcomers: BTreeMap::new(),
-            guests: BTreeMap::new(),
+            guests: Sorted::default(),
             blobs: Blobs::default(),
             guesses: Guesses::default(),
             joined: BTreeMap::new(),
@@ -146,6 +132,7 @@ impl<'a> Server<'a> {
             seen: None,
             failure: None,
             stuck: None,
+            stays_connected: false,
             secret: settings.new_secret()?,
             number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
@@ -155,19 +142,13 @@ impl<'a> Server<'a> {
     }
 
     fn listen(&mut self, port: Port) -> Result<(), RendezvousError> {
-        for mut listener in listen(&self.addresses, port)? {
-            let token = Token(usize::MAX - 1 - self.listeners.len());
-            self.poll
-                .registry()
-                .register(&mut listener, token, Interest::READABLE)
-                .map_err(RendezvousError::System)?;
-            self.listeners.push((listener, port));
+        for listener in listen(&self.addresses, port)? {
+            self.lines.listen(listener, port).map_err(RendezvousError::System)?;
         }
         Ok(())
     }
 
     fn run(mut self, own: Row, answer: Reply<'_>) -> Result<Served, RendezvousError> {
-        let mut events = Events::with_capacity(1024);
         self.brought = own.blob.len();
         loop {
             // First, because the last rank may join by it.
@@ -177,13 +158,13 @@ impl<'a> Server<'a> {
                 self.probe_liveness();
                 // The probe may have found that a rank was gone.
                 if self.is_complete() && self.liveness.is_done() {
-                    return self.succeed(own, answer, &mut events);
+                    return self.succeed(own, answer);
                 }
             }
             let until = self.ends_at();
             if now >= until {
                 let error = self.report(now);
-                return Err(self.fail(error, &mut events));
+                return Err(self.fail(error));
             }
             let wait = match self.fallback_port {
                 Some((port, from)) if now >= from => {
@@ -196,8 +177,8 @@ impl<'a> Server<'a> {
                 None => until - now,
             };
             let wait = wait.min(self.answer_outliers(Some(now))).min(until_blobs);
-            if let Err(error) = self.turn(wait, &mut events) {
-                return Err(self.fail(error, &mut events));
+            if let Err(error) = self.turn(wait) {
+                return Err(self.fail(error));
             }
         }
     }
@@ -256,9 +237,9 @@ impl<'a> Server<'a> {
             // Before the deadline, a connection without a complete hello may still be a rank's.
             let silent = |connection: &&Connection| {
                 // One that claims a rank is named by it.
-                matches!(&connection.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
+                matches!(&connection.state.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
             };
-            self.problems.silent = self.connections.iter().flatten().filter(silent).count() as u64;
+            self.problems.silent = self.lines.iter().filter(silent).count() as u64;
             self.note_the_silent();
             self.note_the_unfinished();
         }
@@ -269,44 +250,21 @@ impl<'a> Server<'a> {
     }
 
     /// Waits for events, at most `wait`, and handles them.
-    fn turn(&mut self, wait: Duration, events: &mut Events) -> Result<(), RendezvousError> {
-        let wait = if self.more_to_accept { Duration::ZERO } else { wait };
-        match self.poll.poll(events, Some(wait)) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
-            Err(error) => return Err(RendezvousError::System(error)),
-        }
-        for event in events.iter() {
-            let Token(id) = event.token();
-            if id >= usize::MAX - self.listeners.len() {
-                self.more_to_accept = true;
-                continue;
+    fn turn(&mut self, wait: Duration) -> Result<(), RendezvousError> {
+        for id in self.lines.wait(wait).map_err(RendezvousError::System)? {
+            self.write(id, Connection::flush);
+            if !self.stays_connected {
+                self.read(id);
             }
-            self.flush(id);
-            self.read(id);
         }
-        if self.more_to_accept {
-            self.accept()?;
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, id: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        if connection.flush().is_err() {
-            self.close(id);
-        }
+        if self.lines.has_more { self.accept() } else { Ok(()) }
     }
 
     fn join(&mut self, id: usize, rank: u32, needs_table: bool, joined: bool) {
-        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        let stage =
-            std::mem::replace(&mut connection.stage, Stage::Member { rank, needs_table, joined });
-        if let Stage::Unknown(mut hello) = stage {
-            connection.session = hello.take_session().map(Box::new);
-        }
+        self.lines.identify(id);
+        let Some(connection) = self.lines.get_mut(id) else { return };
+        connection.state.become_known(Stage::Member { rank, needs_table, joined });
         let serial = connection.serial;
-        self.newcomers.remove(&serial);
         self.blobs.forget(serial);
         if !joined {
             self.guests.insert(serial, id);
@@ -327,36 +285,29 @@ impl<'a> Server<'a> {
 
     /// Sends a message with a tag, which proves that the message comes from this job's rank 0.
     fn say(&mut self, id: usize, message: &Message) {
-        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        if connection.say(message).is_err() {
-            self.close(id);
-        }
+        self.write(id, |connection| connection.say(message));
     }
 
-    fn send(&mut self, id: usize, frame: Arc<[u8]>) {
-        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        if connection.send(frame).is_err() {
+    /// Writes to a connection, which is closed if that fails.
+    fn write(&mut self, id: usize, write: impl FnOnce(&mut Connection) -> io::Result<()>) {
+        if self.lines.get_mut(id).is_some_and(|connection| write(connection).is_err()) {
             self.close(id);
         }
     }
 
     /// Removes a connection, and notes what its loss means for the meeting.
     fn close(&mut self, id: usize) {
-        let Some(connection) = self.connections.get_mut(id).and_then(Option::take) else { return };
-        self.free.push(id);
-        self.newcomers.remove(&connection.serial);
-        self.guests.remove(&connection.serial);
+        let Some(connection) = self.lines.remove(id) else { return };
+        self.guests.remove(connection.serial);
         self.blobs.forget(connection.serial);
-        if let Stage::Member { rank, joined: true, .. } = connection.stage
-            && !connection.is_flushed()
-        {
-            self.stuck = Some((rank, connection.peer));
-        }
-        match connection.stage {
-            Stage::Unknown(_) if connection.port == self.settings.port => {
+        match connection.state.stage {
+            Stage::Unknown(_) if connection.state.port == self.settings.port => {
                 self.problems.rejected += 1
             }
             Stage::Member { rank, joined: true, .. } => {
+                if !connection.is_flushed() {
+                    self.stuck = Some((rank, connection.peer));
+                }
                 if let Some(joined) = self.joined.remove(&rank) {
                     self.brought -= joined.row.blob.len();
                     self.liveness.count_lost(joined.presence);

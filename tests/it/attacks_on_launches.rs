@@ -212,9 +212,9 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
         let mut stream = listener.accept().unwrap().0;
         // It knows the protocol, but only guesses the secret.
         let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
-        let terms = [0, 0, 0, 0, 0, 0, 7, 208];
+        let terms = br#"{"base":0,"silence":2000}"#;
         let _ = stream.write_all(
-            &[session.welcome(1000), session.reply(3, &terms), session.reply(10, b"")].concat(),
+            &[session.welcome(1000), session.reply(3, terms), session.reply(10, b"")].concat(),
         );
     }
     // It still waits for the first node.
@@ -279,7 +279,8 @@ const SIGN: usize = HEAD + 32;
 #[test]
 fn an_order_that_is_changed_on_the_way_ends_the_job() {
     // In the first node's second heartbeat.
-    let place = GREETING + WELCOME + READY + HEAD + 8 + 32 + SIGN + 30;
+    let terms = r#"{"base":0,"silence":12000}"#.len();
+    let place = GREETING + WELCOME + READY + HEAD + terms + 32 + SIGN + 30;
     let said = attacked(move |is_up, at, bytes| {
         if !is_up && (at..at + bytes.len()).contains(&place) {
             bytes[place - at] ^= 4;
@@ -301,7 +302,8 @@ fn an_event_that_an_attacker_adds_ends_the_job() {
     let said = attacked(move |is_up, _, bytes| {
         let is_sign = bytes.len() == SIGN && bytes[..17] == wire::reply(10, 0, b"")[..17];
         if is_up && is_sign && !is_done.swap(true, Ordering::Relaxed) {
-            bytes.extend(wire::reply(10, 4, &[0, 0, 0, 1]));
+            let event = br#"{"failing":{"haste":"failure"}}"#;
+            bytes.extend(wire::reply(10, u32::try_from(event.len()).unwrap(), event));
             bytes.extend([0; 32]);
         }
     });

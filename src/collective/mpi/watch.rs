@@ -5,7 +5,6 @@
 //! silent or late and informs all others. Every rank then reports the error and exits. A main
 //! thread that waits in MPI cannot be interrupted, so the watch thread exits.
 
-mod channel;
 mod coordinator;
 #[cfg(test)]
 mod tests;
@@ -22,12 +21,12 @@ use std::time::{Duration, Instant};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::{HostInfo, Listener};
+use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
-use mio::{Poll, Token, Waker};
 use mpienv_core::seam::Owner;
+use serde::{Deserialize, Serialize};
 
-const WAKE: Token = Token(usize::MAX);
 /// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -74,7 +73,7 @@ struct Heartbeat {
 #[derive(Debug)]
 pub(super) struct Watch {
     heartbeat: Arc<Heartbeat>,
-    waker: Waker,
+    waker: Arc<Waker>,
     /// Runs in the owner only.
     thread: Option<JoinHandle<()>>,
     owner: Owner,
@@ -89,10 +88,10 @@ impl Watch {
         timeout: Duration,
         on_lost: OnLost,
     ) -> io::Result<Watch> {
-        let poll = Poll::new()?;
-        let waker = Waker::new(poll.registry(), WAKE)?;
-        let heartbeat = Arc::new(Heartbeat::default());
         let times = Times::of(timeout);
+        let star = Star::new(times)?;
+        let waker = star.waker();
+        let heartbeat = Arc::new(Heartbeat::default());
         let own =
             Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
         let hosts: Vec<String> =
@@ -100,8 +99,8 @@ impl Watch {
         let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
             let lost = match socket {
-                Some(socket) => coordinator::watch(own, socket, poll, &hosts),
-                None => worker::watch(own, listens, poll, &hosts),
+                Some(socket) => coordinator::watch(own, socket, star, &hosts),
+                None => worker::watch(own, listens, star, &hosts),
             };
             if let Some(error) = lost {
                 lost::exit(&error, on_lost);
@@ -152,30 +151,40 @@ impl Drop for Watch {
     }
 }
 
-/// How often ranks send a beat, and how long to wait for them.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    beat: Duration,
-    timeout: Duration,
+/// What the watches send each other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Message {
+    /// The sender is alive. `calls` counts the calls that its main thread has begun plus those that
+    /// it has ended.
+    Beat { calls: u64 },
+    /// Rank 0 reports that a rank's process or host is gone.
+    Lost { rank: u32, reason: String },
+    /// Rank 0 reports that the others have waited too long for a rank.
+    Late { rank: u32 },
+    /// The sender exits normally.
+    Bye,
 }
 
-impl Times {
-    fn of(timeout: Duration) -> Times {
-        Times {
-            beat: (timeout / 8).clamp(Duration::from_millis(20), Duration::from_secs(2)),
-            timeout,
-        }
+impl Message {
+    fn bytes(&self) -> Vec<u8> {
+        // Numbers and texts are always JSON; what is empty would be a heartbeat without a count.
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// How long a rank waits for rank 0 to name a late rank.
-    fn patience(self) -> Duration {
-        self.timeout + 4 * self.beat
+    fn of(bytes: &[u8]) -> io::Result<Message> {
+        Ok(serde_json::from_slice(bytes)?)
     }
+}
+
+/// How long a rank waits for rank 0 to name a late rank.
+fn patience(times: Times) -> Duration {
+    times.silence + 4 * times.beat
 }
 
 /// How long a main thread may wait in MPI: longer than the watch takes to exit the process.
 pub(super) fn limit(timeout: Duration) -> Duration {
-    Times::of(timeout).patience() + Duration::from_secs(1)
+    patience(Times::of(timeout)) + Duration::from_secs(1)
 }
 
 /// This rank, as its watch sees it.
@@ -188,14 +197,14 @@ struct Own {
 }
 
 impl Own {
-    /// Returns how many calls the main thread has begun and ended, and notes when that changed.
-    fn look(&mut self, now: Instant) -> u64 {
+    /// Notes how many calls the main thread has begun and ended, and when that changed. Returns the
+    /// beat that says so.
+    fn beat(&mut self) -> Vec<u8> {
         let calls = self.heartbeat.calls.load(Ordering::Relaxed);
         if calls != self.calls {
-            self.calls = calls;
-            self.since = now;
+            (self.calls, self.since) = (calls, Instant::now());
         }
-        calls
+        Message::Beat { calls }.bytes()
     }
 
     fn has_ended(&self) -> bool {
@@ -205,19 +214,19 @@ impl Own {
     /// Returns whether the main thread has waited so long that rank 0 will no longer name a late
     /// rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
-        self.calls % 2 == 1 && now - self.since >= self.times.patience()
+        self.calls % 2 == 1 && now - self.since >= patience(self.times)
     }
 
     fn late(&self, rank: u32, hosts: &[String]) -> CollectiveError {
         CollectiveError::TimedOut {
             rank,
             host: host(rank, hosts),
-            seconds: self.times.timeout.as_secs_f64(),
+            seconds: self.times.silence.as_secs_f64(),
         }
     }
 
     fn some_rank_is_late(&self) -> CollectiveError {
-        CollectiveError::SomeTimedOut { seconds: self.times.timeout.as_secs_f64() }
+        CollectiveError::SomeTimedOut { seconds: self.times.silence.as_secs_f64() }
     }
 }
 
@@ -228,7 +237,9 @@ fn host(rank: u32, hosts: &[String]) -> String {
 /// Describes why a rank is lost whose connection closed or failed.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+        io::ErrorKind::UnexpectedEof
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe => {
             "its connection was closed: the process exited or was killed".to_owned()
         }
         _ => format!("its connection broke: {error}"),

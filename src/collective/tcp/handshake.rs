@@ -1,24 +1,16 @@
 //! The handshake between two ranks, which rejects all other connections.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::handshake::{
-    Admitted, ConnectionKey, Directions, Guest, Introduced, Joining, Purpose, Refusal,
-};
-use crate::rendezvous::listen::is_out_of_files;
+use crate::rendezvous::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
+use crate::rendezvous::star::{Heard, Star, Times};
 use crate::value::rank::Rank;
 
-/// Pause between two reads of connections that have not said hello yet.
-const PAUSE: Duration = Duration::from_micros(500);
-/// How many connections to accept before reading, so that a flood of them does not keep ranks
-/// waiting.
-const AT_ONCE: usize = 64;
-/// How many connections, besides one for each rank, may wait before they say hello.
-const SILENT: usize = 256;
+/// How often to look whether this rank has given up, and whether the time is over.
+const BEAT: Duration = Duration::from_millis(20);
 
 /// A connection to a rank, and its keys.
 pub(super) type Joined = (TcpStream, Directions);
@@ -40,10 +32,8 @@ pub(super) fn join(
         // The hello must not wait for an acknowledgment.
         stream.set_nodelay(true).map_err(|error| (to, error.into()))?;
         let key = ConnectionKey::new(shared, Purpose::Collective, to as u32);
-        let introduced = Joining::new(stream, deadline)
-            .say_hello(&key, rank)
-            .map_err(|refusal| (to, refusal))?;
-        Ok((to, introduced))
+        let introduced = Introduced::new(stream, deadline, &key, rank);
+        Ok((to, introduced.map_err(|refusal| (to, refusal))?))
     };
     let introduced = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
     let welcomed = |(to, introduced): (usize, Introduced)| {
@@ -63,12 +53,6 @@ pub(super) enum Absence {
     Stopped,
 }
 
-/// A connection that has not completed its hello.
-struct Silent {
-    stream: TcpStream,
-    guest: Guest,
-}
-
 /// Accepts the connections of all higher ranks. Returns how many other connections were rejected.
 pub(super) fn accept(
     listener: &TcpListener,
@@ -78,138 +62,39 @@ pub(super) fn accept(
     deadline: Instant,
     stop: &AtomicBool,
 ) -> Result<u64, Absence> {
-    listener.set_nonblocking(true).map_err(Absence::Socket)?;
     let key = ConnectionKey::new(shared, Purpose::Collective, rank.index());
-    let higher = rank.index() as usize + 1..places.len();
-    let mut silent: Vec<Silent> = Vec::new();
-    let mut rejected = 0;
-    while let Some(missing) = higher.clone().find(|&index| places[index].is_none()) {
+    let silence = deadline.saturating_duration_since(Instant::now());
+    let mut star = Star::new(Times { beat: BEAT, silence }).map_err(Absence::Socket)?;
+    let higher = rank.index() + 1..rank.size();
+    let listener = listener.try_clone().map_err(Absence::Socket)?;
+    star.listen(listener, key, higher).map_err(Absence::Socket)?;
+    while let Some(&missing) = star.absent().first() {
         if stop.load(Ordering::Relaxed) {
             return Err(Absence::Stopped);
         }
         if Instant::now() >= deadline {
-            return Err(Absence::Rank(missing));
+            return Err(Absence::Rank(missing as usize));
         }
-        rejected += take(listener, &key, &mut silent)?;
-        rejected += hear(&mut silent, &key, &higher, places);
-        // Close the oldest connections.
-        let surplus = silent.len().saturating_sub(places.len() + SILENT);
-        rejected += silent.drain(..surplus).count() as u64;
-        std::thread::sleep(PAUSE);
-    }
-    Ok(rejected + silent.len() as u64)
-}
-
-/// Accepts pending connections. Returns how many connections were closed, some of them to make
-/// room.
-fn take(
-    listener: &TcpListener,
-    key: &ConnectionKey,
-    silent: &mut Vec<Silent>,
-) -> Result<u64, Absence> {
-    let mut gone = 0;
-    // Close only connections that were read at least once: a rank says hello right after the
-    // greeting.
-    let mut heard = silent.len();
-    for _ in 0..AT_ONCE {
-        match listener.accept() {
-            Ok((stream, _)) => match greet(stream, key) {
-                Ok(greeted) => silent.push(greeted),
-                Err(_) => gone += 1,
-            },
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if is_out_of_files(&error) => {
-                if silent.is_empty() {
-                    return Err(Absence::Socket(error));
-                }
-                if heard == 0 {
-                    break;
-                }
-                silent.remove(0);
-                heard -= 1;
-                gone += 1;
+        for (rank, heard) in star.turn(&[]).map_err(Absence::Socket)? {
+            if let (Heard::Came, Some(place @ None)) = (heard, places.get_mut(rank as usize)) {
+                *place = star.take(rank);
             }
-            // The connection is already closed, or was never established.
-            Err(_) => {}
         }
     }
-    Ok(gone)
-}
-
-fn greet(mut stream: TcpStream, key: &ConnectionKey) -> io::Result<Silent> {
-    stream.set_nonblocking(true)?;
-    // The welcome must not wait for an acknowledgment.
-    stream.set_nodelay(true)?;
-    let (guest, greeting) = Guest::new(key)?;
-    stream.write_all(&greeting)?;
-    Ok(Silent { stream, guest })
-}
-
-/// Moves ranks to their places. Returns how many connections were not from ranks or were
-/// duplicates.
-fn hear(
-    silent: &mut Vec<Silent>,
-    key: &ConnectionKey,
-    higher: &Range<usize>,
-    places: &mut [Option<Joined>],
-) -> u64 {
-    let mut rejected = 0;
-    let mut index = 0;
-    while let Some(Silent { stream, guest }) = silent.get_mut(index) {
-        let admitted = match read(stream, guest, key, higher.end as u32) {
-            Ok(None) => {
-                index += 1;
-                continue;
-            }
-            Ok(Some(admitted)) if higher.contains(&(admitted.rank as usize)) => Some(admitted),
-            Ok(Some(_)) | Err(_) => None,
-        };
-        let Silent { mut stream, .. } = silent.remove(index);
-        let place =
-            admitted.and_then(|admitted| Some((places.get_mut(admitted.rank as usize)?, admitted)));
-        match place {
-            // The welcome is short, so a new connection accepts all of it.
-            Some((place @ None, Admitted { directions, welcome, .. }))
-                if stream.write_all(&welcome).is_ok() =>
-            {
-                *place = Some((stream, directions));
-            }
-            _ => rejected += 1,
-        }
-    }
-    rejected
-}
-
-/// Returns the rank once its hello is complete. Does not read beyond the hello.
-fn read(
-    stream: &mut TcpStream,
-    guest: &mut Guest,
-    key: &ConnectionKey,
-    size: u32,
-) -> io::Result<Option<Admitted>> {
-    let stranger = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut rest = [0; Guest::LONGEST];
-    let rest = &mut rest[..guest.due()];
-    match stream.read(rest) {
-        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-        Ok(length) => guest.feed(&rest[..length], key, size).map_err(|_| stranger()),
-        Err(error)
-            if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
+    Ok(star.rejected())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::io::{Read, Write};
     use std::thread;
 
     use super::*;
+    use crate::rendezvous::star::Guest;
 
     const KEY: [u8; 32] = [7; 32];
+    /// The length of a hello.
+    const HELLO: usize = 147;
 
     fn listen() -> (TcpListener, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -257,9 +142,9 @@ mod tests {
     ) -> impl Fn(SocketAddr) -> TcpStream {
         move |address| {
             let stream = TcpStream::connect(address).unwrap();
-            let joining = Joining::new(stream.try_clone().unwrap(), soon());
+            let key = ConnectionKey::new(&key, purpose, to);
             let size = if from < 3 { 3 } else { from.saturating_add(1) };
-            drop(joining.say_hello(&ConnectionKey::new(&key, purpose, to), rank(from, size)));
+            drop(Introduced::new(stream.try_clone().unwrap(), soon(), &key, rank(from, size)));
             stream
         }
     }
@@ -318,7 +203,7 @@ mod tests {
             join(&[at], rank(1, 3), &KEY, Instant::now() + Duration::from_secs(8))
         });
         let (mut heard, _) = between.accept().unwrap();
-        let mut hello = vec![0; Guest::LONGEST];
+        let mut hello = vec![0; HELLO];
         let held = answered(address, |greeting| {
             heard.write_all(greeting).unwrap();
             heard.read_exact(&mut hello).unwrap();
@@ -342,7 +227,7 @@ mod tests {
         let one = thread::spawn(move || drop(join(&[address], rank(1, 3), &KEY, soon())));
         let (mut stream, _) = listener.accept().unwrap();
         stream.write_all(&greeting).unwrap();
-        let mut hello = [0; Guest::LONGEST];
+        let mut hello = [0; HELLO];
         stream.read_exact(&mut hello).unwrap();
         drop(stream);
         one.join().unwrap();
@@ -355,7 +240,7 @@ mod tests {
         assert!(is_admitted(|_| ()));
         // Change the rank's number, and then one bit of every byte.
         assert!(!is_admitted(|hello| hello[19] = 2));
-        for at in 0..Guest::LONGEST {
+        for at in 0..HELLO {
             assert!(!is_admitted(|hello| hello[at] ^= 1), "byte {at}");
         }
     }
@@ -368,7 +253,7 @@ mod tests {
         let (mut guest, greeting) =
             Guest::new(&ConnectionKey::new(&KEY, Purpose::Collective, 0)).unwrap();
         stream.write_all(&greeting).unwrap();
-        let mut hello = [0; Guest::LONGEST];
+        let mut hello = [0; HELLO];
         stream.read_exact(&mut hello).unwrap();
         let key = ConnectionKey::new(&KEY, Purpose::Collective, 0);
         let mut admitted = guest.feed(&hello, &key, 2).unwrap().unwrap();
@@ -386,7 +271,7 @@ mod tests {
         let one = thread::spawn(move || join(&[at], rank(1, 2), &KEY, soon()).unwrap());
         let slow = thread::spawn(move || {
             let (mut rank, _) = between.accept().unwrap();
-            let mut hello = [0; Guest::LONGEST];
+            let mut hello = [0; HELLO];
             let mut stream = answered(address, |greeting| {
                 rank.write_all(greeting).unwrap();
                 rank.read_exact(&mut hello).unwrap();

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
+use crate::launch::wire;
 
 /// The pause before the first restart. It doubles with each restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -11,7 +14,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How much time the workers of other nodes have to exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Haste {
     /// As after a signal: they may save their state.
     Signal,
@@ -22,7 +26,8 @@ pub(crate) enum Haste {
 }
 
 /// What happened on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
     /// Something has failed, and the node's workers are being stopped.
     Failing { haste: Haste },
@@ -35,37 +40,54 @@ pub(crate) enum Event {
     Done { endings: Vec<Ending> },
     /// A signal arrived while no worker of the node was running.
     Signal,
-    /// The process that launches the node's workers is gone.
+    /// The process that launches the node's workers is gone. No process says so of itself.
+    #[serde(skip)]
     #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     Lost { host: String, reason: String },
 }
 
 /// What all nodes do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Stop the workers of this attempt.
     Stop { again: u32, haste: Haste },
     /// Start this attempt after a pause.
-    Start { again: u32, pause: Duration, failure: Box<Failure> },
+    Start {
+        again: u32,
+        #[serde(with = "wire::milliseconds")]
+        pause: Duration,
+        failure: Box<Failure>,
+    },
     /// The job is over.
     Finish(Verdict),
 }
 
 /// How the job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Done,
     Failed(Box<Failed>),
-    Lost { node: u32, host: String, reason: String },
+    Lost {
+        node: u32,
+        #[serde(deserialize_with = "wire::text")]
+        host: String,
+        #[serde(deserialize_with = "wire::text")]
+        reason: String,
+    },
 }
 
-/// The last failure, and the history that led to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The last failure, and the history that led to it, which only the first node reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failed {
     pub failure: Failure,
+    #[serde(skip)]
     pub endings: Vec<Ending>,
     /// The failures of earlier attempts.
+    #[serde(skip)]
     pub earlier: Vec<Failure>,
+    #[serde(skip)]
     pub most: u32,
 }
 

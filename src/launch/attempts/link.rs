@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::coordinator::{Coordinator, Event, Haste, Order};
 use super::mailbox::Mailbox;
 #[cfg(feature = "rendezvous")]
-use super::nodes::{Hub, Member};
+use super::nodes::Nodes;
 use crate::launch::supervisor::Waker;
 
 /// The connection to the coordinator, which decides for all nodes.
@@ -20,11 +20,8 @@ pub(crate) struct Link {
 enum Route {
     /// This node is the only one.
     Alone(Mutex<Coordinator>),
-    /// The first of several nodes.
     #[cfg(feature = "rendezvous")]
-    First(Hub),
-    #[cfg(feature = "rendezvous")]
-    Other(Member),
+    Several(Nodes),
 }
 
 impl Link {
@@ -38,13 +35,8 @@ impl Link {
     }
 
     #[cfg(feature = "rendezvous")]
-    pub(super) fn first(hub: Hub, mailbox: Arc<Mailbox>) -> Link {
-        Link { node: 0, mailbox, route: Route::First(hub) }
-    }
-
-    #[cfg(feature = "rendezvous")]
-    pub(super) fn other(node: u32, member: Member, mailbox: Arc<Mailbox>) -> Link {
-        Link { node, mailbox, route: Route::Other(member) }
+    pub(super) fn several(node: u32, nodes: Nodes, mailbox: Arc<Mailbox>) -> Link {
+        Link { node, mailbox, route: Route::Several(nodes) }
     }
 
     /// Returns the number of this node.
@@ -54,13 +46,7 @@ impl Link {
 
     /// Returns whether this process reports for the whole job.
     pub(super) fn speaks(&self) -> bool {
-        match self.route {
-            Route::Alone(_) => true,
-            #[cfg(feature = "rendezvous")]
-            Route::First(_) => true,
-            #[cfg(feature = "rendezvous")]
-            Route::Other(_) => false,
-        }
+        self.node == 0 || matches!(self.route, Route::Alone(_))
     }
 
     /// Reports what happened on this node.
@@ -71,9 +57,7 @@ impl Link {
                 order.into_iter().for_each(|order| self.mailbox.put(order));
             }
             #[cfg(feature = "rendezvous")]
-            Route::First(hub) => hub.send(event),
-            #[cfg(feature = "rendezvous")]
-            Route::Other(member) => member.send(&event),
+            Route::Several(nodes) => nodes.send(event),
         }
     }
 

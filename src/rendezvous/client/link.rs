@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::auth::{LENGTH, Session, digest};
+use crate::rendezvous::auth::{Directions, JobKey, LENGTH, digest, nonce};
 use crate::rendezvous::error::ConnectFailure;
-use crate::rendezvous::frame::{HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
+use crate::rendezvous::frame::{HERE, Hello, REPLY_HEAD, ReplyHead, ReplyKind, reply};
 use crate::rendezvous::munge::LONGEST_CREDENTIAL;
 
 /// A connection whose reads and writes fail after a deadline.
@@ -68,35 +68,51 @@ impl Link {
             .ok_or_else(|| ConnectFailure::NotMpienv("its answer cannot be read".to_owned()))
     }
 
+    /// Answers the greeting. Another version may answer before it has read the whole hello, so the
+    /// second value, whether the hello was written, matters only if there is no answer.
+    pub(crate) fn say_hello(
+        mut self,
+        hello: &Hello,
+        key: &JobKey,
+        greeting: &[u8],
+    ) -> io::Result<(Introduced, io::Result<()>)> {
+        let (hello, directions) = hello.encode(key, greeting, &nonce()?);
+        let written = self.write_all(&hello);
+        Ok((Introduced { line: self, directions }, written))
+    }
+}
+
+/// A connection on which this rank has said hello.
+pub struct Introduced {
+    pub(crate) line: Link,
+    pub(crate) directions: Directions,
+}
+
+impl Introduced {
     /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag
     /// is wrong.
-    pub(crate) fn payload(
-        &mut self,
-        session: &mut Session,
-        head: ReplyHead,
-        most: usize,
-    ) -> Result<Vec<u8>, Bad> {
+    pub(crate) fn payload(&mut self, head: ReplyHead, most: usize) -> Result<Vec<u8>, Bad> {
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
         if length > most {
             return Err(io::Error::other(format!("it announced {length} bytes")).into());
         }
         let mut bytes = Vec::new();
-        let read = Read::take(&mut *self, head.length.into()).read_to_end(&mut bytes)?;
+        let read = Read::take(&mut self.line, head.length.into()).read_to_end(&mut bytes)?;
         if read != length {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let mut tag = [0; LENGTH];
-        self.read_exact(&mut tag)?;
-        match session.of_master.verify(&digest(&[&head.raw, &bytes]), &tag) {
+        self.line.read_exact(&mut tag)?;
+        match self.directions.incoming.verify(&digest(&[&head.raw, &bytes]), &tag) {
             true => Ok(bytes),
             false => Err(Bad::Tag),
         }
     }
 
     /// Confirms that this rank is still there.
-    pub(crate) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
-        let tag = session.of_rank.tag(&digest(&[&HERE]));
-        self.write_all(&[&HERE[..], &tag].concat())
+    pub(crate) fn confirm(&mut self) -> io::Result<()> {
+        let tag = self.directions.outgoing.tag(&digest(&[&HERE]));
+        self.line.write_all(&[&HERE[..], &tag].concat())
     }
 }
 

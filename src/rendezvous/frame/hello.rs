@@ -3,7 +3,7 @@
 
 use super::{MAGIC, Version, greeting, take};
 use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, JobKey, LENGTH, Role, Run, Session, digest};
+use crate::rendezvous::auth::{Bytes32, Directions, JobKey, LENGTH, Role, Run, digest};
 use crate::value::port::Port;
 
 /// Length of the part before the proof.
@@ -12,7 +12,7 @@ const CLAIM: usize = 83;
 const SHORT_BLOB: usize = 1024;
 
 /// Length of a hello without a blob.
-pub(crate) const BARE: usize = CLAIM + 2 * LENGTH;
+const BARE: usize = CLAIM + 2 * LENGTH;
 /// How many bytes of a hello to take at most before it is known whether its blob is long.
 pub(crate) const FIRST: usize = BARE + SHORT_BLOB;
 
@@ -36,7 +36,8 @@ impl Purpose {
     const ALL: [Purpose; 5] =
         [Purpose::Report, Purpose::Table, Purpose::OtherPort, Purpose::Collective, Purpose::Watch];
     /// The purposes that rank 0 of a meeting accepts.
-    const OF_MEETING: &[Purpose] = &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
+    pub(crate) const OF_MEETING: &[Purpose] =
+        &[Purpose::Report, Purpose::Table, Purpose::OtherPort];
 
     /// The longest blob of such a hello.
     fn longest_blob(self) -> usize {
@@ -77,10 +78,10 @@ impl Secret {
     }
 
     /// The connection's keys, for the run of the job that the other end claims.
-    fn session(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Session {
+    fn directions(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Directions {
         let token = self.token.as_ref().filter(|_| run != self.run);
         let other = token.map(|token| JobKey::new(token, self.role, run));
-        other.as_ref().unwrap_or(&self.key).session(greeting, claim)
+        other.as_ref().unwrap_or(&self.key).directions(greeting, claim)
     }
 }
 
@@ -105,7 +106,7 @@ impl Hello {
         key: &JobKey,
         greeting: &[u8],
         nonce: &Bytes32,
-    ) -> (Vec<u8>, Session) {
+    ) -> (Vec<u8>, Directions) {
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
         self.version.put(&mut out);
@@ -117,11 +118,11 @@ impl Hello {
         out.extend(self.run.job);
         out.extend(self.run.attempt.to_be_bytes());
         out.extend(nonce);
-        let mut session = key.session(greeting, &out);
-        out.extend(session.of_rank.tag(&digest(&[])));
+        let mut directions = key.directions(greeting, &out).reversed();
+        out.extend(directions.outgoing.tag(&digest(&[])));
         out.extend(&self.blob);
-        out.extend(session.of_rank.tag(&digest(&[&self.blob])));
-        (out, session)
+        out.extend(directions.outgoing.tag(&digest(&[&self.blob])));
+        (out, directions)
     }
 }
 
@@ -149,33 +150,22 @@ pub(crate) struct HelloReader {
     nonce: Bytes32,
     head: Vec<u8>,
     hello: Option<Hello>,
-    session: Option<Session>,
+    directions: Option<Directions>,
     blob_length: usize,
     /// What the hello may be for.
     purposes: &'static [Purpose],
 }
 
 impl HelloReader {
-    /// Reads the answer to the greeting with this nonce.
-    pub(crate) fn new(nonce: Bytes32) -> HelloReader {
-        HelloReader::with_purposes(nonce, Purpose::OF_MEETING)
-    }
-
-    /// Like [`HelloReader::new`], for a hello with one of these purposes.
-    pub(crate) fn with_purposes(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
-        HelloReader {
-            nonce,
-            head: Vec::new(),
-            hello: None,
-            session: None,
-            blob_length: 0,
-            purposes,
-        }
+    /// Reads the answer to the greeting with this nonce, for one of these purposes.
+    pub(crate) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
+        let (head, hello, directions, blob_length) = (Vec::new(), None, None, 0);
+        HelloReader { nonce, head, hello, directions, blob_length, purposes }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
     pub(crate) fn is_unproven(&self) -> bool {
-        self.session.is_none()
+        self.directions.is_none()
     }
 
     /// The announced length of a long blob, once the proof was valid.
@@ -189,8 +179,8 @@ impl HelloReader {
     }
 
     /// Takes the keys, once the proof was valid.
-    pub(crate) fn take_session(&mut self) -> Option<Session> {
-        self.session.take()
+    pub(crate) fn take_directions(&mut self) -> Option<Directions> {
+        self.directions.take()
     }
 
     /// Takes the next bytes. Returns the hello once it is complete.
@@ -213,7 +203,7 @@ impl HelloReader {
             }
             self.hello = Some(self.parse(secret)?);
         }
-        let (Some(hello), Some(session)) = (&mut self.hello, &mut self.session) else {
+        let (Some(hello), Some(directions)) = (&mut self.hello, &mut self.directions) else {
             return Ok(None);
         };
         let whole = self.blob_length + LENGTH;
@@ -231,7 +221,7 @@ impl HelloReader {
             return Ok(None);
         }
         let tag = hello.blob.split_off(self.blob_length);
-        if !session.of_rank.verify(&digest(&[&hello.blob]), &tag) {
+        if !directions.incoming.verify(&digest(&[&hello.blob]), &tag) {
             return Err(Reject::Altered);
         }
         Ok(self.hello.take())
@@ -240,12 +230,12 @@ impl HelloReader {
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
-        let mut session =
-            secret.session(hello.run, &greeting(&self.nonce, &secret.credential), claim);
-        if !session.of_rank.verify(&digest(&[]), proof) {
+        let mut directions =
+            secret.directions(hello.run, &greeting(&self.nonce, &secret.credential), claim);
+        if !directions.incoming.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
         }
-        self.session = Some(session);
+        self.directions = Some(directions);
         let Hello { version, rank, size, run, .. } = hello;
         if version != Version::OWN {
             return Err(Reject::OtherVersion { rank, version });

@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use mio::Events;
-
-use super::{Reply, Served, Server};
+use super::{Connection, Reply, Served, Server, Stage};
 use crate::rendezvous::auth::Role;
-use crate::rendezvous::connection::{Connection, Stage};
 use crate::rendezvous::error::RendezvousError;
 use crate::rendezvous::frame::{Message, ReplyKind};
 use crate::rendezvous::table::{self, Row};
@@ -21,7 +18,6 @@ impl Server<'_> {
         mut self,
         own: Row,
         answer: Reply<'_>,
-        events: &mut Events,
     ) -> Result<Served, RendezvousError> {
         let rows: Vec<Row> = std::iter::once(own)
             .chain(self.joined.values_mut().map(|joined| Row {
@@ -30,46 +26,37 @@ impl Server<'_> {
             }))
             .collect();
         // From here on, other programs can use the port.
-        self.listeners.clear();
-        self.more_to_accept = false;
-        for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Unknown(_), .. })) =
-                self.connections.get(id)
-            {
-                self.close(id);
-            }
+        self.lines.stop_listening();
+        for id in self.lines.ids(|connection| matches!(connection.state.stage, Stage::Unknown(_))) {
+            self.close(id);
         }
-        let is_wanted = |connection: &Connection| {
-            matches!(connection.stage, Stage::Member { needs_table: true, joined: true, .. })
-        };
-        let table = self.connections.iter().flatten().any(is_wanted).then(|| table::encode(&rows));
+        let members = |needs: bool| move |connection: &Connection| matches!(connection.state.stage, Stage::Member { needs_table, joined: true, .. } if needs_table == needs);
+        let (for_table, for_answer) =
+            (self.lines.ids(members(true)), self.lines.ids(members(false)));
+        let table = (!for_table.is_empty()).then(|| table::encode(&rows));
         let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
         self.answer_outliers(None);
         let meeting = self.meeting(rows);
         let answer = answer(&meeting);
         if answer.len() > LONGEST_BLOB {
-            return Err(self.fail(RendezvousError::BlobTooLong { length: answer.len() }, events));
+            return Err(self.fail(RendezvousError::BlobTooLong { length: answer.len() }));
         }
         let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
-        for id in 0..self.connections.len() {
-            match self.connections[id].as_ref().map(|connection| &connection.stage) {
-                Some(Stage::Member { needs_table: true, joined: true, .. }) => self.say(id, &table),
-                Some(Stage::Member { joined: true, .. }) => self.say(id, &done),
-                Some(Stage::Unknown(_) | Stage::Member { .. } | Stage::Closing) | None => {}
-            }
-        }
-        self.deliver(events)?;
+        self.stays_connected = self.settings.role == Role::Launches;
+        for_table.into_iter().for_each(|id| self.say(id, &table));
+        for_answer.into_iter().for_each(|id| self.say(id, &done));
+        self.deliver()?;
         // Everything is written or the connection is lost. A rank that has its table may close
         // before the others do.
         if let Some(error) = self.undelivered() {
             return Err(error);
         }
-        if self.settings.role == Role::Launches {
+        if self.stays_connected {
             let channels = self.keep_connections()?;
             return Ok((meeting, channels));
         }
-        self.let_ranks_close(events);
+        self.let_ranks_close();
         Ok((meeting, Vec::new()))
     }
 
@@ -77,16 +64,12 @@ impl Server<'_> {
     fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
         let mut channels = Vec::with_capacity(self.joined.len());
         for (&rank, joined) in &self.joined {
-            let Some(connection) = self.connections.get_mut(joined.id).and_then(Option::take)
-            else {
-                continue;
-            };
-            let Some(session) = connection.session else { continue };
-            let mut stream = connection.stream;
-            self.poll.registry().deregister(&mut stream).map_err(RendezvousError::System)?;
-            channels.push(Channel::new(stream.into(), rank, session.of_master, session.of_rank));
+            let Some(connection) = self.lines.remove(joined.id) else { continue };
+            let Some(directions) = connection.state.directions else { continue };
+            let (stream, directions) = (connection.stream.into(), *directions);
+            channels.push(Channel { rank, stream, directions });
         }
-        match self.problems.lost.first_key_value() {
+        match self.problems.lost.first() {
             Some((rank, address)) => {
                 let report =
                     format!("rank {rank} ({address}) came and was lost; look at its output");
@@ -98,21 +81,21 @@ impl Server<'_> {
 
     /// Waits briefly for the ranks to close their connections: the end that closes first holds the
     /// port for a minute, and rank 0's program may have to listen on that port.
-    fn let_ranks_close(&mut self, events: &mut Events) {
+    fn let_ranks_close(&mut self) {
         let until = (Instant::now() + CLOSE).min(self.deadline + GRACE);
         loop {
             let is_open =
-                |connection: &Connection| matches!(connection.stage, Stage::Member { .. });
+                |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
             let left = until.saturating_duration_since(Instant::now());
-            let is_any_open = self.connections.iter().flatten().any(is_open);
-            if !is_any_open || left.is_zero() || self.turn(left, events).is_err() {
+            let is_any_open = self.lines.iter().any(is_open);
+            if !is_any_open || left.is_zero() || self.turn(left).is_err() {
                 return;
             }
         }
     }
 
     /// Sends the failure to all ranks that came, and to those that come meanwhile.
-    pub(super) fn fail(mut self, error: RendezvousError, events: &mut Events) -> RendezvousError {
+    pub(super) fn fail(mut self, error: RendezvousError) -> RendezvousError {
         let kind = match error {
             RendezvousError::Missing { .. } => ReplyKind::TimedOut,
             RendezvousError::Lost { .. } => ReplyKind::Lost,
@@ -120,43 +103,36 @@ impl Server<'_> {
         };
         let failure = Message::new(kind, error.text().as_bytes());
         self.failure = Some(failure.clone());
-        for id in 0..self.connections.len() {
-            if let Some(Some(Connection { stage: Stage::Member { .. }, .. })) =
-                self.connections.get(id)
-            {
-                self.say(id, &failure);
-            }
-        }
+        let is_member =
+            |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
+        self.lines.ids(is_member).into_iter().for_each(|id| self.say(id, &failure));
         self.tell_the_unfinished(&failure);
         // A failure to deliver the error does not change the error.
-        let _ = self.deliver(events);
+        let _ = self.deliver();
         error
     }
 
     /// Writes until nothing is left or the time limit has passed.
-    fn deliver(&mut self, events: &mut Events) -> Result<(), RendezvousError> {
+    fn deliver(&mut self) -> Result<(), RendezvousError> {
         let until = Instant::now() + DRAIN;
         loop {
             let waiting = |connection: &Connection| !connection.is_flushed();
-            if !self.connections.iter().flatten().any(waiting) {
+            if !self.lines.iter().any(waiting) {
                 return Ok(());
             }
             let now = Instant::now();
             if now >= until {
                 return Ok(());
             }
-            self.turn(until - now, events)?;
+            self.turn(until - now)?;
         }
     }
 
     fn undelivered(&self) -> Option<RendezvousError> {
-        let stuck =
-            self.connections.iter().flatten().find_map(|connection| match connection.stage {
-                Stage::Member { rank, .. } if !connection.is_flushed() => {
-                    Some((rank, connection.peer))
-                }
-                _ => None,
-            });
+        let stuck = self.lines.iter().find_map(|connection| match connection.state.stage {
+            Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
+            _ => None,
+        });
         let (rank, address) = stuck.or(self.stuck)?;
         let report = format!(
             "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \

@@ -1,13 +1,14 @@
 //! Limits how many wrong tokens an address may try. After that, rank 0 closes its connections for a
 //! while.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+use crate::rendezvous::sorted::Sorted;
+
 /// How many wrong tokens an address may try at once: more than another job usually has ranks on one
 /// host.
-pub(super) const AT_ONCE: u32 = 200;
+const AT_ONCE: u32 = 200;
 /// How many wrong tokens an address may try per second after that.
 const PER_SECOND: u32 = 20;
 /// How many addresses are counted one by one. All others count as one address.
@@ -18,7 +19,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The wrong tokens of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    of: BTreeMap<IpAddr, Left>,
+    of: Sorted<IpAddr, Left>,
     /// When addresses without recent wrong tokens were last removed.
     swept: Option<Instant>,
 }
@@ -44,24 +45,24 @@ impl Left {
 impl Guesses {
     /// Returns whether this address may try a token now.
     pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
-        self.of.get(&self.key(address)).is_none_or(|left| left.at(now).tries > 0)
+        self.of.get(self.key(address)).is_none_or(|left| left.at(now).tries > 0)
     }
 
     /// Counts a wrong token.
     pub(super) fn count(&mut self, address: IpAddr, now: Instant) {
         if self.of.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP) {
-            self.of.retain(|_, left| left.at(now).tries < AT_ONCE);
+            self.of.retain(|left| left.at(now).tries < AT_ONCE);
             self.swept = Some(now);
         }
         let key = self.key(address);
         let left =
-            self.of.get(&key).map_or(Left { tries: AT_ONCE, since: now }, |left| left.at(now));
+            self.of.get(key).map_or(Left { tries: AT_ONCE, since: now }, |left| left.at(now));
         self.of.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
     }
 
     fn key(&self, address: IpAddr) -> IpAddr {
         let key = network(address);
-        let is_known = self.of.contains_key(&key) || self.of.len() < REMEMBERED;
+        let is_known = self.of.get(key).is_some() || self.of.len() < REMEMBERED;
         if is_known { key } else { Ipv6Addr::UNSPECIFIED.into() }
     }
 }

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
-use super::{Joined, Server, outliers};
-use crate::rendezvous::connection::{Altered, Input, Stage};
+use super::visitor::Altered;
+use super::{Connection, Joined, Server, Stage, outliers};
 use crate::rendezvous::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, reply};
+use crate::rendezvous::lines::read;
 use crate::rendezvous::most_in_all;
 use crate::rendezvous::table::{Origin, Row};
 use crate::value::port::Port;
@@ -18,9 +19,9 @@ const OVERTAKEN: Duration = Duration::from_millis(200);
 impl Server<'_> {
     pub(super) fn read(&mut self, id: usize) {
         loop {
-            let Some(Some(connection)) = self.connections.get_mut(id) else { return };
+            let Some(connection) = self.lines.get_mut(id) else { return };
             let mut most = self.scratch.len();
-            if let Stage::Unknown(hello) = &connection.stage {
+            if let Stage::Unknown(hello) = &connection.state.stage {
                 match hello.long_blob() {
                     // It waits unread.
                     Some(length)
@@ -32,18 +33,19 @@ impl Server<'_> {
                     None => most = FIRST,
                 }
             }
-            let length = match connection.read(&mut self.scratch[..most]) {
-                Input::Bytes(length) => length,
-                Input::Later => return,
-                Input::Closed => return self.close(id),
+            let length = match read(&mut connection.stream, &mut self.scratch[..most]) {
+                Ok(Some(length)) => length,
+                Ok(None) => return,
+                Err(_) => return self.close(id),
             };
             let bytes = &self.scratch[..length];
-            let Stage::Unknown(hello) = &mut connection.stage else {
-                if !connection.discard(length) {
+            let port = connection.state.port;
+            let Stage::Unknown(hello) = &mut connection.state.stage else {
+                if !connection.state.discard(length) {
                     return self.close(id);
                 }
-                if let Stage::Member { rank, joined: true, .. } = connection.stage {
-                    match connection.hear(bytes) {
+                if let Stage::Member { rank, joined: true, .. } = connection.state.stage {
+                    match connection.state.hear(bytes) {
                         Ok(true) => self.confirm(rank),
                         Ok(false) => {}
                         Err(Altered) => {
@@ -54,7 +56,7 @@ impl Server<'_> {
                 }
                 continue;
             };
-            let (peer, port) = (connection.peer, connection.port);
+            let peer = connection.peer;
             self.blobs.count(connection.serial, length);
             if hello.is_unproven() && !self.guesses.allow(peer, Instant::now()) {
                 return self.close(id);
@@ -85,7 +87,8 @@ impl Server<'_> {
                 self.problems.rejected += 1;
                 self.problems.other_job(peer);
                 self.turn_away(id);
-                self.send(id, reply(ReplyKind::OtherJob, &[]).into());
+                let other_job = reply(ReplyKind::OtherJob, &[]);
+                self.write(id, |connection: &mut Connection| connection.send(other_job));
             }
             Reject::OtherRun { .. } if is_elsewhere => self.close(id),
             Reject::OtherRun { rank, run } => {
@@ -105,7 +108,7 @@ impl Server<'_> {
     /// Returns whether a connection is or soon will be closed: on a busy machine, a new connection
     /// may overtake a close.
     fn is_closed_soon(&self, id: usize) -> bool {
-        let Some(Some(connection)) = self.connections.get(id) else { return false };
+        let Some(connection) = self.lines.get(id) else { return false };
         // Do not wait for a second conflict: the meeting has failed already.
         let until = Instant::now()
             + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
@@ -120,11 +123,8 @@ impl Server<'_> {
 
     /// Makes a connection count no longer. It gets one more answer.
     fn turn_away(&mut self, id: usize) {
-        let Some(Some(connection)) = self.connections.get_mut(id) else { return };
-        let stage = std::mem::replace(&mut connection.stage, Stage::Closing);
-        if let Stage::Unknown(mut hello) = stage {
-            connection.session = hello.take_session().map(Box::new);
-        }
+        let Some(connection) = self.lines.get_mut(id) else { return };
+        connection.state.become_known(Stage::Closing);
         self.blobs.forget(connection.serial);
     }
 
@@ -141,8 +141,8 @@ impl Server<'_> {
     /// Adds the ranks whose blob is not complete to the problems.
     pub(super) fn note_the_unfinished(&mut self) {
         for id in self.blobs.unfinished() {
-            let Some(Some(connection)) = self.connections.get(id) else { continue };
-            let Stage::Unknown(hello) = &connection.stage else { continue };
+            let Some(connection) = self.lines.get(id) else { continue };
+            let Stage::Unknown(hello) = &connection.state.stage else { continue };
             if let Some(rank) = hello.claimed_rank().filter(|rank| !self.joined.contains_key(rank))
             {
                 self.problems.unfinished.insert(rank, connection.peer);
@@ -155,17 +155,18 @@ impl Server<'_> {
         let Hello { rank, size, purpose, blob, .. } = hello;
         let needs_table = purpose == Purpose::Table;
         let announced = if purpose == Purpose::OtherPort { hello.port } else { port };
+        let refuse = |server: &mut Server<'_>| {
+            server.trouble();
+            server.join(id, rank, needs_table, false);
+        };
         if announced != self.settings.port {
             self.problems.port(rank, announced, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
-            self.trouble();
-            self.outliers
-                .push(id, self.connections[id].as_ref().map(|connection| connection.serial));
-            return self.join(id, rank, needs_table, false);
+            self.outliers.push(id, self.lines.get(id).map(|connection| connection.serial));
+            return refuse(self);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
             // A rank whose first connection broke may reconnect before rank 0 notices.
@@ -173,22 +174,19 @@ impl Server<'_> {
                 self.close(earlier);
             }
         }
-        let earlier =
-            self.joined.get(&rank).and_then(|joined| self.connections[joined.id].as_ref());
+        let earlier = self.joined.get(&rank).and_then(|joined| self.lines.get(joined.id));
         if rank == 0 || earlier.is_some() {
             let first = earlier.map(|connection| connection.peer);
             self.problems.duplicate(rank, first, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         if self.brought.saturating_add(blob.len()) > most_in_all(size) {
             self.problems.too_much(rank, peer);
-            self.trouble();
-            return self.join(id, rank, needs_table, false);
+            return refuse(self);
         }
         self.brought += blob.len();
         let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
-        self.problems.lost.remove(&rank);
+        self.problems.lost.remove(rank);
         self.joined.insert(
             rank,
             Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown },

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{SETTLE, Server};
+use super::{SETTLE, Server, Stage};
 use crate::rendezvous::auth::Run;
-use crate::rendezvous::connection::Stage;
 use crate::rendezvous::frame::{Message, ReplyKind};
 
 /// Connections of ranks with another world size, in order of arrival.
@@ -31,12 +30,12 @@ impl Server<'_> {
                 return due - now;
             }
             self.outliers.waiting.pop_front();
-            let connection = self.connections.get_mut(id).and_then(Option::as_mut);
+            let connection = self.lines.get_mut(id);
             let Some(connection) = connection.filter(|connection| connection.serial == serial)
             else {
                 continue;
             };
-            connection.stage = Stage::Closing;
+            connection.state.stage = Stage::Closing;
             let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
             let text =
                 self.problems.sizes_differ(self.settings.rank.size(), &joined).unwrap_or_default();

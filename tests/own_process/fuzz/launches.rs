@@ -17,9 +17,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 const TOKEN: &[u8] = b"job 1";
-/// Length of the blob of the simulated launch, and of the first launch's answer.
-const BLOB: usize = 16;
-const TERMS: usize = 8;
+/// The blob of the simulated launch.
+const BLOB: &[u8] = br#"{"base":2,"host":"node one"}"#;
 
 /// The launch on one of two nodes, whose worker runs until it is stopped.
 fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
@@ -35,29 +34,14 @@ fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     })
 }
 
-/// Numbers in the format of messages.
-fn numbers(all: &[u32]) -> Vec<u8> {
-    all.iter().flat_map(|number| number.to_be_bytes()).collect()
-}
+/// A failure of a worker with two lines of stderr, and another one.
+const OF_WORKER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":null,"cause":{"worker":{"rank":1,"status":9,"stderr":["a\u001b[2J",""]}}}"#;
+const OTHER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":{"code":2},"cause":{"other":{"text":"cannot start"}}}"#;
+const ENDINGS: &str = r#"[{"rank":1,"how":"asked"},{"rank":1,"how":"killed"},{"rank":1,"how":{"exited":3}},{"rank":1,"how":{"signal":11}}]"#;
 
-fn text(text: &str) -> Vec<u8> {
-    [&numbers(&[u32::try_from(text.len()).unwrap()])[..], text.as_bytes()].concat()
-}
-
-/// A failure: of a worker with two lines of stderr, or another one.
-fn failure(is_of_worker: bool) -> Vec<u8> {
-    let cause = if is_of_worker {
-        [numbers(&[2, 1, 9, 2]), text("a\x1b[2J"), text("")].concat()
-    } else {
-        [numbers(&[0]), text("cannot start")].concat()
-    };
-    [numbers(&[1]), text("node1"), numbers(&[1234, 0, 0]), cause].concat()
-}
-
-fn messages(all: &[Vec<u8>]) -> Vec<u8> {
-    all.iter()
-        .flat_map(|message| wire::reply(10, u32::try_from(message.len()).unwrap(), message))
-        .collect()
+fn messages(all: &[&str]) -> Vec<u8> {
+    let reply = |text: &&str| wire::reply(10, u32::try_from(text.len()).unwrap(), text.as_bytes());
+    all.iter().flat_map(reply).collect()
 }
 
 /// Each input, once without and once with valid tags.
@@ -66,7 +50,7 @@ fn marked(seeds: &[Vec<u8>]) -> Vec<Vec<u8>> {
 }
 
 const WORDS: &[&[u8]] =
-    &[MAGIC, b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x02", b"\x1b[2J", b"\0\0\0\x05\0\0\0\0"];
+    &[MAGIC, b"\xff\xff\xff\xff", b"4294967296", b"-1", b"\\u001b[2J", b"[[[[[[[[", b"null", b"\""];
 
 /// Asserts that the launch reports one line, which cannot control a terminal.
 fn is_plain(outcome: &Result<(), LaunchError>) -> TestCaseResult {
@@ -98,27 +82,33 @@ fn become_node_1(port: Port, blob: &[u8]) -> (TcpStream, wire::Session) {
     let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(blob));
     stream.write_all(&[&claim[..], &proof, blob, &tag].concat()).unwrap();
     wire::answer_roll_call(&mut stream, &mut session);
-    stream.read_exact(&mut [0; wire::HEAD + TERMS + 32]).unwrap();
+    let mut head = [0; wire::HEAD];
+    stream.read_exact(&mut head).unwrap();
+    let length = u32::from_be_bytes(head[17..].try_into().unwrap());
+    stream.read_exact(&mut vec![0; length as usize + 32]).unwrap();
     (stream, session)
 }
 
 #[test]
 fn any_event_of_another_node_ends_the_job_with_an_error_in_time() {
-    let blob = [numbers(&[2]), text("node one")].concat();
-    assert_eq!(blob.len(), BLOB);
-    let endings = numbers(&[4, 1, 0, 0, 1, 1, 0, 1, 2, 3, 1, 3, 11]);
+    let failing = r#"{"failing":{"haste":"failure"}}"#;
+    let failed = [OF_WORKER, OTHER]
+        .map(|failure| format!(r#"{{"failed":{{"failure":{failure},"endings":{ENDINGS}}}}}"#));
+    let stopped = format!(r#"{{"stopped":{{"endings":{ENDINGS},"is_final":true}}}}"#);
+    let done = format!(r#"{{"done":{{"endings":{ENDINGS}}}}}"#);
+    let signal = r#""signal""#;
     let seeds = [
-        messages(&[numbers(&[1]), [numbers(&[2]), failure(true), endings.clone()].concat()]),
-        messages(&[numbers(&[1]), vec![], [numbers(&[2]), failure(false), numbers(&[0])].concat()]),
-        messages(&[[numbers(&[3]), endings.clone(), numbers(&[1])].concat(), numbers(&[5])]),
-        messages(&[[numbers(&[4]), endings].concat(), numbers(&[5])]),
+        messages(&[failing, &failed[0]]),
+        messages(&[failing, "", &failed[1]]),
+        messages(&[&stopped, signal]),
+        messages(&[&done, signal]),
     ];
-    let seeds: Vec<_> = seeds.iter().map(|seed| [&blob[..], seed].concat()).collect();
+    let seeds: Vec<_> = seeds.iter().map(|seed| [BLOB, seed].concat()).collect();
     fuzz("events", &marked(&seeds), WORDS, |bytes| {
         let port = new_port();
         let first = thread::spawn(move || launch("0", port));
         let (mark, bytes) = bytes.split_at(bytes.len().min(1));
-        let (blob, bytes) = bytes.split_at(bytes.len().min(BLOB));
+        let (blob, bytes) = bytes.split_at(bytes.len().min(BLOB.len()));
         let (mut stream, mut session) = become_node_1(port, blob);
         let said = signed_replies(&[mark, bytes].concat(), &mut session.of_rank);
         say_all(&mut stream, &said);
@@ -143,22 +133,26 @@ fn turn_away(listener: &TcpListener, is_over: &AtomicBool) {
 
 #[test]
 fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
-    let begin = |terms: [u32; 2]| {
+    let begin = |base: u32, silence: u32| {
         let welcome = [&1000u32.to_be_bytes()[..], &[7; 32]].concat();
+        let terms = format!(r#"{{"base":{base},"silence":{silence}}}"#);
         let reply = |kind, payload: &[u8]| {
             wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload)
         };
-        [reply(1, &welcome), reply(7, b""), reply(3, &numbers(&terms)), reply(10, b"")].concat()
+        [reply(1, &welcome), reply(7, b""), reply(3, terms.as_bytes()), reply(10, b"")].concat()
     };
-    let start = |pause| [numbers(&[2, 1, pause]), failure(true)].concat();
-    let lost = [numbers(&[5, 2]), text("node2"), text("its mpienv closed the connection")].concat();
+    let stop = r#"{"stop":{"again":0,"haste":"failure"}}"#;
+    let start =
+        |pause: u32| format!(r#"{{"start":{{"again":1,"pause":{pause},"failure":{OF_WORKER}}}}}"#);
+    let done = r#"{"finish":"done"}"#;
+    let failed = format!(r#"{{"finish":{{"failed":{{"failure":{OTHER}}}}}}}"#);
+    let lost = r#"{"finish":{"lost":{"node":2,"host":"node2","reason":"its mpienv closed the connection"}}}"#;
     let seeds = [
-        [begin([0, 2000]), messages(&[numbers(&[1, 0]), start(1)])].concat(),
-        [begin([3, 2000]), messages(&[vec![], numbers(&[1, 0]), start(u32::MAX), numbers(&[3])])]
-            .concat(),
-        [begin([0, 30_000]), messages(&[[numbers(&[4]), failure(false)].concat()])].concat(),
-        [begin([0, 1]), messages(&[lost])].concat(),
-        [begin([0, u32::MAX]), messages(&[numbers(&[3])])].concat(),
+        [begin(0, 2000), messages(&[stop, &start(1)])].concat(),
+        [begin(3, 2000), messages(&["", stop, &start(u32::MAX), done])].concat(),
+        [begin(0, 30_000), messages(&[&failed])].concat(),
+        [begin(0, 1), messages(&[lost])].concat(),
+        [begin(0, u32::MAX), messages(&[done])].concat(),
     ];
     let has_ended_well = AtomicBool::new(false);
     fuzz("orders", &marked(&seeds), WORDS, |bytes| {

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::{self, Receiver};
 
-use super::channel::{Channel, Message};
 use super::*;
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 
@@ -51,10 +50,10 @@ impl Ranks {
                 Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
             let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
             thread::spawn(move || {
-                let poll = Poll::new().unwrap();
+                let star = Star::new(own.times).unwrap();
                 let lost = match socket {
-                    Some(socket) => coordinator::watch(own, socket, poll, &hosts),
-                    None => worker::watch(own, Some(listens), poll, &hosts),
+                    Some(socket) => coordinator::watch(own, socket, star, &hosts),
+                    None => worker::watch(own, Some(listens), star, &hosts),
                 };
                 tell.send(lost.map(|error| error.to_string()))
             });
@@ -185,7 +184,7 @@ fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come(
 
 /// What rank 0 finds if rank 1 completes the handshake and then calls `said`, which is a fault or
 /// not.
-fn found_after(is_fault: bool, said: impl FnOnce(&mut Channel)) -> Option<String> {
+fn found_after(is_fault: bool, said: impl FnOnce(&mut Star, TcpStream)) -> Option<String> {
     let socket = Socket::open().unwrap();
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
     let key = ConnectionKey::new(&socket.key, Purpose::Watch, 0);
@@ -199,11 +198,15 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Channel)) -> Option<String
     };
     let zero = thread::spawn(move || {
         let hosts = ["node0".to_owned(), "node1".to_owned()];
-        coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).map(|error| error.to_string())
+        let star = Star::new(own.times).unwrap();
+        coordinator::watch(own, socket, star, &hosts).map(|error| error.to_string())
     });
-    let mut channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
-    channel.send(&Message::Beat { calls: 0 }).unwrap();
-    said(&mut channel);
+    let channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
+    let bare = channel.stream.try_clone().unwrap();
+    let mut one = Star::new(Times::of(TIMEOUT)).unwrap();
+    one.add(channel).unwrap();
+    one.send_to_all(&Message::Beat { calls: 0 }.bytes());
+    said(&mut one, bare);
     let begun = Instant::now();
     while is_fault && !zero.is_finished() {
         assert!(begun.elapsed() < LONG, "no fault was found");
@@ -215,17 +218,29 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Channel)) -> Option<String
     zero.join().unwrap()
 }
 
+/// A message of the star without its tag.
+fn message(text: &[u8]) -> Vec<u8> {
+    let release = [
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH"),
+    ];
+    let version = release.map(|part| part.parse::<u16>().unwrap().to_be_bytes());
+    let length = (text.len() as u32).to_be_bytes();
+    [b"mpienv\r\n", &[0, 7][..], version.as_flattened(), &[10], &length, text].concat()
+}
+
 #[test]
 fn a_message_to_the_watch_that_was_changed_or_made_up_is_noticed_and_its_rank_is_named() {
     assert_eq!(
-        found_after(false, |channel| channel.send(&Message::Beat { calls: 1 }).unwrap()),
+        found_after(false, |one, _| one.send_to_all(&Message::Beat { calls: 1 }.bytes())),
         None
     );
-    let made_up = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text, &[7; 32]].concat();
+    let made_up = |text: &[u8]| [&message(text)[..], &[7; 32]].concat();
     for bytes in
         [made_up(b"{\"beat\":{\"calls\":1}}"), made_up(b"\"bye\""), made_up(b""), vec![0xff; 100]]
     {
-        let found = found_after(true, |channel| channel.stream.write_all(&bytes).unwrap()).unwrap();
+        let found = found_after(true, |_, mut bare| bare.write_all(&bytes).unwrap()).unwrap();
         let text = "rank 1 on node1 is lost: its connection broke: a message was changed, repeated or left out on the way";
         assert_eq!(found, text);
     }
@@ -241,7 +256,7 @@ fn another_jobs_key_opens_no_watch() {
     let own =
         Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
     let zero = thread::spawn(move || {
-        coordinator::watch(own, socket, Poll::new().unwrap(), &hosts).is_none()
+        coordinator::watch(own, socket, Star::new(times).unwrap(), &hosts).is_none()
     });
     for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
         let key = ConnectionKey::new(&key, purpose, 0);

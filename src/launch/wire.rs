@@ -1,0 +1,61 @@
+//! How launches write what they tell each other, where serde's own form does not fit or would
+//! trust the sender too much.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::value::printable::printable;
+
+/// Reads a text that cannot control a terminal.
+pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| printable(text.as_bytes()))
+}
+
+/// Reads lines that cannot control a terminal.
+pub(super) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
+    let mut lines = Option::<Vec<String>>::deserialize(from)?;
+    lines.iter_mut().flatten().for_each(|line| *line = printable(line.as_bytes()));
+    Ok(lines)
+}
+
+/// Times of at most 50 days, so that adding a received one to an instant cannot overflow.
+pub(super) mod milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u32(u32::try_from(time.as_millis()).unwrap_or(u32::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        u32::deserialize(from).map(|time| Duration::from_millis(time.into()))
+    }
+}
+
+/// Exit statuses as the system's own numbers.
+pub(super) mod status {
+    use std::process::ExitStatus;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
+        #[cfg(unix)]
+        let raw = std::os::unix::process::ExitStatusExt::into_raw(*status);
+        #[cfg(not(unix))]
+        let raw = status.code().unwrap_or(1);
+        to.serialize_i32(raw)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
+        let raw = i32::deserialize(from)?;
+        #[cfg(unix)]
+        return Ok(std::os::unix::process::ExitStatusExt::from_raw(raw));
+        #[cfg(windows)]
+        return Ok(std::os::windows::process::ExitStatusExt::from_raw(raw.cast_unsigned()));
+        #[cfg(not(any(unix, windows)))]
+        {
+            let _ = raw;
+            Ok(ExitStatus::default())
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Admits the connections of ranks that prove that they have the key, and no others.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
+
+use mio::net::TcpStream;
+
+use super::{AT_ONCE, Heard, Member, Party, Star};
+use crate::rendezvous::auth::{Directions, digest, nonce};
+use crate::rendezvous::frame::{FIRST, HelloReader, ReplyKind, greeting, reply};
+use crate::rendezvous::handshake::ConnectionKey;
+use crate::rendezvous::lines::{Arrival, read};
+use crate::value::port::Port;
+
+/// How many connections, besides one for each rank, may be unidentified before the oldest is
+/// closed.
+const HALF_OPEN: usize = 256;
+
+/// Who may come in.
+#[derive(Debug, Default)]
+pub(super) struct Door {
+    key: Option<ConnectionKey>,
+    size: u32,
+    /// The ranks that have not come, in order.
+    absent: Vec<u32>,
+    rejected: u64,
+}
+
+/// An accepted connection that has not said hello.
+#[derive(Debug)]
+pub struct Guest(Box<HelloReader>);
+
+/// A rank that has proven that it has the key.
+#[derive(Debug)]
+pub struct Admitted {
+    pub rank: u32,
+    pub directions: Directions,
+    /// The first bytes to send to the rank.
+    pub welcome: Vec<u8>,
+}
+
+/// The peer is not one of this job's ranks.
+#[derive(Debug)]
+pub struct Stranger;
+
+impl Guest {
+    /// A guest for a new connection, and the greeting to send first.
+    pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
+        let nonce = nonce()?;
+        let reader = Box::new(HelloReader::new(nonce, key.purposes()));
+        Ok((Guest(reader), greeting(&nonce, &[])))
+    }
+
+    /// Takes the next bytes. Returns the rank once its hello is complete and has the world size
+    /// `size`.
+    pub fn feed(
+        &mut self,
+        bytes: &[u8],
+        key: &ConnectionKey,
+        size: u32,
+    ) -> Result<Option<Admitted>, Stranger> {
+        let Some(hello) = self.0.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
+            return Ok(None);
+        };
+        let directions = self.0.take_directions().filter(|_| hello.size == size);
+        let mut directions = directions.ok_or(Stranger)?;
+        let mut welcome = reply(ReplyKind::Welcome, &[]);
+        let tag = directions.outgoing.tag(&digest(&[&welcome]));
+        welcome.extend(tag);
+        Ok(Some(Admitted { rank: hello.rank, directions, welcome }))
+    }
+}
+
+impl Star {
+    /// Accepts these ranks of a job of `ranks.end` ranks, until all have come.
+    pub fn listen(
+        &mut self,
+        listener: TcpListener,
+        key: ConnectionKey,
+        ranks: Range<u32>,
+    ) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let port =
+            Port::new(listener.local_addr()?.port()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let (size, absent) = (ranks.end, ranks.collect());
+        self.door = Door { key: Some(key), size, absent, rejected: 0 };
+        self.lines.listen(mio::net::TcpListener::from_std(listener), port)
+    }
+
+    /// The ranks that have not come, in order.
+    pub fn absent(&self) -> &[u32] {
+        &self.door.absent
+    }
+
+    /// How many connections were not of ranks that were expected.
+    pub fn rejected(&self) -> u64 {
+        self.door.rejected + self.lines.newcomers.len() as u64
+    }
+
+    /// Takes a rank's connection out once it has come, to use it otherwise.
+    pub fn take(&mut self, rank: u32) -> Option<(std::net::TcpStream, Directions)> {
+        let mut all = self.members(|member| member.rank == rank).into_iter();
+        let line = self.lines.remove(all.next()?)?;
+        all.for_each(|id| self.reject(id));
+        let Party::Member(member) = line.state else { return None };
+        self.has_come(rank);
+        Some((line.stream.into(), member.directions))
+    }
+
+    /// Closes the connections to a rank, which is not reported.
+    pub fn forget(&mut self, rank: u32) {
+        for id in self.members(|member| member.rank == rank) {
+            self.lines.remove(id);
+        }
+    }
+
+    /// Notes that a rank has come. Once all have, closes the port and all other connections.
+    pub(super) fn has_come(&mut self, rank: u32) {
+        if let Ok(at) = self.door.absent.binary_search(&rank) {
+            self.door.absent.remove(at);
+        }
+        if self.door.absent.is_empty() {
+            self.lines.stop_listening();
+            self.dismiss_guests();
+        }
+    }
+
+    pub(super) fn dismiss_guests(&mut self) {
+        while let Some(&(_, id)) = self.lines.newcomers.first() {
+            self.reject(id);
+        }
+    }
+
+    fn reject(&mut self, id: usize) {
+        self.door.rejected += u64::from(self.lines.remove(id).is_some());
+    }
+
+    /// Makes the next turn accept what found no free file descriptor.
+    pub(super) fn try_again(&mut self) {
+        self.lines.has_more = !self.door.absent.is_empty();
+    }
+
+    /// Accepts some connections, so that a flood does not delay the ranks.
+    pub(super) fn accept(&mut self) -> io::Result<()> {
+        let newest = self.lines.newcomers.iter().next_back().map_or(0, |&(serial, _)| serial);
+        for _ in 0..if self.lines.has_more { AT_ONCE } else { 0 } {
+            match self.lines.accept() {
+                Arrival::Came(stream, peer, _) => {
+                    if self.greet(stream, peer).is_err() {
+                        self.door.rejected += 1;
+                    }
+                }
+                Arrival::Gone => {}
+                Arrival::Nobody => break,
+                // Close only what was read at least once: a rank says hello right after the
+                // greeting.
+                Arrival::NoRoom(error) => match self.lines.newcomers.first() {
+                    Some(&(serial, id)) if serial <= newest => self.reject(id),
+                    Some(_) => break,
+                    None => {
+                        self.lines.has_more = false;
+                        return Err(error);
+                    }
+                },
+            }
+        }
+        while self.lines.newcomers.len() > self.door.size as usize + HALF_OPEN
+            && let Some(&(_, id)) = self.lines.newcomers.first()
+        {
+            self.reject(id);
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        let key = self.door.key.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let (guest, greeting) = Guest::new(key)?;
+        let id = self.lines.add(stream, peer.ip(), Party::Guest(guest))?;
+        let sent = self.lines.get_mut(id).map(|line| line.send(greeting));
+        sent.unwrap_or(Ok(())).inspect_err(|_| drop(self.lines.remove(id)))
+    }
+
+    /// Reads what has arrived of a hello, and answers it.
+    pub(super) fn read_hello(&mut self, id: usize, heard: &mut Vec<(u32, Heard)>) {
+        match self.hello(id) {
+            Ok(Some(rank)) => {
+                self.lines.identify(id);
+                heard.push((rank, Heard::Came));
+                // What follows the hello may have arrived with it, as may the end.
+                self.unread.push(id);
+            }
+            Ok(None) => {}
+            Err(_) => self.reject(id),
+        }
+    }
+
+    fn hello(&mut self, id: usize) -> io::Result<Option<u32>> {
+        let stranger = || io::Error::from(io::ErrorKind::InvalidData);
+        let Door { key: Some(key), size, absent, .. } = &self.door else { return Ok(None) };
+        let Some(line) = self.lines.get_mut(id) else { return Ok(None) };
+        line.flush()?;
+        while let Party::Guest(guest) = &mut line.state {
+            let mut bytes = [0; FIRST];
+            let Some(length) = read(&mut line.stream, &mut bytes)? else { return Ok(None) };
+            let admitted = guest.feed(&bytes[..length], key, *size).map_err(|_| stranger())?;
+            let Some(Admitted { rank, directions, welcome }) = admitted else { continue };
+            absent.binary_search(&rank).map_err(|_| stranger())?;
+            line.state = Party::Member(Member::new(rank, directions, self.times.silence));
+            // It confirms to the rank that this is the right address, and is short, so that a new
+            // connection accepts all of it.
+            line.send(welcome)?;
+            return if line.is_flushed() { Ok(Some(rank)) } else { Err(stranger()) };
+        }
+        Ok(None)
+    }
+}
