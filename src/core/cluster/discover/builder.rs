@@ -118,7 +118,11 @@ pub struct ClusterInfoBuilder {
 
 impl From<Overrides> for ClusterInfoBuilder {
     fn from(overrides: Overrides) -> ClusterInfoBuilder {
-        ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }
+        ClusterInfoBuilder {
+            overrides,
+            #[cfg(feature = "pmix")]
+            ask_pmix: false,
+        }
     }
 }
 
