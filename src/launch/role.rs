@@ -53,4 +53,6 @@ pub(super) struct Member {
     pub role: Role,
     pub child: Child,
     pub captured: Captured,
+    /// Whether it was dying when the first worker failed.
+    pub is_dying: bool,
 }

@@ -102,7 +102,7 @@ impl Running {
             Ok(captured) => (captured, Ok(())),
             Err(error) => (Captured::Nothing, Err(LaunchError::Thread(error))),
         };
-        self.members.push(Member { role, child, captured });
+        self.members.push(Member { role, child, captured, is_dying: false });
         outcome
     }
 

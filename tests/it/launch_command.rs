@@ -429,3 +429,26 @@ fn a_worker_that_is_killed_long_after_the_first_failure_is_not_its_cause() {
     let output = launch("consequence", 2, &[], script).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_worker_that_was_killed_is_the_cause_however_late_its_death_is_seen() {
+    if !is_there("chrt") || !is_there("taskset") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Worker 0 runs only when nothing else does, on a core that others keep busy: it is dying for
+    // seconds.
+    let script = "test $RANK = 0 && { echo $$ >$AT.new; mv $AT.new $AT; exec sleep 3000; }; \
+                  until test -e $AT; do sleep 0.01; done; pid=$(cat $AT); \
+                  until grep -q '(sleep)' /proc/$pid/stat; do sleep 0.01; done; \
+                  chrt -i -p 0 $pid; taskset -c -p 0 $pid; \
+                  for i in 1 2 3 4 5 6 7 8; do \
+                      timeout 20 taskset -c 0 sh -c 'while :; do :; done' & done; \
+                  sleep 0.5; kill -s KILL $pid; exit 3";
+    let output = launch("dying", 2, &[], script).env("AT", folder.path().join("pid")).output();
+    let output = output.unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(137), "{said}");
+    assert!(said.contains("mpienv: rank 0 on ") && said.contains("SIGKILL"), "{said}");
+    assert_eq!(living("dying"), [""; 0]);
+}

@@ -122,6 +122,13 @@ impl Running {
     pub(super) fn end(&mut self, after_failure: Option<Duration>) -> Result<(), LaunchError> {
         let asked = Instant::now();
         let finds_cause = after_failure.is_some();
+        if finds_cause {
+            // Killed before they are asked: on a busy machine, others notice it first, and they
+            // exit first.
+            for member in &mut self.members {
+                member.is_dying = self.supervisor.is_dying(&member.child);
+            }
+        }
         let grace = after_failure.unwrap_or(self.grace.after_failure);
         // A worker that exits because of a request does not shorten the time of the others, which
         // may save their state.
@@ -169,7 +176,8 @@ impl Running {
         while let Some((member, status)) = self.reap()? {
             // This process sends SIGKILL only after the grace period, and reaps none of those
             // workers here. If it is sent later, the request to exit may be the reason.
-            let may_be_cause = asked.is_some_and(|asked| asked.elapsed() < CAUSE_WITHIN);
+            let may_be_cause =
+                asked.is_some_and(|asked| member.is_dying || asked.elapsed() < CAUSE_WITHIN);
             if is_killed(status) && may_be_cause && self.killed.is_none() {
                 self.killed = Some((member, status));
             } else {

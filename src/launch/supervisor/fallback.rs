@@ -45,6 +45,10 @@ impl Supervisor {
         child.try_wait()
     }
 
+    pub(crate) fn is_dying(&self, _child: &Child) -> bool {
+        false
+    }
+
     pub(crate) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
         None
     }

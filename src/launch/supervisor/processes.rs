@@ -58,6 +58,12 @@ impl Listing {
         Masks::of(&id.to_string()).ignores(signal)
     }
 
+    /// Returns whether a process is dying: its exit has begun, or SIGKILL waits for it to run.
+    pub(super) fn is_dying(self, id: Pid) -> bool {
+        Masks::of(&id.to_string()).has_pending(Signal::KILL)
+            || self.one(id).is_some_and(|process| process.exits || !process.lives)
+    }
+
     /// Sends a signal to a process that was seen, but not to another one that has its ID by now.
     /// Returns false if this process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
@@ -91,6 +97,8 @@ fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> rustix::io::
 pub(super) struct Masks {
     ignored: u64,
     caught: u64,
+    /// For its main thread. SIGKILL becomes pending for each thread.
+    pending: u64,
 }
 
 impl Masks {
@@ -101,11 +109,19 @@ impl Masks {
             let mask = status.lines().find_map(|line| line.strip_prefix(name));
             mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
         };
-        Masks { ignored: mask("SigIgn:"), caught: mask("SigCgt:") }
+        Masks {
+            ignored: mask("SigIgn:"),
+            caught: mask("SigCgt:"),
+            pending: mask("SigPnd:") | mask("ShdPnd:"),
+        }
     }
 
     pub(super) fn ignores(&self, signal: Signal) -> bool {
         self.ignored & bit(signal) != 0
+    }
+
+    fn has_pending(&self, signal: Signal) -> bool {
+        self.pending & bit(signal) != 0
     }
 
     /// Returns whether the signal has its default effect.
@@ -131,7 +147,12 @@ pub(super) struct Process {
     /// Whether it has not exited. A process that has exited and has not been reaped is still
     /// listed.
     pub lives: bool,
+    /// Whether its exit has begun, in which it closes its files long before it can be reaped.
+    pub exits: bool,
 }
+
+/// The kernel's flag of a process whose exit has begun (`PF_EXITING`).
+const EXITING: u32 = 4;
 
 /// Parses `number (name) state parent group ... start ...`, in which the name may contain anything.
 fn read(id: Pid, stat: &str) -> Option<Process> {
@@ -147,6 +168,7 @@ fn read(id: Pid, stat: &str) -> Option<Process> {
         group: process(2),
         start: fields.get(19)?.parse().ok()?,
         lives: !matches!(fields[0], "Z" | "X"),
+        exits: fields.get(6)?.parse::<u32>().ok()? & EXITING != 0,
     })
 }
 
@@ -157,18 +179,35 @@ mod tests {
     #[test]
     fn a_name_may_look_like_the_fields_that_follow() {
         let id = Pid::from_raw(7).unwrap();
-        let stat = "7 (a) Z 1 (\u{fffd} b) S 5 6 6 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
+        let stat =
+            "7 (a) Z 1 (\u{fffd} b) S 5 6 6 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n";
         let process = read(id, stat).unwrap();
         assert_eq!((process.parent, process.group), (Pid::from_raw(5), Pid::from_raw(6)));
-        assert_eq!((process.start, process.lives), (4711, true));
+        assert_eq!((process.start, process.lives, process.exits), (4711, true, false));
     }
 
     #[test]
     fn a_process_that_is_just_ending_has_no_group() {
         let id = Pid::from_raw(7).unwrap();
         let process =
-            read(id, "7 (a) X 0 -1 -1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
-        assert_eq!((process.parent, process.group, process.lives), (None, None, false));
+            read(id, "7 (a) X 0 -1 -1 0 -1 4194308 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n").unwrap();
+        assert_eq!((process.parent, process.group), (None, None));
+        assert!(process.exits && !process.lives);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_killed_process_is_dying_until_it_is_reaped() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (listing, id) = (Listing::open().unwrap(), Pid::from_child(&child));
+        assert!(!listing.is_dying(id));
+        child.kill().unwrap();
+        // The signal may have been taken, and the exit not have begun.
+        while !listing.is_dying(id) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!listing.is_dying(id));
     }
 
     #[cfg(target_os = "linux")]
