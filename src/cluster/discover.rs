@@ -132,29 +132,16 @@ impl ClusterInfo {
 #[must_use]
 pub struct ClusterInfoBuilder {
     overrides: Overrides,
-    #[cfg(feature = "pmix")]
-    ask_pmix: bool,
 }
 
 #[cfg(feature = "cli")]
 impl From<Overrides> for ClusterInfoBuilder {
     fn from(overrides: Overrides) -> ClusterInfoBuilder {
-        ClusterInfoBuilder { overrides, ..ClusterInfoBuilder::default() }
+        ClusterInfoBuilder { overrides }
     }
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
-    /// describes the cost.
-    ///
-    /// The answer takes precedence over values derived from the launcher's variables, but not over
-    /// a setting that names the master.
-    #[cfg(feature = "pmix")]
-    pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
-        self.ask_pmix = true;
-        self
-    }
-
     /// Reads this process's environment.
     ///
     /// # Errors
@@ -202,12 +189,12 @@ impl ClusterInfoBuilder {
         if is_unplaced
             && placement.launcher == Launcher::Alone
             && findings.is_empty()
-            && self.overrides.node.is_none()
+            && self.overrides.node_rank.is_none()
         {
             findings.extend(unplaced::finding(environment));
         }
         let outer =
-            context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node.is_none());
+            context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node_rank.is_none());
         findings.extend(lints::findings(environment, &placement, &choice, outer));
 
         let naming = Naming {
@@ -221,7 +208,8 @@ impl ClusterInfoBuilder {
         if derived.is_some() && master_addr.as_ref().map(|master| &master.value) == derived {
             findings.extend(placement.master_doubt.take());
         }
-        let rule = PortRule { on_azure: azure.is_some(), range: overrides.port_range };
+        let range = overrides.port_range.map(|range| range.value);
+        let rule = PortRule { on_azure: azure.is_some(), range };
         let (master_port, port_is_default) =
             master::port(environment, &placement, rule, overrides.master_port)?;
         let nccl = nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?;
@@ -282,7 +270,7 @@ impl ClusterInfoBuilder {
         is_unplaced: bool,
     ) -> Result<(Placement, Choice), Error> {
         let placement = self.read(environment, choice.marker, is_unplaced);
-        let (placement, choice) = match self.overrides.node {
+        let (placement, choice) = match self.overrides.node()? {
             Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
             None => (placement?, choice),
         };
@@ -299,7 +287,7 @@ impl ClusterInfoBuilder {
         is_unplaced: bool,
     ) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
-        if self.ask_pmix {
+        if self.overrides.ask_pmix {
             return self::pmix::placement(environment, marker, is_unplaced);
         }
         read(environment, marker, is_unplaced)

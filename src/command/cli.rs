@@ -15,7 +15,6 @@ mod launch;
 mod man;
 mod meant;
 mod overrides;
-mod pmix;
 mod shell;
 mod show;
 mod simulate;
@@ -29,12 +28,11 @@ mod worker_count;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::process;
-use std::str::FromStr;
 use std::time::Duration;
 
 use crate::simulate::{Job, JobError};
-use crate::{Finding, Launcher, Severity, Target, UnknownName};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use crate::value::name::named;
+use crate::{Finding, Launcher, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::exit_code::ExitCode;
@@ -281,14 +279,6 @@ fn sets() -> String {
         text += &format!("{} ({}): {names}{unset}{}.\n", set.name(), set.title(), set.note());
     }
     text
-}
-
-/// Parses one of these by name. Help and completions list the names.
-fn named<T>(all: &'static [T], name_of: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
-{
-    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -11,7 +11,8 @@ use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 
-use super::{Failure, Overrides, Quiet, lines_of, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, lines_of, stream};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -25,7 +26,7 @@ pub(crate) fn run(
     quiet: Quiet,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;

@@ -13,7 +13,8 @@ use serde::Serialize;
 
 use self::ranks::Summary;
 use super::check::runs;
-use super::{Failure, Overrides, Quiet, lines_of, show, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, lines_of, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ struct Examined<'a> {
 
 pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let findings = doctor::examine(&info, &environment, &machine);
     if json {

@@ -11,7 +11,8 @@ use super::inner_launcher::LauncherOption;
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, launch, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, launch, stream};
 
 /// What the command gets in addition to the variables.
 #[derive(Args, Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub(crate) fn run(
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     options.template.check(&words)?;
     if !options.dry_run {
         // This host's own address depends on the route to the master, so the master's name must

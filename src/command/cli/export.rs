@@ -6,7 +6,8 @@ use crate::{Dialect, Environment, Target};
 use clap::ValueEnum;
 
 use super::shell::Shell;
-use super::{Failure, Overrides, Quiet, lines_of, meant, stream, words};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, lines_of, meant, stream, words};
 
 /// The subcommand's name.
 const NAME: &str = "export";
@@ -59,7 +60,7 @@ fn text(
     quiet: Quiet,
 ) -> Result<String, Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {

@@ -13,7 +13,8 @@ use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Overrides, Quiet, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, stream};
 
 /// How workers are started and stopped.
 #[derive(Args, Debug)]
@@ -88,7 +89,7 @@ pub(crate) fn run(
     words: Vec<OsString>,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     let workers = count(&info, &environment, &options, quiet)?;
     options.launcher.check_launch(&info, &environment, workers, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);

@@ -6,7 +6,8 @@ use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
 use serde_json::Value;
 
-use super::{Failure, Overrides, Quiet, lines_of, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
@@ -18,7 +19,7 @@ pub(crate) fn run(
     json: bool,
 ) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     if warn {
         Quiet::NEVER.warn(&info, &environment);
     }
