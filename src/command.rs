@@ -1,6 +1,5 @@
 //! The `mpienv` command, which is not part of the library's interface.
 
-pub(crate) mod binding;
 pub mod check;
 mod cli;
 pub mod doctor;

@@ -1,6 +1,10 @@
 //! Starts the workers of this node, and stops all of them when one fails.
 
 mod attempts;
+#[cfg(feature = "launch")]
+pub(crate) mod binding;
+#[cfg(feature = "launch")]
+pub(crate) mod cores;
 mod ending;
 mod error;
 #[cfg(unix)]

@@ -67,14 +67,14 @@ pub use cluster::overrides::MasterPort;
 pub use cluster::provenance::Provenance;
 #[cfg(feature = "rendezvous")]
 pub use cluster::route::OwnAddr;
-#[cfg(feature = "cli")]
-pub use command::binding::widen_default_binding;
 pub use environment::{Environment, ReadError, Variable, Variables};
 pub use error::{Error, Reason};
 pub use export::{
     Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
 };
 pub use finding::{Finding, Severity};
+#[cfg(feature = "launch")]
+pub use launch::binding::widen_default_binding;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use launch::end_with_parent;
 #[cfg(unix)]

@@ -73,7 +73,6 @@ pub(crate) mod listen;
 mod meeting;
 mod munge;
 mod report;
-mod resolve;
 mod server;
 mod table;
 

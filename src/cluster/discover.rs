@@ -193,8 +193,9 @@ impl ClusterInfoBuilder {
         {
             findings.extend(unplaced::finding(environment));
         }
-        let outer =
-            context.as_ref().filter(|_| !choice.is_of_context && self.overrides.node_rank.is_none());
+        let outer = context
+            .as_ref()
+            .filter(|_| !choice.is_of_context && self.overrides.node_rank.is_none());
         findings.extend(lints::findings(environment, &placement, &choice, outer));
 
         let naming = Naming {

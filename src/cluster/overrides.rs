@@ -24,7 +24,8 @@ pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
 pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
 /// Sets the port on rank 0's host.
 pub(crate) const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
-pub(crate) use crate::value::placement::ASKED;
+/// The source of a value that an option or the program sets.
+pub(crate) const ASKED: &str = "asked for";
 /// Sets the range of ports from which the job's own is derived.
 pub(crate) const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
@@ -89,18 +90,18 @@ impl fmt::Display for MasterPort {
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub(crate) struct Overrides {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(Sourced::asked)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(asked)))]
     pub launcher: Option<Sourced<Launcher>>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = asked::<Host>))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
     pub master_addr: Option<Sourced<Host>>,
     /// The port at the host of rank 0, or `auto` to derive one from the job [env:
     /// MPIENV_MASTER_PORT]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = asked::<MasterPort>))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = parse::<MasterPort>))]
     pub master_port: Option<Sourced<MasterPort>>,
     /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
     /// MPIENV_PORT_RANGE]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = asked::<PortRange>))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = parse::<PortRange>))]
     pub port_range: Option<Sourced<PortRange>>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
@@ -109,7 +110,16 @@ pub(crate) struct Overrides {
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
     pub one_per_node: bool,
     /// The number of this node, from 0, if the platform does not set it; needs --nnodes
-    #[cfg_attr(feature = "cli", arg(long, value_name = "R", alias = "node_rank", requires = "nnodes", conflicts_with = "launcher"))]
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long,
+            value_name = "R",
+            alias = "node_rank",
+            requires = "nnodes",
+            conflicts_with = "launcher"
+        )
+    )]
     pub node_rank: Option<u32>,
     /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
     /// as --master-addr
@@ -124,13 +134,18 @@ pub(crate) struct Overrides {
 /// Parses the value of `--nccl-ifname`, which may be any text.
 #[cfg(feature = "cli")]
 fn ifname(text: &str) -> Result<Sourced<NcclIfname>, std::convert::Infallible> {
-    Ok(Sourced::asked(text.into()))
+    Ok(asked(text.into()))
 }
 
 /// Parses the value of an option.
 #[cfg(feature = "cli")]
-fn asked<T: FromStr>(text: &str) -> Result<Sourced<T>, T::Err> {
-    text.parse().map(Sourced::asked)
+fn parse<T: FromStr>(text: &str) -> Result<Sourced<T>, T::Err> {
+    text.parse().map(asked)
+}
+
+/// Returns a value that an option or the program sets.
+pub(crate) fn asked<T>(value: T) -> Sourced<T> {
+    Sourced::new(value, ASKED)
 }
 
 impl Overrides {

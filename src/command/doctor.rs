@@ -19,7 +19,7 @@
 //! # Ok::<(), mpienv::Error>(())
 //! ```
 
-pub(crate) mod cores;
+mod cores;
 pub(crate) mod devices;
 mod interface;
 mod machine;
@@ -32,7 +32,6 @@ pub use mpi_library::MpiLibrary;
 pub(crate) use machine::addresses;
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
@@ -40,6 +39,7 @@ use crate::cluster::route::interfaces;
 use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launch;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use crate::value::placement::LaunchStyle;
@@ -61,7 +61,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         port::in_use(info, environment, machine),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
-        stale_session(environment, machine),
+        stale_session(machine),
         between_hosts(proxy(info, environment)),
         devices::cuda(info, environment),
         cores::binding(info, environment, machine.cores),
@@ -154,7 +154,7 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 /// ```
 #[must_use]
 pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    cores::binding(info, environment, cores::count())
+    cores::binding(info, environment, launch::cores::count())
 }
 
 /// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
@@ -375,17 +375,12 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     )
 }
 
-fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
-    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
-    let (variable, folder) =
-        variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
-    if !environment.is_set("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
-        return None;
-    }
+fn stale_session(machine: &Machine) -> Option<Finding> {
+    let (variable, folder) = machine.gone_session.as_ref()?;
     finding(
         Severity::Warning,
         "stale-open-mpi",
-        format!("{variable} names {}, which does not exist", Path::new(folder).display()),
+        format!("{variable} names {}, which does not exist", folder.display()),
         "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
         "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables".into(),
     )

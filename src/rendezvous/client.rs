@@ -13,9 +13,10 @@ use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
 };
 use super::munge::{self, Unreadable};
-use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
+use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
+use crate::value::resolve;
 use link::{Bad, Link, is_timeout};
 
 /// Pause after the first failed attempt. It doubles with every attempt.
@@ -211,7 +212,11 @@ fn resolve(
     }
     let left = deadline.saturating_duration_since(Instant::now());
     match resolve::resolve(name, port.get(), left) {
-        Some(found) => found.map_err(Failed::Again),
+        Some(Ok(found)) if !found.is_empty() => Ok(found),
+        Some(found) => {
+            let why = found.err().map_or("no address".to_owned(), |error| error.to_string());
+            Err(Failed::Again(ConnectFailure::Unresolved(why)))
+        }
         None => Err(Failed::CutShort(ConnectFailure::Unresolved(
             "the name server does not answer".to_owned(),
         ))),

@@ -8,9 +8,9 @@ use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
 use super::error::RendezvousError;
-use super::resolve::resolve;
 use crate::value::host::Host;
 use crate::value::port::Port;
+use crate::value::resolve::resolve;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;

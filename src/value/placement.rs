@@ -74,14 +74,7 @@ pub(crate) struct Sourced<T> {
     pub source: Source,
 }
 
-/// The source of a value that an option or the program sets.
-pub(crate) const ASKED: &str = "asked for";
-
 impl<T> Sourced<T> {
-    pub(crate) fn asked(value: T) -> Sourced<T> {
-        Sourced::new(value, ASKED)
-    }
-
     pub(crate) fn new(value: T, source: impl Into<Source>) -> Sourced<T> {
         Sourced { value, source: source.into() }
     }

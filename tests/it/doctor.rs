@@ -40,7 +40,7 @@ fn host() -> Machine {
         own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
         cores: Some((64, 64)),
         mpi: mpi("Open MPI v4.1.4"),
-        is_folder: |_| true,
+        gone_session: None,
     }
 }
 
@@ -65,7 +65,6 @@ fn a_sound_host_has_no_findings() {
         ("OMP_NUM_THREADS", "8"),
         ("http_proxy", "http://proxy:3128"),
         ("no_proxy", "localhost,10.0.0.4"),
-        ("PMIX_SERVER_TMPDIR", "/tmp/there"),
     ];
     assert_eq!(codes(&quiet, &host()), [""; 0]);
 }
@@ -101,9 +100,8 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("port-in-use", &[], |m| m.port_is_free = false);
     fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
     fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
-    fires("stale-open-mpi", &[("PMIX_SERVER_TMPDIR", "/tmp/gone")], |m| m.is_folder = |_| false);
-    fires("stale-open-mpi", &[("OMPI_MCA_orte_jobfam_session_dir", "/tmp/gone")], |m| {
-        m.is_folder = |_| false
+    fires("stale-open-mpi", &[], |m| {
+        m.gone_session = Some(("PMIX_SERVER_TMPDIR", "/tmp/gone".into()))
     });
     fires("proxy", &[("https_proxy", "http://proxy:3128")], as_it_is);
     fires(

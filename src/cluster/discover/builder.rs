@@ -1,9 +1,9 @@
 //! The overrides of a [`ClusterInfoBuilder`].
 
 use crate::cluster::nccl::NcclIfname;
-use crate::cluster::overrides::MasterPort;
+use crate::cluster::overrides::{MasterPort, asked};
 use crate::value::host::Host;
-use crate::value::placement::{Launcher, Sourced};
+use crate::value::placement::Launcher;
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
 
@@ -12,27 +12,27 @@ use super::ClusterInfoBuilder;
 impl ClusterInfoBuilder {
     /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
     pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
-        self.overrides.launcher = Some(Sourced::asked(launcher));
+        self.overrides.launcher = Some(asked(launcher));
         self
     }
 
     /// Sets rank 0's host, like the variable `MPIENV_MASTER_ADDR`. It overrides all variables.
     pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
-        self.overrides.master_addr = Some(Sourced::asked(host));
+        self.overrides.master_addr = Some(asked(host));
         self
     }
 
     /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all
     /// variables.
     pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
-        self.overrides.master_port = Some(Sourced::asked(port));
+        self.overrides.master_port = Some(asked(port));
         self
     }
 
     /// Sets the range of ports from which the job's port is derived. Overrides the variable
     /// `MPIENV_PORT_RANGE`. The range must be the same on all ranks. The default is 20000 to 29999.
     pub fn port_range(mut self, range: PortRange) -> ClusterInfoBuilder {
-        self.overrides.port_range = Some(Sourced::asked(range));
+        self.overrides.port_range = Some(asked(range));
         self
     }
 
@@ -73,7 +73,7 @@ impl ClusterInfoBuilder {
 
     /// Sets how `NCCL_SOCKET_IFNAME` is treated. Overrides the variable `MPIENV_NCCL_IFNAME`.
     pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
-        self.overrides.nccl_ifname = Some(Sourced::asked(ifname));
+        self.overrides.nccl_ifname = Some(asked(ifname));
         self
     }
 

@@ -9,22 +9,45 @@ use crate::cluster::discover::unplaced::CODES as UNPLACED;
 use crate::command::check::{self, CheckError, JobMap};
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
+use crate::value::rank_list;
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
+use clap::Args;
 
 use super::overrides::{self, Overrides};
-use super::{Failure, Quiet, lines_of, stream};
+use super::{Failure, Quiet, examples, lines_of, seconds, stream};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(
+/// Test whether all ranks can meet at the master, and name the missing ones
+///
+/// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
+/// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
+/// another version, all ranks name it.
+#[derive(Args, Debug)]
+#[command(after_help = examples::CHECK)]
+pub(super) struct Options {
+    #[command(flatten)]
     overrides: Overrides,
+    /// How long to wait for all ranks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
+    /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
+    ///
+    /// Without this option rank 0 listens on the master's address if that is an address of its
+    /// host, and otherwise on every address.
+    #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+    /// Print the map as one JSON object
+    #[arg(long)]
     json: bool,
+    #[command(flatten)]
     quiet: Quiet,
-) -> Result<(), Failure> {
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, timeout, bind, json, quiet } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
@@ -130,10 +153,5 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
 
 /// Formats numbers, with consecutive ones joined: `0-3,5`.
 pub(super) fn runs(numbers: &[u32]) -> String {
-    let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-        [] => String::new(),
-    });
-    joined.collect::<Vec<_>>().join(",")
+    rank_list::list(&rank_list::runs(numbers), ",")
 }

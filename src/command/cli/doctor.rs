@@ -9,12 +9,13 @@ use crate::command::check;
 use crate::command::doctor::{self, Machine};
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
+use clap::Args;
 use serde::Serialize;
 
 use self::ranks::Summary;
 use super::check::runs;
 use super::overrides::{self, Overrides};
-use super::{Failure, Quiet, lines_of, show, stream};
+use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,7 +30,26 @@ struct Examined<'a> {
     findings: &'a [crate::Finding],
 }
 
-pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
+/// Show each value, and find problems on this host
+///
+/// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
+/// ranks. A rank that does not reach rank 0 in time prints its own report. With --json each
+/// rank prints its own object.
+#[derive(Args, Debug)]
+#[command(after_help = examples::DOCTOR)]
+pub(super) struct Options {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+    timeout: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, timeout, json } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     let machine = Machine::here(&info, &environment, PATIENCE);

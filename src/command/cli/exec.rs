@@ -8,15 +8,24 @@ use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
 use super::inner_launcher::LauncherOption;
+use super::overrides::{self, Overrides};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::overrides::{self, Overrides};
-use super::{Failure, Quiet, launch, stream};
+use super::{Failure, Program, Quiet, examples, launch, stream};
 
-/// What the command gets in addition to the variables.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct ExecOptions {
+/// Run a command with the variables set (replaces this process)
+///
+/// The command keeps the process number, the open files and the ignored signals. The exception
+/// is SIGPIPE, which is reset to its default;
+/// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
+#[derive(Args, Debug)]
+#[command(after_help = examples::EXEC)]
+pub(super) struct Options {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    program: Program,
     /// Set the node's variables instead, for a torchrun on each node
     ///
     /// Sets what `mpienv export --per-node` prints.
@@ -43,15 +52,15 @@ pub(crate) struct ExecOptions {
     master: MasterOption,
     #[command(flatten)]
     meet: MeetOption,
+    #[command(flatten)]
+    quiet: Quiet,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
-pub(crate) fn run(
-    overrides: Overrides,
-    set: Target,
-    options: ExecOptions,
-    quiet: Quiet,
-    words: Vec<OsString>,
-) -> Result<(), Failure> {
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, quiet)?;
     options.template.check(&words)?;

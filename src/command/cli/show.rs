@@ -4,20 +4,36 @@ use std::io;
 
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
+use clap::Args;
 use serde_json::Value;
 
 use super::overrides::{self, Overrides};
-use super::{Failure, Quiet, lines_of, stream};
+use super::{Failure, Quiet, examples, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
 
-pub(crate) fn run(
+/// Show each value and where it comes from
+#[derive(Args, Debug)]
+#[command(after_help = examples::SHOW)]
+pub(super) struct Options {
+    #[command(flatten)]
     overrides: Overrides,
+    /// Show this host's own address and interface too, by the route to the master
+    ///
+    /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
+    #[arg(long)]
     own_addr: bool,
+    /// Print warnings on stderr too, once on each node, as `exec` does
+    #[arg(long)]
     warn: bool,
+    /// Print one JSON object
+    #[arg(long)]
     json: bool,
-) -> Result<(), Failure> {
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, own_addr, warn, json } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     if warn {

@@ -2,14 +2,14 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
+use crate::launch::cores;
 use crate::rendezvous::listen::is_in_use;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
@@ -34,8 +34,8 @@ pub struct Machine {
     /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher
     /// of MPI programs started several ranks.
     pub mpi: Option<MpiLibrary>,
-    /// Returns whether a folder exists.
-    pub is_folder: fn(&Path) -> bool,
+    /// The variable of Open MPI that names the folder of a job that has ended, and that folder.
+    pub gone_session: Option<(&'static str, PathBuf)>,
 }
 
 impl Machine {
@@ -52,7 +52,7 @@ impl Machine {
             own_name: (name, own),
             cores: cores::count(),
             mpi: mpi(info, environment),
-            is_folder: Path::is_dir,
+            gone_session: gone_session(environment),
         }
     }
 
@@ -96,6 +96,14 @@ pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
     !info.world().is_first() || !is_in_use(info.master_port())
 }
 
+/// Open MPI removes the folder when the job ends.
+fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
+    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
+    let named = |name| Some((name, PathBuf::from(environment.get(name)?)));
+    let session = variables.into_iter().find_map(named)?;
+    (environment.is_set("OMPI_COMM_WORLD_RANK") && !session.1.is_dir()).then_some(session)
+}
+
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|number| number.parse::<u16>().ok());
@@ -136,6 +144,19 @@ mod tests {
     fn rank_0_alone_tries_the_port() {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         assert!(port_is_free_for("1", listener.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn a_session_is_gone_if_a_rank_names_a_folder_that_is() {
+        let gone = |name, folder: &str, rank| {
+            gone_session(&Environment::from_vars([(name, folder), (rank, "0")]))
+        };
+        let (rank, folder) = ("OMPI_COMM_WORLD_RANK", "/no/such/session");
+        for name in ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"] {
+            assert_eq!(gone(name, folder, rank), Some((name, folder.into())));
+            assert_eq!(gone(name, "/", rank), None);
+            assert_eq!(gone(name, folder, "PMIX_RANK"), None);
+        }
     }
 
     #[test]
