@@ -7,7 +7,7 @@ use crate::command::doctor::port::in_use_on_one_node;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
 
-use super::inner_launcher::LauncherOption;
+use super::inner_launcher::{By, LauncherOption};
 use super::overrides::{self, Overrides};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
@@ -73,7 +73,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let values =
         || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
-    options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
+    let by = By::Exec { per_node: options.per_node };
+    options.launcher.check(&info, &environment, by, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
     let is_met = options.meet.is_asked() && info.world_size() > 1;
     let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };

@@ -8,7 +8,7 @@ use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError};
 use clap::Args;
 
 use super::exec::command;
-use super::inner_launcher::LauncherOption;
+use super::inner_launcher::{By, LauncherOption};
 use super::overrides::{self, Overrides};
 use super::wait::MeetOption;
 use super::words::TemplateOption;
@@ -102,7 +102,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, quiet)?;
     let workers = count(&info, &environment, options.nproc_per_node, options.keep_binding, quiet)?;
-    options.launcher.check_launch(&info, &environment, workers, &words)?;
+    options.launcher.check(&info, &environment, By::Launch { workers }, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     if matches!(output, Output::Prefixed) {
         drop(stream::stdout()?);
