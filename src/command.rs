@@ -1,6 +1,6 @@
 //! The `mpienv` command, which is not part of the library's interface.
 
-pub mod check;
+pub(crate) mod check;
 mod cli;
 pub mod doctor;
 mod resolve;

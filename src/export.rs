@@ -1,24 +1,15 @@
 //! A [`ClusterInfo`] as variables for another program.
 
-mod cmd;
-mod csh;
 mod dialect;
-mod docker;
-mod dotenv;
-mod fish;
-mod github;
-#[cfg(feature = "cli")]
-mod json;
 mod per_node;
-mod posix;
-mod powershell;
 mod set;
+mod syntax;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
-#[cfg(feature = "cli")]
-pub(crate) use posix::quoted as shell_quoted;
 pub use set::{Target, TargetVariable};
+#[cfg(feature = "cli")]
+pub(crate) use syntax::posix_quoted as shell_quoted;
 pub use template::{Placeholders, TemplateError};
 
 use std::borrow::Cow;

@@ -25,6 +25,8 @@ mod words;
 mod worker;
 mod worker_count;
 
+use std::env;
+use std::ffi::OsString;
 use std::process;
 use std::time::Duration;
 
@@ -119,11 +121,11 @@ pub fn main() -> process::ExitCode {
     if let Some((parent, words)) = worker::request() {
         return report(worker::run(parent, &words));
     }
-    let command = match Command::try_parse() {
-        Ok(command) => command,
+    let verb = match parse() {
+        Ok(verb) => verb,
         Err(error) => return answer(error),
     };
-    let outcome = match command.verb {
+    let outcome = match verb {
         Verb::Export(options) => export::run(options),
         Verb::Exec(options) => exec::run(options),
         Verb::Launch(options) => launch::run(options),
@@ -135,6 +137,25 @@ pub fn main() -> process::ExitCode {
         Verb::Man => man::run(Command::command()),
     };
     report(outcome)
+}
+
+/// Parses the command line.
+fn parse() -> Result<Verb, clap::Error> {
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    // To build the options of all subcommands takes longer than `export` itself, so those that every
+    // rank runs are tried alone. Help and errors come from the whole.
+    let verb = match words.first().and_then(|word| word.to_str()) {
+        Some(export::NAME) => alone(&words).map(Verb::Export),
+        Some(exec::NAME) => alone(&words).map(Verb::Exec),
+        _ => None,
+    };
+    verb.map_or_else(|| Ok(Command::try_parse()?.verb), Ok)
+}
+
+/// Parses the options of one subcommand, if they are valid.
+fn alone<T: Args>(words: &[OsString]) -> Option<T> {
+    let command = T::augment_args(clap::Command::new("mpienv"));
+    T::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 /// Prints the help, the version, or the error in the command line.

@@ -46,27 +46,23 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         if parent.runs(SESSIONS).is_some() {
             return None;
         }
-        if let Some(program) = starter(&parent) {
-            let starts_one = match program {
-                STEP => !is_step(&parent.words()),
-                _ => starts_one(&parent.words()) || parents.peek().is_some_and(mpiexec_starts_one),
-            };
-            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
-            return (!starts_one).then(|| lost(started, by_itself));
-        }
-        if starts_workers(&parent) {
-            let started = format!("{} (process {}) started this process", parent.name(), parent.id);
-            return Some(lost(started, by_itself));
+        let who = || format!("{} (process {})", parent.name(), parent.id);
+        let starts_several = match starter(&parent) {
+            Some(STEP) => Some(is_step(&parent.words())),
+            Some(_) => Some(
+                !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
+            ),
+            None => starts_workers(&parent).then_some(true),
+        };
+        if let Some(several) = starts_several {
+            return several.then(|| lost(format!("{} started this process", who()), by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, size, launcher) =
-                (place.rank(), place.world_size(), place.launcher().title());
-            let is_rank = format!(
-                "{} (process {}), a parent of this process, is rank {rank} of {size} ({launcher})",
-                parent.name(),
-                parent.id
-            );
-            return (size > 1).then(|| lost(is_rank, by_itself));
+            let (rank, size, title) = (place.rank(), place.world_size(), place.launcher().title());
+            let is_rank = || {
+                format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
+            };
+            return (size > 1).then(|| lost(is_rank(), by_itself));
         }
     }
     None

@@ -1,6 +1,5 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet.
 
-use std::io;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -63,15 +62,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     quiet.warn_also(&info, &environment, port);
     let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
     if json {
-        let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
-        stream::print(format!("{text}\n").as_bytes())?;
+        stream::print_json(&map)?;
     } else {
         stream::print_styled(lines_of_map(&map, &info).as_bytes())?;
     }
-    match map.findings().iter().any(|finding| finding.severity == Severity::Error) {
-        true => Err(Failure::Disagreement),
-        false => Ok(()),
-    }
+    if map.errors().is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
 }
 
 /// Lets all ranks meet. Rank 0 gets the map.
@@ -80,7 +75,7 @@ pub(super) fn meet(
     timeout: Duration,
     bind: Option<IpAddr>,
 ) -> Result<Option<JobMap>, CheckError> {
-    let met = check::check_at(info, host_name().unwrap_or_default(), timeout, bind);
+    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
     let has_report = matches!(
         met,
         Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
@@ -107,12 +102,11 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     );
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
-        let places: Vec<_> =
-            ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
-        let address = places.first().map(|place| place.address.to_string()).unwrap_or_default();
-        let local: Option<Vec<u32>> = places.iter().map(|place| place.local_rank).collect();
+        let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
+        let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
+        let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
         let local = local.map_or("-".to_owned(), |local| runs(&local));
-        rows.push([(*host).to_owned(), address, runs(ranks), local]);
+        rows.push([(*host).to_owned(), address.unwrap_or_default(), runs(&numbers), local]);
     }
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()

@@ -2,7 +2,6 @@
 
 mod ranks;
 
-use std::io;
 use std::time::Duration;
 
 use crate::command::check;
@@ -56,12 +55,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let findings = doctor::examine(&info, &environment, &machine);
     if json {
         let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
-        let text = serde_json::to_string_pretty(&Examined {
-            info: &info,
-            nccl_interfaces,
-            findings: &findings,
-        });
-        stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?;
+        stream::print_json(&Examined { info: &info, nccl_interfaces, findings: &findings })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more = [nccl_row(&info, &machine)];

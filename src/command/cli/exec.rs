@@ -14,6 +14,9 @@ use super::words::{self, TemplateOption};
 use super::worker::worker;
 use super::{Failure, Program, Quiet, examples, launch, stream};
 
+/// The subcommand's name.
+pub(super) const NAME: &str = "exec";
+
 /// Run a command with the variables set (replaces this process)
 ///
 /// The command keeps the process number, the open files and the ignored signals. The exception

@@ -10,7 +10,7 @@ use super::shell::Shell;
 use super::{Failure, Program, Quiet, examples, lines_of, meant, stream, words};
 
 /// The subcommand's name.
-const NAME: &str = "export";
+pub(super) const NAME: &str = "export";
 
 /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
 ///

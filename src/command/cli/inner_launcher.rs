@@ -84,6 +84,7 @@ const INNER: &[Inner] = &[
 ];
 
 /// Which command would start the launcher.
+#[derive(Clone, Copy)]
 pub(super) enum By {
     /// With `--per-node`, a launcher of one node's ranks is what it is for.
     Exec { per_node: bool },
@@ -109,58 +110,68 @@ impl LauncherOption {
         words: &[OsString],
     ) -> Result<(), InnerLauncher> {
         let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
-        let (name, workers) =
-            (&found.name, if let By::Launch { workers } = by { workers } else { 1 });
+        let workers = if let By::Launch { workers } = by { workers } else { 1 };
         let ranks = u64::from(info.world_size()) * u64::from(workers);
-        let each = format!(
-            "each of the {ranks} ranks would start its own {name}, and each {name} would run a separate job"
-        );
-        let (why, remedy) = match found.starts {
-            Starts::Job(options) => {
-                let remedy = remedy(found.in_order(options));
-                let remedy = match by {
-                    // Each of its ranks gets its own variables.
-                    By::Exec { .. } if found.words.iter().any(is_mpienv) => return Ok(()),
-                    By::Exec { .. } => remedy,
-                    By::Launch { .. } => format!(
-                        "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {remedy}"
-                    ),
-                };
-                let why = match ranks {
-                    1 => format!(
-                        "{name} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1"
-                    ),
-                    _ => format!("{each}, whose ranks all inherit the same RANK"),
-                };
-                (why, remedy)
-            }
+        let refused = match (found.starts, by) {
+            // Each of its ranks gets its own variables.
+            (Starts::Job(_), By::Exec { .. }) if found.words.iter().any(is_mpienv) => None,
+            (Starts::Job(options), by) => Some(found.of_job(options, by, ranks)),
+            (Starts::Node { .. }, By::Exec { per_node: true }) => None,
             // Alone, it starts its ranks as it does without mpienv.
-            starts if ranks == 1 || starts.knows_other_nodes(environment, words) => return Ok(()),
-            Starts::Node { per_node, .. } => {
-                let remedy = match by {
-                    By::Exec { per_node: true } => return Ok(()),
-                    By::Exec { .. } if info.launch_style() == LaunchStyle::PerNode => {
-                        format!(
-                            "use `{per_node}`, which tells each node's {name} about the other nodes"
-                        )
-                    }
-                    By::Exec { .. } => format!(
-                        "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on \
-                         each node ({}) with `{per_node}`",
-                        info.launcher().spec().advice.one_per_node
-                    ),
-                    By::Launch { .. } => format!(
-                        "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
-                         starts the ranks of a node as {name} does"
-                    ),
-                };
-                let why = format!(
-                    "{each}; {name} starts all ranks of a node itself and ignores RANK and WORLD_SIZE"
-                );
-                (why, remedy)
-            }
+            (starts, _) if ranks == 1 || starts.knows_other_nodes(environment, words) => None,
+            (Starts::Node { per_node, .. }, by) => Some(found.of_node(per_node, by, ranks, info)),
         };
-        Err(InnerLauncher { why, remedy })
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+impl Found<'_> {
+    fn of_job(&self, options: &str, by: By, ranks: u64) -> InnerLauncher {
+        let name = &self.name;
+        let remedy = remedy(self.in_order(options));
+        let remedy = match by {
+            By::Exec { .. } => remedy,
+            By::Launch { .. } => format!(
+                "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {remedy}"
+            ),
+        };
+        let why = match ranks {
+            1 => format!(
+                "{name} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1"
+            ),
+            _ => format!("{}, whose ranks all inherit the same RANK", self.each(ranks)),
+        };
+        InnerLauncher { why, remedy }
+    }
+
+    fn of_node(&self, per_node: &str, by: By, ranks: u64, info: &ClusterInfo) -> InnerLauncher {
+        let name = &self.name;
+        let remedy = match by {
+            By::Exec { .. } if info.launch_style() == LaunchStyle::PerNode => {
+                format!("use `{per_node}`, which tells each node's {name} about the other nodes")
+            }
+            By::Exec { .. } => format!(
+                "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
+                 ({}) with `{per_node}`",
+                info.launcher().spec().advice.one_per_node
+            ),
+            By::Launch { .. } => format!(
+                "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
+                 starts the ranks of a node as {name} does"
+            ),
+        };
+        let why = format!(
+            "{}; {name} starts all ranks of a node itself and ignores RANK and WORLD_SIZE",
+            self.each(ranks)
+        );
+        InnerLauncher { why, remedy }
+    }
+
+    fn each(&self, ranks: u64) -> String {
+        let name = &self.name;
+        format!(
+            "each of the {ranks} ranks would start its own {name}, and each {name} would run a separate job"
+        )
     }
 }
 

@@ -43,9 +43,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
-        let text = object(&info, own.as_ref(), &findings)
-            .and_then(|object| serde_json::to_string_pretty(&object));
-        return Ok(stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?);
+        return Ok(stream::print_json(&object(&info, own.as_ref(), &findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
     let text = table(&info, &more(&info, own.as_ref())) + gap + &lines_of(findings);
@@ -53,11 +51,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 }
 
 /// Returns the JSON object of `info`, with these findings instead of its own.
-fn object(
-    info: &ClusterInfo,
-    own: Option<&OwnAddr>,
-    findings: &[&Finding],
-) -> serde_json::Result<Value> {
+fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> io::Result<Value> {
     let mut object = serde_json::to_value(info)?;
     if let Some(own) = own {
         object["own_addr"] = own.address.to_string().into();

@@ -51,7 +51,7 @@ impl Machine {
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
             cores: cores::count(),
-            mpi: mpi(info, environment),
+            mpi: MpiLibrary::here(info, environment),
             gone_session: gone_session(environment),
         }
     }
@@ -67,16 +67,6 @@ impl Machine {
         }
         names
     }
-}
-
-#[cfg(feature = "mpi")]
-fn mpi(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
-    MpiLibrary::here(info, environment)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
-    None
 }
 
 pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
