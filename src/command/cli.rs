@@ -142,17 +142,19 @@ pub fn main() -> process::ExitCode {
 /// Parses the command line.
 fn parse() -> Result<Verb, clap::Error> {
     let words: Vec<OsString> = env::args_os().skip(1).collect();
-    // To build the options of all subcommands takes longer than `export` itself, so those that every
-    // rank runs are tried alone. Help and errors come from the whole.
-    let verb = match words.first().and_then(|word| word.to_str()) {
-        Some(export::NAME) => alone(&words).map(Verb::Export),
-        Some(exec::NAME) => alone(&words).map(Verb::Exec),
-        _ => None,
-    };
-    verb.map_or_else(|| Ok(Command::try_parse()?.verb), Ok)
+    of_every_rank(&words).map_or_else(|| Ok(Command::try_parse()?.verb), Ok)
 }
 
-/// Parses the options of one subcommand, if they are valid.
+/// Parses a valid line of a subcommand that every rank runs, without the options of the others: to
+/// build them all takes longer than `export` itself. Help and errors come from the whole.
+fn of_every_rank(words: &[OsString]) -> Option<Verb> {
+    match words.first()?.to_str()? {
+        export::NAME => alone(words).map(Verb::Export),
+        exec::NAME => alone(words).map(Verb::Exec),
+        _ => None,
+    }
+}
+
 fn alone<T: Args>(words: &[OsString]) -> Option<T> {
     let command = T::augment_args(clap::Command::new("mpienv"));
     T::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
@@ -216,4 +218,29 @@ fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
         text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subcommand_alone_is_parsed_as_in_the_whole() {
+        let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        for line in [
+            "export",
+            "export --shell=fish --master-port auto --launcher slurm -v",
+            "export --node-rank 1 --nnodes 2 --per-node -q",
+            "exec -- python -m x -- y",
+            "exec --for jax --nccl-ifname ^lo --meet 3 --template --dry-run -- a {rank}",
+        ] {
+            let whole = [words("mpienv"), words(line)].concat();
+            let whole = Command::try_parse_from(whole).unwrap().verb;
+            let alone = of_every_rank(&words(line));
+            assert_eq!(format!("{alone:?}"), format!("{:?}", Some(whole)), "{line}");
+        }
+        for line in ["", "show", "export --help", "export -x", "exec", "exec a", "help export"] {
+            assert!(of_every_rank(&words(line)).is_none(), "{line}");
+        }
+    }
 }

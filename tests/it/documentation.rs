@@ -79,7 +79,7 @@ fn every_public_item_is_in_an_example() {
     let items: HashSet<_> =
         texts.iter().flat_map(|text| text.lines().filter_map(declared)).collect();
     assert!(items.len() > 200, "only {} public items were found", items.len());
-    let missing: Vec<_> = items.iter().filter(|item| !shown.contains(item.as_str())).collect();
+    let missing: Vec<_> = items.iter().filter(|item| !shown.contains(**item)).collect();
     assert!(missing.is_empty(), "no example shows these: {missing:?}");
 }
 

@@ -98,7 +98,7 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, program, quiet, command: words, .. } = options;
+    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, quiet)?;
     let workers = count(&info, &environment, options.nproc_per_node, options.keep_binding, quiet)?;
@@ -119,7 +119,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info.starting(workers), &environment, finding);
     options.meet.wait(&info)?;
-    let launch = launch.variables(program.set).output(output).subreaper().whole_process();
+    let launch = launch.variables(set).output(output).subreaper().whole_process();
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
     let outcome = launch.try_run(|place| {
