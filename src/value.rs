@@ -10,6 +10,7 @@ pub(crate) mod port;
 pub(crate) mod port_range;
 pub(crate) mod printable;
 pub(crate) mod rank;
+#[cfg(feature = "rendezvous")]
 pub(crate) mod rank_list;
 #[cfg(feature = "rendezvous")]
 pub(crate) mod resolve;

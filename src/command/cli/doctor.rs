@@ -60,28 +60,25 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let more = [nccl_row(&info, &machine)];
     let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
-    let text = report(&info, &more, &findings);
+    let mut text = report(&info, &more, &findings);
     if info.rank() == 0 {
+        // Before it waits for the others.
         stream::print_styled(text.as_bytes())?;
+        text.clear();
     }
-    match meet(&info, &own, timeout) {
-        None if info.rank() == 0 => verdict(own.is_suspicious()),
-        None => stream::print_styled(text.as_bytes())
-            .map_err(Failure::from)
-            .and(verdict(own.is_suspicious())),
+    let (text, is_suspicious) = match meet(&info, &own, timeout) {
         // Rank 0's report includes this rank.
-        Some(Ok(None)) => Ok(()),
+        Some(Ok(None)) => return Ok(()),
         Some(Ok(Some(reports))) => {
-            stream::print_styled(comparison(&reports).as_bytes())?;
-            verdict(reports.iter().any(Summary::is_suspicious))
+            (comparison(&reports), reports.iter().any(Summary::is_suspicious))
         }
         Some(Err(error)) => {
-            let alone = format!("not compared with the other ranks: {error}\n");
-            let report = if info.rank() == 0 { alone } else { format!("{text}{alone}") };
-            stream::print_styled(report.as_bytes())?;
-            verdict(own.is_suspicious())
+            (format!("{text}not compared with the other ranks: {error}\n"), own.is_suspicious())
         }
-    }
+        None => (text, own.is_suspicious()),
+    };
+    stream::print_styled(text.as_bytes())?;
+    verdict(is_suspicious)
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {
