@@ -4,8 +4,9 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::LAUNCHERS;
+use crate::launcher::context::CONTEXT;
 use crate::launcher::starter::{Ancestor, ancestors};
+use crate::launcher::{DETECTORS, LAUNCHERS};
 use crate::value::placement::Launcher;
 
 use super::ClusterInfoBuilder;
@@ -106,6 +107,13 @@ fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
 
 /// Returns the place that these variables give, if any launcher does.
 fn placed(environment: &Environment) -> Option<ClusterInfo> {
+    // Most parents have no launcher's variables, and to read a place takes much longer than this.
+    let detected = DETECTORS.iter().find_map(|detector| detector.detect(environment))?;
+    let settings = [overrides::LAUNCHER, CONTEXT];
+    if detected.launcher == Launcher::Alone && !settings.iter().any(|name| environment.is_set(name))
+    {
+        return None;
+    }
     // The place is all that is wanted: another process's secret is none of this one's business.
     let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
     let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;
