@@ -30,72 +30,55 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
-#[macro_use]
-mod error;
-
-mod cluster;
-#[cfg(feature = "collective")]
-pub mod collective;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod command;
-mod environment;
-mod export;
-mod finding;
 pub mod guide;
-pub mod hostlist;
-mod launch;
-pub mod launcher;
-#[cfg(feature = "mpi")]
-pub mod mpi;
-#[cfg(feature = "pmix")]
-pub mod pmix;
-#[cfg(any(feature = "collective", feature = "mpi"))]
-mod process;
-#[cfg(feature = "rendezvous")]
-pub mod rendezvous;
-#[cfg(any(feature = "cli", feature = "testing"))]
-pub mod simulate;
-#[cfg(feature = "testing")]
-pub mod testing;
-mod value;
 
-pub use cluster::azure::AzureVars;
-pub use cluster::discover::ClusterInfoBuilder;
-pub use cluster::info::ClusterInfo;
-pub use cluster::nccl::NcclIfname;
-pub use cluster::overrides::MasterPort;
-pub use cluster::provenance::Provenance;
-#[cfg(feature = "rendezvous")]
-pub use cluster::route::OwnAddr;
-pub use environment::{Environment, ReadError, Variable, Variables};
-pub use error::{Error, Reason};
-pub use export::{
-    Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
-};
-pub use finding::{Finding, Severity};
-#[cfg(feature = "launch")]
-pub use launch::binding::widen_default_binding;
-#[cfg(all(feature = "launch", target_os = "linux"))]
-pub use launch::end_with_parent;
-#[cfg(unix)]
-pub use launch::exec::exec;
-#[cfg(all(feature = "launch", unix))]
-pub use launch::serve_as_watchdog;
-pub use launch::start_error::StartError;
-pub use launch::{Launch, LaunchError, LaunchReport, Output};
+#[cfg(feature = "collective")]
 #[doc(inline)]
-pub use launcher::Launcher;
-pub use value::host::{Host, HostError};
-pub use value::host_name::host_name;
-pub use value::munge::{Munge, MungeError};
-pub use value::name::UnknownName;
-pub use value::placement::LaunchStyle;
-pub use value::port::{Port, PortError};
-pub use value::port_range::{PortRange, PortRangeError};
-pub use value::printable::printable;
-pub use value::rank::{Local, Rank, RankError};
-pub use value::token::Token;
+pub use mpienv_collective as collective;
+#[cfg(feature = "rendezvous")]
+#[doc(inline)]
+pub use mpienv_core::OwnAddr;
+#[cfg(feature = "pmix")]
+#[doc(inline)]
+pub use mpienv_core::pmix;
+#[cfg(feature = "testing")]
+#[doc(inline)]
+pub use mpienv_core::testing;
+#[doc(inline)]
+pub use mpienv_core::{
+    AzureVars, ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, Exports, Finding,
+    Host, HostError, LaunchStyle, Launcher, Local, MasterPort, Munge, MungeError, NcclIfname,
+    Placeholders, Port, PortError, PortRange, PortRangeError, Provenance, Rank, RankError,
+    ReadError, Reason, Severity, Target, TargetVariable, TemplateError, Token, UnknownName,
+    Unrepresentable, Variable, Variables, host_name, hostlist, launcher, printable, simulate,
+};
+#[cfg(all(feature = "launch", target_os = "linux"))]
+#[doc(inline)]
+pub use mpienv_launch::end_with_parent;
+#[cfg(unix)]
+#[doc(inline)]
+pub use mpienv_launch::exec;
+#[cfg(all(feature = "launch", unix))]
+#[doc(inline)]
+pub use mpienv_launch::serve_as_watchdog;
+#[cfg(feature = "launch")]
+#[doc(inline)]
+pub use mpienv_launch::widen_default_binding;
+#[doc(inline)]
+pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError};
+#[cfg(feature = "mpi")]
+#[doc(inline)]
+pub use mpienv_mpi as mpi;
+#[cfg(feature = "rendezvous")]
+#[doc(inline)]
+pub use mpienv_rendezvous as rendezvous;
+
+// The names by which the command knows the crates below.
+#[cfg(feature = "cli")]
+use mpienv_core::{cluster, environment, finding, value};
 
 /// Runs the Rust examples of the README as doctests.
 #[cfg(doctest)]

@@ -1,6 +1,6 @@
 # The image of gpu.yml: AzureML's own base with CUDA and Open MPI, PyTorch and mpienv on it.
 # The compiler's Debian is older than the base's Ubuntu: what it links runs on both.
-FROM rust:1.88-bullseye AS build
+FROM rust:1.89-bullseye AS build
 WORKDIR /mpienv
 COPY . .
 RUN cargo build --release --package mpienv --features cli --locked

@@ -1,7 +1,7 @@
 //! A group of one rank.
 
 use super::element::{Numbers, Reduction};
-use super::error::CollectiveError;
+use super::error::Result;
 use super::transport::Transport;
 use crate::value::rank::Rank;
 
@@ -18,23 +18,23 @@ impl Transport for Alone {
         "a single rank".to_owned()
     }
 
-    fn all_reduce(&mut self, _numbers: Numbers<'_>, _by: Reduction) -> Result<(), CollectiveError> {
+    fn all_reduce(&mut self, _numbers: Numbers<'_>, _by: Reduction) -> Result<()> {
         Ok(())
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         Ok(vec![bytes.to_vec()])
     }
 
-    fn broadcast(&mut self, _bytes: &mut Vec<u8>, _root: u32) -> Result<(), CollectiveError> {
+    fn broadcast(&mut self, _bytes: &mut Vec<u8>, _root: u32) -> Result<()> {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         Ok(())
     }
 
-    fn split(&mut self, _color: u32, _key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, _color: u32, _key: u32) -> Result<Box<dyn Transport>> {
         Ok(Box::new(Alone))
     }
 

@@ -5,12 +5,14 @@ use std::time::Duration;
 use super::alone::Alone;
 use super::error::ConnectError;
 use super::group::Group;
+#[cfg(target_os = "linux")]
 use super::hosts;
 #[cfg(feature = "mpi")]
-use super::mpi::{self, Mpi};
+use super::mpi::{self, Initialize, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::LONGEST_TIMEOUT;
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use mpienv_core::seam::InfoSeam as _;
 
 /// What connects the ranks.
 ///
@@ -67,8 +69,6 @@ pub struct GroupBuilder<'a> {
         expect(dead_code, reason = "only MPI waits where it cannot be called back")
     )]
     on_lost: fn(&super::CollectiveError) -> u8,
-    #[cfg(feature = "mpi")]
-    hints: Option<crate::mpi::Hints>,
 }
 
 impl<'a> GroupBuilder<'a> {
@@ -82,8 +82,6 @@ impl<'a> GroupBuilder<'a> {
                 eprintln!("{error}");
                 1
             },
-            #[cfg(feature = "mpi")]
-            hints: None,
         }
     }
 
@@ -124,24 +122,6 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { on_lost, ..self }
     }
 
-    /// Sets hints that tell Open MPI what it does not know about this job.
-    ///
-    /// ```no_run
-    /// use mpienv::ClusterInfo;
-    /// use mpienv::collective::Group;
-    /// use mpienv::mpi::Hints;
-    ///
-    /// let info = ClusterInfo::from_env()?;
-    /// // SAFETY: this program has one thread.
-    /// let hints = unsafe { Hints::new() }.one_machine(info.node_count() == Some(1));
-    /// let group = Group::builder(&info).mpi_hints(hints).connect()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[cfg(feature = "mpi")]
-    pub fn mpi_hints(self, hints: crate::mpi::Hints) -> GroupBuilder<'a> {
-        GroupBuilder { hints: Some(hints), ..self }
-    }
-
     /// Connects all ranks of the job. Every rank must call this. It first prints this rank's
     /// warnings, unless [`GroupBuilder::quiet`] or the variable `MPIENV_QUIET` silences them.
     ///
@@ -149,6 +129,51 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, ConnectError> {
+        self.connect_by(
+            #[cfg(feature = "mpi")]
+            &mpienv_mpi::World::init,
+        )
+    }
+
+    /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
+    /// about this job. They become variables of this process's environment if MPI connects the
+    /// ranks.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::collective::Group;
+    /// use mpienv::mpi::Hints;
+    ///
+    /// let info = ClusterInfo::from_env()?;
+    /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
+    /// // SAFETY: this program has one thread.
+    /// let group = unsafe { Group::builder(&info).connect_with_hints(&hints) }?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](GroupBuilder::connect).
+    ///
+    /// # Safety
+    /// During this call, no other thread may read or change the environment, except through
+    /// `std::env`.
+    #[cfg(feature = "mpi")]
+    #[expect(unsafe_code, reason = "it changes the environment of the process")]
+    pub unsafe fn connect_with_hints(
+        self,
+        hints: &mpienv_mpi::Hints,
+    ) -> Result<Group, ConnectError> {
+        // SAFETY: the caller keeps other threads from the environment, and the thread that limits
+        // the time of the call does not read it.
+        self.connect_by(&|launcher, vars| unsafe {
+            mpienv_mpi::World::init_with(launcher, vars, hints)
+        })
+    }
+
+    fn connect_by(
+        self,
+        #[cfg(feature = "mpi")] initialize: Initialize<'_>,
+    ) -> Result<Group, ConnectError> {
         let GroupBuilder { info, timeout, backend, quiet, .. } = self;
         if !quiet {
             info.warn();
@@ -162,7 +187,7 @@ impl<'a> GroupBuilder<'a> {
             #[cfg(feature = "mpi")]
             Backend::Auto | Backend::Mpi => {
                 let required = backend == Backend::Mpi;
-                match mpi::init(info, timeout, required, self.hints.as_ref(), self.on_lost)? {
+                match mpi::init(info, timeout, required, initialize, self.on_lost)? {
                     Ok(world) => {
                         return Ok(Group::new(Box::new(Mpi::new(world, timeout, self.on_lost)?)));
                     }
@@ -176,24 +201,22 @@ impl<'a> GroupBuilder<'a> {
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let host = info.master_addr()?.clone();
-        let rendezvous = info
-            .rendezvous(host.clone(), info.master_port())
+        let rendezvous = Rendezvous::of(info, host.clone(), info.master_port())
             .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
         let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
-        if backend == Backend::Tcp {
-            Ok(Group::new(Box::new(tcp)))
-        } else {
-            Ok(Group::new(hosts::join(tcp)?))
+        #[cfg(target_os = "linux")]
+        if backend != Backend::Tcp {
+            return Ok(Group::new(hosts::join(tcp)?));
         }
+        Ok(Group::new(Box::new(tcp)))
     }
 }
 
 /// Returns whether a user has named the MPI library to use.
 fn mpi_is_named() -> bool {
     #[cfg(feature = "mpi")]
-    let is_named =
-        crate::mpi::MpiVars::of(&crate::environment::Environment::current()).library.is_some();
+    let is_named = mpienv_mpi::MpiVars::of(&mpienv_core::Environment::current()).library.is_some();
     #[cfg(not(feature = "mpi"))]
     let is_named = false;
     is_named

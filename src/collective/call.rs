@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::element::{ElementKind, Reduction};
+use super::element::{ElementKind, Numbers, Reduction};
+use super::error::{CollectiveError, Result};
 
 /// A collective call, described so that ranks can tell whether they make the same one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,7 @@ use Operation::{
     Connect, ReduceScatterMax, ReduceScatterMin, ReduceScatterSum, Split,
 };
 
+/// All operations, each at the index of its discriminant, and their names.
 const NAMES: [(Operation, &str); 13] = [
     (Barrier, "barrier"),
     (AllGather, "all_gather"),
@@ -77,12 +79,17 @@ impl Call {
     }
 
     /// A call of this name whose arguments the rank itself refuses.
-    pub(super) fn refused(name: &str) -> Call {
-        let operation = NAMES
-            .iter()
-            .find(|(_, known)| *known == name)
-            .map_or(Barrier, |(operation, _)| *operation);
-        Call { is_refused: true, ..Call::of(operation, 0) }
+    ///
+    /// # Errors
+    /// If a group has no such call: the name comes from whoever calls a transport directly.
+    pub(super) fn refused(name: &'static str) -> Result<Call> {
+        match NAMES.iter().find(|(_, known)| *known == name) {
+            Some((operation, _)) => Ok(Call { is_refused: true, ..Call::of(*operation, 0) }),
+            None => {
+                let reason = "a group has no such call".to_owned();
+                Err(CollectiveError::Argument { call: name, reason })
+            }
+        }
     }
 
     pub(super) fn broadcast(root: u32) -> Call {
@@ -93,26 +100,22 @@ impl Call {
         Call::of(AllToAll, length as u64)
     }
 
-    pub(super) fn all_reduce(by: Reduction, kind: ElementKind, count: usize) -> Call {
-        Call::reduction(by, [AllReduceSum, AllReduceMin, AllReduceMax], kind, count)
-    }
-
-    pub(super) fn reduce_scatter(by: Reduction, kind: ElementKind, count: usize) -> Call {
-        Call::reduction(by, [ReduceScatterSum, ReduceScatterMin, ReduceScatterMax], kind, count)
-    }
-
-    fn reduction(
-        by: Reduction,
-        [sum, min, max]: [Operation; 3],
-        kind: ElementKind,
-        count: usize,
-    ) -> Call {
+    pub(super) fn all_reduce(numbers: &Numbers<'_>, by: Reduction) -> Call {
         let operation = match by {
-            Reduction::Sum => sum,
-            Reduction::Min => min,
-            Reduction::Max => max,
+            Reduction::Sum => AllReduceSum,
+            Reduction::Min => AllReduceMin,
+            Reduction::Max => AllReduceMax,
         };
-        Call { kind: Some(kind), ..Call::of(operation, count as u64) }
+        Call { kind: Some(numbers.kind()), ..Call::of(operation, numbers.count() as u64) }
+    }
+
+    pub(super) fn reduce_scatter(numbers: &Numbers<'_>, by: Reduction) -> Call {
+        let operation = match by {
+            Reduction::Sum => ReduceScatterSum,
+            Reduction::Min => ReduceScatterMin,
+            Reduction::Max => ReduceScatterMax,
+        };
+        Call { operation, ..Call::all_reduce(numbers, by) }
     }
 
     /// Encodes everything but the count for messages.
@@ -120,12 +123,15 @@ impl Call {
         [self.operation as u8, ElementKind::code(self.kind), self.is_refused.into()]
     }
 
-    /// Decodes a message. An unknown operation becomes a barrier.
-    pub(super) fn from_codes([operation, kind, is_refused]: [u8; 3], count: u64) -> Call {
-        let operation =
-            NAMES.iter().map(|(operation, _)| *operation).find(|known| *known as u8 == operation);
-        let operation = operation.unwrap_or_default();
-        Call { operation, kind: ElementKind::from_code(kind), count, is_refused: is_refused != 0 }
+    /// Decodes a message; `None` if it is none that [`Call::codes`] returns.
+    pub(super) fn from_codes([operation, kind, refused]: [u8; 3], count: u64) -> Option<Call> {
+        let (operation, _) = *NAMES.get(usize::from(operation))?;
+        let is_refused = match refused {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Call { operation, kind: ElementKind::from_code(kind)?, count, is_refused })
     }
 
     /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
@@ -152,9 +158,9 @@ impl Call {
         described
     }
 
-    /// Decodes what [`Call::described`] returns.
+    /// Decodes what [`Call::described`] returns; `None` if it is something else.
     #[cfg(feature = "mpi")]
-    pub(super) fn from_described(described: [u8; DESCRIBED]) -> Call {
+    pub(super) fn from_described(described: [u8; DESCRIBED]) -> Option<Call> {
         let (mut count, mut codes) = ([0; 8], [0; 3]);
         count.copy_from_slice(&described[..8]);
         codes.copy_from_slice(&described[8..]);
@@ -168,10 +174,7 @@ impl Call {
     }
 
     pub(super) fn name(self) -> &'static str {
-        NAMES
-            .iter()
-            .find(|(operation, _)| *operation == self.operation)
-            .map_or("", |(_, name)| name)
+        NAMES[self.operation as usize].1
     }
 }
 
@@ -200,25 +203,27 @@ mod tests {
                 kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
             {
                 let call = Call { operation, kind, count: 7, is_refused };
-                assert_eq!(Call::from_codes(call.codes(), 7), call);
+                assert_eq!(Call::from_codes(call.codes(), 7), Some(call));
             }
+        }
+        for codes in [[NAMES.len() as u8, 0, 0], [0, 7, 0], [0, 0, 2]] {
+            assert_eq!(Call::from_codes(codes, 7), None, "{codes:?}");
         }
     }
 
     #[test]
     fn a_call_is_described_as_a_user_wrote_it() {
-        let sum = Call::all_reduce(Reduction::Sum, ElementKind::F32, 10);
+        let sum = Call::all_reduce(&Numbers::new(&mut [0.0_f32; 10]), Reduction::Sum);
         assert_eq!(sum.to_string(), "all_reduce_sum of 10 f32");
         assert_eq!(Call::broadcast(3).to_string(), "broadcast from rank 3");
         assert_eq!(Call::all_to_all(64).to_string(), "all_to_all of parts of 64 bytes");
         assert_eq!(Call::BARRIER.to_string(), "barrier");
-        assert_eq!(Call::refused("broadcast").to_string(), "broadcast with invalid arguments");
+        let refused = Call::refused("broadcast").unwrap();
+        assert_eq!(refused.to_string(), "broadcast with invalid arguments");
+        assert!(Call::refused("all_reduce").is_err());
         assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
-        assert!(!sum.differs_in_length_alone(Call::all_reduce(
-            Reduction::Sum,
-            ElementKind::F64,
-            11
-        )));
+        let doubles = Call { kind: Some(ElementKind::F64), count: 11, ..sum };
+        assert!(!sum.differs_in_length_alone(doubles));
         assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));
     }
 }

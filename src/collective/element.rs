@@ -1,8 +1,10 @@
 //! The numbers that ranks reduce, and how.
 
+use std::ops::Range;
+
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use crate::value::rank::share;
+use mpienv_core::seam::share;
 
 /// A number that ranks can reduce: `f32`, `f64`, `i32`, `i64`, `u32` or `u64`.
 ///
@@ -59,9 +61,9 @@ pub enum ElementKind {
 pub enum Reduction {
     /// Adds the numbers. Integers wrap around.
     Sum,
-    /// Takes the smallest number. If one is NaN, the result is NaN.
+    /// Takes the smallest number, of 0.0 and -0.0 the latter. If one is NaN, the result is NaN.
     Min,
-    /// Takes the largest number. If one is NaN, the result is NaN.
+    /// Takes the largest number, of 0.0 and -0.0 the former. If one is NaN, the result is NaN.
     Max,
 }
 
@@ -73,22 +75,25 @@ mod sealed {
     }
 }
 
-/// Implements each element type, from its Rust name, its kind and its addition.
+/// Implements each element type, from its Rust name, its kind, its addition, and what is true of
+/// -0.0.
 macro_rules! elements {
-    ($($number:ident $kind:ident $add:expr;)*) => {
+    ($($number:ident $kind:ident $add:expr, $is_negative:expr;)*) => {
         $(
             impl sealed::Sealed for $number {
                 fn sum(self, other: $number) -> $number {
                     $add(self, other)
                 }
 
-                // Only NaN differs from itself.
+                // Only NaN differs from itself. -0.0 is less than 0.0, which equals it.
                 fn min(self, other: $number) -> $number {
-                    if self <= other || self != self { self } else { other }
+                    let is_first = self < other || self == other && $is_negative(self);
+                    if is_first || self != self { self } else { other }
                 }
 
                 fn max(self, other: $number) -> $number {
-                    if self >= other || self != self { self } else { other }
+                    let is_first = self > other || self == other && !$is_negative(self);
+                    if is_first || self != self { self } else { other }
                 }
             }
 
@@ -116,22 +121,15 @@ macro_rules! elements {
                 }
             }
 
-            /// Combines each number in `into` with the one in `from`, which comes after it in rank
-            /// order.
+            /// Combines each number in `into` with the one in `from`, which comes before or after
+            /// it in rank order: the bits are the same.
             pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
                 match self {
                     // Empty slices may be unaligned, which the casts reject.
                     _ if into.is_empty() => {}
-                    $(ElementKind::$kind => combine::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
-                }
-            }
-
-            /// Combines each number in `into` with the one in `from`, which comes before it in rank
-            /// order.
-            pub(super) fn combine_before(self, by: Reduction, into: &mut [u8], from: &[u8]) {
-                match self {
-                    _ if into.is_empty() => {}
-                    $(ElementKind::$kind => combine_before::<$number>(by, cast_slice_mut(into), cast_slice(from)),)*
+                    $(ElementKind::$kind => {
+                        combine::<$number>(by, cast_slice_mut(into), cast_slice(from));
+                    })*
                 }
             }
         }
@@ -139,12 +137,12 @@ macro_rules! elements {
 }
 
 elements! {
-    f32 F32 |a, b| a + b;
-    f64 F64 |a, b| a + b;
-    i32 I32 i32::wrapping_add;
-    i64 I64 i64::wrapping_add;
-    u32 U32 u32::wrapping_add;
-    u64 U64 u64::wrapping_add;
+    f32 F32 |a, b| a + b, f32::is_sign_negative;
+    f64 F64 |a, b| a + b, f64::is_sign_negative;
+    i32 I32 i32::wrapping_add, |_| false;
+    i64 I64 i64::wrapping_add, |_| false;
+    u32 U32 u32::wrapping_add, |_| false;
+    u64 U64 u64::wrapping_add, |_| false;
 }
 
 impl ElementKind {
@@ -153,8 +151,12 @@ impl ElementKind {
         kind.map_or(0, |kind| kind as u8 + 1)
     }
 
-    pub(super) fn from_code(code: u8) -> Option<ElementKind> {
-        ElementKind::ALL.get(usize::from(code.checked_sub(1)?)).copied()
+    /// The kind or none of this number in a message; `None` if no kind has it.
+    pub(super) fn from_code(code: u8) -> Option<Option<ElementKind>> {
+        match usize::from(code).checked_sub(1) {
+            None => Some(None),
+            Some(index) => ElementKind::ALL.get(index).copied().map(Some),
+        }
     }
 }
 
@@ -164,15 +166,6 @@ fn combine<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) {
         Reduction::Sum => pairs.for_each(|(a, &b)| *a = a.sum(b)),
         Reduction::Min => pairs.for_each(|(a, &b)| *a = a.min(b)),
         Reduction::Max => pairs.for_each(|(a, &b)| *a = a.max(b)),
-    }
-}
-
-fn combine_before<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) {
-    let pairs = into.iter_mut().zip(from);
-    match by {
-        Reduction::Sum => pairs.for_each(|(b, &a)| *b = a.sum(*b)),
-        Reduction::Min => pairs.for_each(|(b, &a)| *b = a.min(*b)),
-        Reduction::Max => pairs.for_each(|(b, &a)| *b = a.max(*b)),
     }
 }
 
@@ -223,8 +216,40 @@ impl<'a> Numbers<'a> {
         self.bytes
     }
 
+    /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.
+    pub(super) fn reduce<'r>(&mut self, by: Reduction, rows: impl Iterator<Item = &'r [u8]>) {
+        // A vector of bytes may be unaligned for numbers.
+        let mut aligned = Scratch::default();
+        for (rank, row) in rows.enumerate() {
+            if rank == 0 {
+                self.bytes.copy_from_slice(row);
+            } else {
+                let aligned = aligned.bytes(row.len());
+                aligned.copy_from_slice(row);
+                self.kind.combine(by, self.bytes, aligned);
+            }
+        }
+    }
+
+    /// The bytes of the parts of all ranks, in rank order.
+    pub(super) fn parts(&mut self, size: usize) -> Vec<&mut [u8]> {
+        let ranges = self.ranges(size);
+        let mut rest = &mut *self.bytes;
+        let next = |range: Range<usize>| {
+            let part;
+            (part, rest) = std::mem::take(&mut rest).split_at_mut(range.len());
+            part
+        };
+        ranges.into_iter().map(next).collect()
+    }
+
+    /// The byte ranges of the parts of all ranks.
+    pub(super) fn ranges(&self, size: usize) -> Vec<Range<usize>> {
+        (0..size).map(|rank| self.part(rank, size)).collect()
+    }
+
     /// The byte range of the part that a rank keeps in a reduce-scatter.
-    pub(super) fn part(&self, index: usize, size: usize) -> std::ops::Range<usize> {
+    pub(super) fn part(&self, index: usize, size: usize) -> Range<usize> {
         let part = share(self.count(), index, size);
         part.start * self.kind.size()..part.end * self.kind.size()
     }
@@ -282,15 +307,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nan_wins_over_every_number_from_either_side() {
+    fn nan_wins_over_every_number_and_zeros_are_ordered_from_either_side() {
+        let combined = |by, a: f32, b: f32| {
+            let mut values = [a, b];
+            combine(by, &mut values, &[b, a]);
+            values.map(f32::to_bits)
+        };
         for by in [Reduction::Min, Reduction::Max] {
             for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::NAN, f32::NAN)] {
-                let (mut after, mut before) = ([a], [b]);
-                combine(by, &mut after, &[b]);
-                combine_before(by, &mut before, &[a]);
-                assert!(after[0].is_nan() && before[0].is_nan(), "{by:?} {a} {b}");
+                assert!(combined(by, a, b).map(f32::from_bits).iter().all(|value| value.is_nan()));
             }
         }
+        assert_eq!(combined(Reduction::Min, -0.0, 0.0), [(-0.0_f32).to_bits(); 2]);
+        assert_eq!(combined(Reduction::Max, -0.0, 0.0), [0; 2]);
     }
 
     #[test]
@@ -306,10 +335,9 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_code_that_leads_back_to_it() {
-        for &kind in ElementKind::ALL {
-            assert_eq!(ElementKind::from_code(ElementKind::code(Some(kind))), Some(kind));
+        for kind in ElementKind::ALL.iter().copied().map(Some).chain([None]) {
+            assert_eq!(ElementKind::from_code(ElementKind::code(kind)), Some(kind));
         }
-        assert_eq!((ElementKind::code(None), ElementKind::from_code(0)), (0, None));
         assert_eq!(ElementKind::from_code(200), None);
     }
 }

@@ -3,8 +3,14 @@
 use std::io;
 
 use super::call::Call;
-use crate::process::Owner;
 use crate::rendezvous::RendezvousError;
+use mpienv_core::seam::Owner;
+
+/// What calls return.
+pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;
+
+/// Why a rank is lost that sent what no rank of this version sends.
+pub(super) const UNREADABLE: &str = "what it sent cannot be read";
 
 /// Why a collective call failed.
 ///
@@ -127,7 +133,7 @@ pub enum CollectiveError {
     /// MPI returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(crate::mpi::MpiError),
+    Mpi(mpienv_mpi::MpiError),
 }
 
 impl CollectiveError {
@@ -157,7 +163,7 @@ impl CollectiveError {
     }
 
     /// Fails if this process was forked from the one that connected.
-    pub(super) fn check_owner(owner: Owner) -> Result<(), CollectiveError> {
+    pub(super) fn check_owner(owner: Owner) -> Result<()> {
         if owner.is_here() {
             Ok(())
         } else {
@@ -203,7 +209,7 @@ impl CollectiveError {
 pub enum ConnectError {
     /// The address of rank 0 is unknown.
     #[error(transparent)]
-    Master(#[from] crate::error::Error),
+    Master(#[from] mpienv_core::Error),
     /// The ranks did not meet at the master.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
@@ -218,7 +224,7 @@ pub enum ConnectError {
     /// The required MPI cannot be used.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
-    Mpi(crate::mpi::MpiError),
+    Mpi(mpienv_mpi::MpiError),
     /// MPI is required, but this program was built without it.
     #[error(
         "this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend"

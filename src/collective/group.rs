@@ -5,7 +5,7 @@ use std::fmt;
 use super::alone::Alone;
 use super::builder::GroupBuilder;
 use super::element::{Element, Numbers, Reduction};
-use super::error::{CollectiveError, ConnectError};
+use super::error::{CollectiveError, ConnectError, Result};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
@@ -89,61 +89,58 @@ impl Group {
     /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut values = [f64::from(group.rank().index()), 10.0];
     /// group.all_reduce_sum(&mut values)?;
     /// assert_eq!(values, [3.0, 30.0]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// If a rank is lost, hangs, passes another length or makes another call. The values are then
     /// undefined.
-    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
     }
 
     /// Every rank gets the smallest of the ranks' values, element by element; NaN if one is NaN.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut samples_left = [10 - group.rank().index()];
     /// group.all_reduce_min(&mut samples_left)?;
     /// assert_eq!(samples_left, [8]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Min)
     }
 
     /// Every rank gets the largest of the ranks' values, element by element; NaN if one is NaN.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(3, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
     /// let mut seconds = [0.5 * f64::from(group.rank().index())];
     /// group.all_reduce_max(&mut seconds)?;
     /// assert_eq!(seconds, [1.0]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<(), CollectiveError> {
+    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.transport.all_reduce(Numbers::new(values), Reduction::Max)
     }
 
@@ -152,22 +149,18 @@ impl Group {
     /// most.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
     /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn reduce_scatter_sum<T: Element>(
-        &mut self,
-        values: &[T],
-    ) -> Result<Vec<T>, CollectiveError> {
+    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>> {
         let rank = self.rank();
         let mut values = values.to_vec();
         self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
@@ -180,19 +173,18 @@ impl Group {
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let name = format!("rank {}", group.rank().index());
     /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.transport.all_gather(bytes)
     }
 
@@ -200,21 +192,20 @@ impl Group {
     /// order. All parts on all ranks must have the same length.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// // Two ranks.
     /// let own = group.rank().index() as u8;
     /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
     /// assert_eq!(received, [[0, own], [1, own]]);
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
     /// the number of ranks, or the parts on this rank have different lengths.
-    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let size = self.size();
         let call = "all_to_all";
         if parts.len() != size as usize {
@@ -230,20 +221,19 @@ impl Group {
     /// Replaces every rank's bytes with those of rank `root`.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(2, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
     /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
     /// group.broadcast(&mut id, 0)?;
     /// assert_eq!(id, b"id of NCCL");
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
-    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         let size = self.size();
         if root >= size {
             return Err(self.refuse("broadcast", format!("rank {root} of a group of {size}")));
@@ -271,7 +261,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn barrier(&mut self) -> Result<(), CollectiveError> {
+    pub fn barrier(&mut self) -> Result<()> {
         self.transport.barrier()
     }
 
@@ -282,22 +272,21 @@ impl Group {
     /// name ranks by their number in the job.
     ///
     /// ```
-    /// # use mpienv::collective::{CollectiveError, threads};
-    /// # let ranks = threads::run(4, std::time::Duration::from_secs(10), |group| -> Result<_, CollectiveError> {
+    /// # mpienv::collective::threads::run(4, std::time::Duration::from_secs(10), |group| {
     /// // Four ranks: 0 and 2, 1 and 3.
     /// let own = group.rank().index();
     /// let mut half = group.split(own % 2, own)?;
     /// let mut ranks = [own];
     /// half.all_reduce_sum(&mut ranks)?;
     /// assert_eq!((half.size(), ranks), (2, [2 + 2 * (own % 2)]));
-    /// # Ok(()) });
-    /// # ranks?.into_iter().collect::<Result<(), _>>()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn split(&mut self, color: u32, key: u32) -> Result<Group, CollectiveError> {
+    pub fn split(&mut self, color: u32, key: u32) -> Result<Group> {
         self.transport.split(color, key).map(Group::new)
     }
 
@@ -306,7 +295,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
-    pub fn close(self) -> Result<(), CollectiveError> {
+    pub fn close(self) -> Result<()> {
         self.transport.close()
     }
 

@@ -60,6 +60,20 @@ impl HostInfo {
         HostInfo { host, machine, network, cores, quota, listens }
     }
 
+    /// The bytes that this rank sends; none, which no rank can read, if there is no JSON for it.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// What the ranks sent, in rank order.
+    ///
+    /// # Errors
+    /// The rank whose bytes cannot be read.
+    pub(super) fn decode_all(all: &[Vec<u8>]) -> Result<Vec<HostInfo>, usize> {
+        let decode = |(rank, info): (usize, &Vec<u8>)| serde_json::from_slice(info).or(Err(rank));
+        all.iter().enumerate().map(decode).collect()
+    }
+
     /// Returns whether the other rank is on the same machine and in the same network namespace.
     #[cfg(target_os = "linux")]
     pub(super) fn is_with(&self, other: &HostInfo) -> bool {
@@ -131,6 +145,9 @@ mod tests {
     #[test]
     fn this_process_has_a_core() {
         let own = HostInfo::own(None);
+        let sent = [own.encode(), b"{}".to_vec()];
+        assert_eq!(HostInfo::decode_all(&sent[..1]), Ok(vec![own.clone()]));
+        assert_eq!(HostInfo::decode_all(&sent), Err(1));
         assert!(have_a_core_each(std::slice::from_ref(&own)), "{own:?}");
         assert!(!own.host.is_empty());
         assert!(!own.machine.is_empty());

@@ -1,85 +1,82 @@
-//! Finds out which ranks share a host, and connects them.
+//! Finds out which ranks share a host, and connects them: above the transports, which it chooses.
 
-use super::error::CollectiveError;
+use super::call::Call;
+use super::error::Result;
+use super::host_info::{HostInfo, have_a_core_each};
+use super::shared::{Shared, Sharing};
 use super::tcp::Tcp;
 use super::transport::Transport;
+use super::two_level::{Layout, TwoLevel};
+use crate::value::printable::printable;
 
 /// Shares memory among the ranks of `tcp` on each host. All ranks must call this.
-#[cfg(target_os = "linux")]
-pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>, CollectiveError> {
-    join_from(tcp, &super::host_info::HostInfo::own(None))
+pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>> {
+    join_from(tcp, &HostInfo::own(None))
 }
 
 /// Like [`join`], with `info` as this rank's host.
-#[cfg(target_os = "linux")]
-pub(super) fn join_from(
-    mut tcp: Tcp,
-    info: &super::host_info::HostInfo,
-) -> Result<Box<dyn Transport>, CollectiveError> {
-    use super::call::Call;
-    use super::host_info::{self, HostInfo};
-    use super::shared::Shared;
-    use super::two_level::TwoLevel;
-
-    let (own, size) = (tcp.rank().index() as usize, tcp.rank().size());
-    if size == 1 {
+pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transport>> {
+    if tcp.rank().size() == 1 {
         return Ok(Box::new(tcp));
     }
-    let info = serde_json::to_vec(info).unwrap_or_default();
-    let all = tcp.gather(Call::CONNECT, &info)?;
-    // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
-    let all: Vec<HostInfo> =
-        all.iter().map(|info| serde_json::from_slice(info).unwrap_or_default()).collect();
-    let firsts = firsts(&all, |one, other| one.is_with(other));
+    let infos = tcp.gather(Call::CONNECT, &info.encode())?;
+    let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members().unreadable(rank))?;
+    // For each rank, the first rank on its host: an earlier one, or itself.
+    let first = |(own, info): (usize, &HostInfo)| {
+        infos[..own].iter().position(|other| info.is_with(other)).unwrap_or(own)
+    };
+    let firsts: Vec<usize> = infos.iter().enumerate().map(first).collect();
     let hosts = (0..).zip(&firsts).filter(|(rank, first)| rank == *first).count();
-    if hosts == all.len() {
+    let spins = have_a_core_each(&infos);
+    if hosts == infos.len() {
         return Ok(Box::new(tcp));
     }
-    let spins = host_info::have_a_core_each(&all);
     if hosts == 1 {
-        return Ok(match Shared::new(tcp, spins)? {
-            Ok(shared) => Box::new(shared),
-            Err((tcp, why)) => Box::new(tcp.because(why)),
+        return Ok(match Shared::share(tcp, spins, join)? {
+            Sharing::Memory(shared) => Box::new(shared),
+            Sharing::Refused { tcp, why } => Box::new(tcp.because(why)),
         });
     }
     if !firsts.is_sorted() {
         return Ok(Box::new(tcp.because("the ranks of a host do not follow each other")));
     }
+    join_hosts(tcp, &firsts, hosts, spins)
+}
+
+/// Shares memory on each of several hosts. For each rank, `firsts` has the first on its host.
+fn join_hosts(
+    mut tcp: Tcp,
+    firsts: &[usize],
+    hosts: usize,
+    spins: bool,
+) -> Result<Box<dyn Transport>> {
+    let own = tcp.rank().index() as usize;
     let first = firsts[own];
-    let largest = firsts.chunk_by(|one, other| one == other).map(<[usize]>::len).max().unwrap_or(1);
-    let place = (0..first).filter(|&rank| firsts[rank] == rank).count();
     let host = tcp.part(first as u32, 0)?;
     let among_firsts = tcp.part(u32::from(first != own), 0)?;
-    let shared =
-        if host.rank().size() == 1 { Ok(None) } else { Shared::new(host, spins)?.map(Some) };
+    let sharing = match host.rank().size() {
+        1 => None,
+        _ => Some(Shared::share(host, spins, join)?),
+    };
     // If one host cannot share memory, no host does: all ranks must use the same transports.
-    let why = shared.as_ref().err().map(|(_, why)| why.clone()).unwrap_or_default();
+    let why = match &sharing {
+        Some(Sharing::Refused { why, .. }) => why,
+        _ => "",
+    };
     let reasons = tcp.gather(Call::CONNECT, why.as_bytes())?;
-    match (shared, reasons.iter().find(|reason| !reason.is_empty())) {
-        (Ok(shared), None) => Ok(Box::new(TwoLevel::new(
-            tcp,
-            shared,
-            (first == own).then_some(among_firsts),
-            place,
-            hosts,
-            largest,
-        ))),
-        (_, why) => Ok(Box::new(
-            tcp.because(crate::value::printable::printable(why.map_or(&[], Vec::as_slice))),
-        )),
+    if let Some(why) = reasons.iter().find(|reason| !reason.is_empty()) {
+        return Ok(Box::new(tcp.because(printable(why))));
     }
-}
-
-/// Returns, for each rank, the first rank on its host.
-#[cfg(target_os = "linux")]
-fn firsts<T>(all: &[T], is_with: impl Fn(&T, &T) -> bool) -> Vec<usize> {
-    all.iter()
-        .map(|one| all.iter().position(|other| is_with(one, other)).unwrap_or_default())
-        .collect()
-}
-
-/// Returns `tcp` as it is: shared memory needs Linux.
-#[cfg(not(target_os = "linux"))]
-pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>, CollectiveError> {
-    Ok(Box::new(tcp))
+    let shared = match sharing {
+        Some(Sharing::Memory(shared)) => Some(shared),
+        _ => None,
+    };
+    let same_host = firsts.chunk_by(|one, other| one == other);
+    let layout = Layout {
+        place: (0..first).filter(|&rank| firsts[rank] == rank).count(),
+        hosts,
+        largest: same_host.map(<[usize]>::len).max().unwrap_or(1),
+    };
+    let among_firsts = (first == own).then_some(among_firsts);
+    Ok(Box::new(TwoLevel::new(tcp, shared, among_firsts, layout, join)))
 }

@@ -23,15 +23,15 @@ use std::time::Duration;
 
 use self::watch::{Socket, Watch};
 use super::call::Call;
-use super::element::{ElementKind, Numbers, Reduction, Scratch};
-use super::error::CollectiveError;
+use super::element::{Numbers, Reduction};
+use super::error::{CollectiveError, Result, UNREADABLE};
 use super::host_info::{self, HostInfo};
 use super::split;
 use super::transport::Transport;
-use crate::mpi::{Communicator, Element, MpiError, Request, World};
 use crate::value::rank::Rank;
+use mpienv_mpi::{Communicator, Element, MpiError, Request, World};
 
-pub(super) use init::init;
+pub(super) use init::{Initialize, init};
 pub(super) use lost::OnLost;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
@@ -86,21 +86,12 @@ impl Mpi {
     ///
     /// # Errors
     /// If the ranks cannot exchange their host information, or the watch cannot start.
-    pub(super) fn new(
-        world: World,
-        timeout: Duration,
-        on_lost: OnLost,
-    ) -> Result<Mpi, CollectiveError> {
+    pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
-        let own = serde_json::to_vec(&own).unwrap_or_default();
-        let infos = world.communicator().all_gather_within(&own, timeout)?;
-        // All ranks run the same program. If one rank's data cannot be parsed, its host is unknown.
-        let infos: Vec<HostInfo> = infos
-            .iter()
-            .map(|host_info| serde_json::from_slice(host_info).unwrap_or_default())
-            .collect();
+        let infos = world.communicator().all_gather_within(&own.encode(), timeout)?;
+        let infos = HostInfo::decode_all(&infos).map_err(|rank| unreadable(rank as u32))?;
         let spins = host_info::have_a_core_each(&infos);
         let watch =
             Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
@@ -111,10 +102,7 @@ impl Mpi {
     }
 
     /// Makes a call under the watch.
-    fn call<T>(
-        &self,
-        call: impl FnOnce(&Communicator) -> Result<T, MpiError>,
-    ) -> Result<T, CollectiveError> {
+    fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
         let result = self.watch.over(|| call(self.ranks.communicator()));
         if let Err(MpiError::Call { .. }) = result {
             // MPI may notice a loss first. Wait for the watch, which names the rank and exits this
@@ -128,7 +116,7 @@ impl Mpi {
     /// ranks have made it.
     ///
     /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
-    fn agree(&self, call: Call) -> Result<(), CollectiveError> {
+    fn agree(&self, call: Call) -> Result<()> {
         let mut prints = call.fingerprints();
         if self.spins {
             self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
@@ -148,12 +136,15 @@ impl Mpi {
     }
 
     /// Exchanges whole calls, which tell who has made another one.
-    fn name_difference(&self, call: Call) -> Result<(), CollectiveError> {
+    fn name_difference(&self, call: Call) -> Result<()> {
         let own = self.numbers[self.rank().index() as usize];
         let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
         let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
-        match self.numbers.iter().zip(all).find(|(_, found)| *found != call) {
-            Some((rank, found)) => Err(CollectiveError::different_calls(*rank, found, own, call)),
+        match self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call)) {
+            Some((&rank, Some(found))) => {
+                Err(CollectiveError::different_calls(rank, found, own, call))
+            }
+            Some((&rank, None)) => Err(unreadable(rank)),
             None => Ok(()),
         }
     }
@@ -162,7 +153,7 @@ impl Mpi {
     fn wait<B: Default>(
         &self,
         start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
-    ) -> Result<B, CollectiveError> {
+    ) -> Result<B> {
         self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
     }
 }
@@ -179,12 +170,13 @@ impl From<MpiError> for CollectiveError {
     }
 }
 
+/// The error for a rank whose bytes no rank of this version sends.
+fn unreadable(rank: u32) -> CollectiveError {
+    CollectiveError::Lost { rank, host: "its host".to_owned(), reason: UNREADABLE.to_owned() }
+}
+
 /// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
-fn sum<T: Element>(
-    mpi: &Mpi,
-    values: &mut [T],
-    mut buffer: Vec<T>,
-) -> Result<Vec<T>, CollectiveError> {
+fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
     if mpi.spins {
         mpi.call(|ranks| ranks.all_reduce_sum(values))?;
         return Ok(buffer);
@@ -197,7 +189,7 @@ fn sum<T: Element>(
 }
 
 /// Replaces this rank's part of `values` with its sum over all ranks.
-fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveError> {
+fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<()> {
     let rank = mpi.rank();
     let length = values.len() / rank.size() as usize;
     let start = length * rank.index() as usize;
@@ -213,45 +205,28 @@ fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<(), CollectiveErr
 
 impl Mpi {
     /// Every rank gets the bytes of every rank, as part of a call on which all ranks agree.
-    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
     }
 
     /// Reduces the numbers of all ranks, which have agreed on the call.
-    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        match (by, numbers.kind()) {
-            (Reduction::Sum, ElementKind::F32) => {
+    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        if by == Reduction::Sum {
+            if let Some(values) = numbers.as_mut::<f32>() {
                 let buffer = std::mem::take(&mut self.sum.singles);
-                let values = numbers.as_mut::<f32>().unwrap_or_default();
                 self.sum.singles = sum(self, values, buffer)?;
+                return Ok(());
             }
-            (Reduction::Sum, ElementKind::F64) => {
+            if let Some(values) = numbers.as_mut::<f64>() {
                 let buffer = std::mem::take(&mut self.sum.doubles);
-                let values = numbers.as_mut::<f64>().unwrap_or_default();
                 self.sum.doubles = sum(self, values, buffer)?;
+                return Ok(());
             }
-            _ => self.reduce_here(&mut numbers, by)?,
         }
-        Ok(())
-    }
-
-    /// Gathers the numbers of all ranks and reduces them on this rank, in rank order.
-    fn reduce_here(
-        &mut self,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let kind = numbers.kind();
+        // MPI does not define what the smallest number is if one is NaN, nor that integers wrap
+        // around. So every rank gets all numbers and reduces them itself.
         let all = self.gather(numbers.bytes())?;
-        let mut row = Scratch::default();
-        for (rank, bytes) in all.iter().enumerate() {
-            let row = row.bytes(bytes.len());
-            row.copy_from_slice(bytes);
-            match rank {
-                0 => numbers.bytes().copy_from_slice(row),
-                _ => kind.combine(by, numbers.bytes(), row),
-            }
-        }
+        numbers.reduce(by, all.iter().map(Vec::as_slice));
         Ok(())
     }
 }
@@ -265,31 +240,27 @@ impl Transport for Mpi {
         format!("MPI ({})", self.library)
     }
 
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError> {
-        self.agree(Call::all_reduce(by, numbers.kind(), numbers.count()))?;
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        self.agree(Call::all_reduce(&numbers, by))?;
         self.reduce(numbers, by)
     }
 
-    fn reduce_scatter(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.agree(Call::reduce_scatter(by, numbers.kind(), numbers.count()))?;
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        self.agree(Call::reduce_scatter(&numbers, by))?;
         let is_even = numbers.count().is_multiple_of(self.rank().size() as usize);
-        match (by, numbers.kind()) {
-            (Reduction::Sum, ElementKind::F32) if is_even => {
-                sum_part(self, numbers.as_mut::<f32>().unwrap_or_default())
+        if by == Reduction::Sum && is_even {
+            if let Some(values) = numbers.as_mut::<f32>() {
+                return sum_part(self, values);
             }
-            (Reduction::Sum, ElementKind::F64) if is_even => {
-                sum_part(self, numbers.as_mut::<f64>().unwrap_or_default())
+            if let Some(values) = numbers.as_mut::<f64>() {
+                return sum_part(self, values);
             }
-            _ => self.reduce(numbers, by),
         }
+        self.reduce(numbers, by)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let length = parts.first().map_or(0, Vec::len);
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let length = parts[self.rank().index() as usize].len();
         self.agree(Call::all_to_all(length))?;
         let mut bytes = parts.concat();
         if self.spins {
@@ -302,18 +273,23 @@ impl Transport for Mpi {
             .collect())
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.agree(Call::ALL_GATHER)?;
         self.gather(bytes)
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         self.agree(Call::broadcast(root))?;
         let length = (bytes.len() as u64).to_le_bytes().to_vec();
         let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
-        let length = length.as_slice().try_into().map_or(0, u64::from_le_bytes);
+        let Some(length) = length.first_chunk().copied().map(u64::from_le_bytes) else {
+            return Err(unreadable(self.numbers[root as usize]));
+        };
+        let too_large = || MpiError::TooLarge { call: "MPI_Ibcast", value: length };
         // Only the root's bytes and length matter.
-        bytes.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+        let missing = usize::try_from(length).map_err(|_| too_large())?.saturating_sub(bytes.len());
+        bytes.try_reserve_exact(missing).map_err(|_| too_large())?;
+        bytes.resize(length as usize, 0);
         if bytes.len() <= LONGEST {
             *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
             return Ok(());
@@ -325,7 +301,7 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         // Every rank hears from all others.
         self.agree(Call::BARRIER)
     }
@@ -341,7 +317,7 @@ impl Transport for Mpi {
         }
     }
 
-    fn close(self: Box<Self>) -> Result<(), CollectiveError> {
+    fn close(self: Box<Self>) -> Result<()> {
         // Only the world is finalized.
         if let Ranks::Group(_) = self.ranks {
             return Ok(());
@@ -356,30 +332,20 @@ impl Transport for Mpi {
         Ok(world.finalize_within(watch::limit(timeout))?)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
-        self.agree(Call::refused(call))
+    fn refuse(&mut self, call: &'static str) -> Result<()> {
+        self.agree(Call::refused(call)?)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.agree(Call::SPLIT)?;
         let all = self.gather(&split::request(color, key))?;
-        let members = split::members(color, &all);
+        let part = split::part(self.rank().index() as usize, &all);
+        let part = part.map_err(|rank| unreadable(self.numbers[rank]))?;
+        let numbers = part.members.iter().map(|&rank| self.numbers[rank]).collect();
         // MPI's colors and keys are below 2^31, so name the new group by its first rank.
-        let first = members.iter().copied().min().unwrap_or_default() as u32;
-        let place = members
-            .iter()
-            .position(|&rank| rank == self.rank().index() as usize)
-            .unwrap_or_default();
-        let group = self.call(|ranks| ranks.split(first, place as u32))?;
-        let number = self.numbers[self.rank().index() as usize];
-        let numbers = self
-            .watch
-            .over(|| group.all_gather_within(&number.to_le_bytes(), watch::limit(self.timeout)))?;
-        let numbers = numbers
-            .iter()
-            .map(|bytes| bytes.as_slice().try_into().map_or(number, u32::from_le_bytes))
-            .collect();
+        let first = part.members[0] as u32;
+        let group = self.call(|ranks| ranks.split(first, part.rank.index()))?;
         let Mpi { timeout, spins, .. } = *self;
         let (watch, library, ranks) =
             (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));

@@ -7,28 +7,20 @@
 mod memory;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
 
 pub(super) use self::memory::slot_length;
-use self::memory::{Memory, Slots};
+use self::memory::{Memory, Offer, Slots};
 use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, in_rank_order};
-use super::error::CollectiveError;
-use super::hosts;
-use super::room;
-use super::tcp::Tcp;
+use super::error::Result;
+use super::tcp::{Join, Tcp};
 use super::transport::Transport;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
-/// How long a rank polls before it yields, if every rank has its own core.
-const SPIN: Duration = Duration::from_micros(50);
-/// How long after the start of the wait a rank polls and yields before it sleeps.
-const YIELD: Duration = Duration::from_millis(1);
-/// The first and the longest sleep before a check for lost ranks.
-const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)];
 /// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
 /// each adds its part.
 const DIRECT: usize = 128 * 1024;
@@ -45,37 +37,47 @@ pub(super) struct Shared {
     spins: bool,
     /// Bytes that this rank has published.
     published: u64,
+    /// Connects split groups.
+    join: Join,
+}
+
+/// Whether ranks share memory.
+pub(super) enum Sharing {
+    Memory(Shared),
+    Refused { tcp: Tcp, why: String },
 }
 
 impl Shared {
-    /// Shares memory among the ranks of `tcp`, or returns why it cannot. The outcome is the same on
-    /// all ranks.
-    pub(super) fn new(
-        mut tcp: Tcp,
-        spins: bool,
-    ) -> Result<Result<Shared, (Tcp, String)>, CollectiveError> {
+    /// Shares memory among the ranks of `tcp`. The outcome is the same on all ranks.
+    pub(super) fn share(mut tcp: Tcp, spins: bool, join: Join) -> Result<Sharing> {
         let (ranks, own) = (tcp.rank().size() as usize, tcp.rank().index() as usize);
-        let created = if own == 0 { Some(memory::create(ranks)) } else { None };
-        let offer = match &created {
-            Some(Ok((_, offer))) => serde_json::to_vec(offer).unwrap_or_default(),
-            Some(Err(error)) => error.to_string().into_bytes(),
-            None => Vec::new(),
+        let (file, offer) = match (own == 0).then(|| memory::create(ranks)) {
+            Some(Ok((file, offer))) => (Some(file), Ok(offer)),
+            Some(Err(error)) => (None, Err(error.to_string())),
+            None => (None, Err(String::new())),
         };
+        // None, which no rank can read, if there is no JSON for it.
+        let offer = serde_json::to_vec(&offer).unwrap_or_default();
         let offers = tcp.gather(Call::CONNECT, &offer)?;
-        let file = match created {
-            Some(created) => created.map(|(file, _)| file).map_err(|error| error.to_string()),
-            None => open(&offers[0], ranks),
+        let offer: Result<Offer, String> =
+            serde_json::from_slice(&offers[0]).map_err(|_| tcp.members().unreadable(0))?;
+        let file = match file {
+            Some(file) => Ok(file),
+            None => offer
+                .and_then(|offer| memory::open(&offer, ranks).map_err(|error| error.to_string())),
         };
         let map = |file: &OwnedFd| Memory::map(file, ranks, own).map_err(|error| error.to_string());
         let mapped = file.as_ref().map_err(Clone::clone).and_then(map);
-        let reason = mapped.as_ref().err().cloned().unwrap_or_default();
+        let reason = mapped.as_ref().err().map_or("", String::as_str);
         let reasons = tcp.gather(Call::CONNECT, reason.as_bytes())?;
-        // Rank 0's file stays open until all others have opened it.
+        // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
-        match (mapped, first_reason(&reasons)) {
-            (Ok(memory), None) => Ok(Ok(Shared { tcp, memory, spins, published: 0 })),
-            (_, why) => Ok(Err((tcp, why.unwrap_or_default()))),
-        }
+        Ok(match (mapped, first_reason(&reasons)) {
+            (Ok(memory), None) => {
+                Sharing::Memory(Shared { tcp, memory, spins, published: 0, join })
+            }
+            (Err(why), None) | (_, Some(why)) => Sharing::Refused { tcp, why },
+        })
     }
 
     /// Bytes that this rank has published.
@@ -84,12 +86,12 @@ impl Shared {
     }
 
     /// Waits until all ranks make this call, without exchanging data.
-    pub(super) fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+    pub(super) fn meet(&mut self, call: Call) -> Result<()> {
         self.round(call, |_, _| 0)
     }
 
     /// Publishes this rank's bytes and returns those of all ranks, in rank order.
-    pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>, CollectiveError> {
+    pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>> {
         self.round(call, |slot, _| copy(slot, bytes))?;
         let ranks = self.memory.ranks();
         let slots = self.slots()?;
@@ -97,7 +99,7 @@ impl Shared {
     }
 
     /// Copies the first rank's bytes to all ranks.
-    pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<(), CollectiveError> {
+    pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<()> {
         let is_first = self.memory.own() == 0;
         self.round(call, |slot, _| if is_first { copy(slot, bytes) } else { 0 })?;
         if !is_first {
@@ -112,64 +114,27 @@ impl Shared {
         &mut self,
         call: Call,
         fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
-    ) -> Result<(), CollectiveError> {
-        self.tcp.members().check()?;
-        let own = self.memory.own();
-        let Some((slot, before)) = self.memory.next() else {
-            return Err(self.tcp.members().late(own));
-        };
+    ) -> Result<()> {
+        let members = self.tcp.members();
+        members.begin(call)?;
+        let (slot, before) = self.memory.next().map_err(|rank| members.late(rank))?;
         self.published += fill(slot, before) as u64;
         self.memory.publish(call);
+        let own = self.memory.own();
         for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
-            self.wait_for(rank, call)?;
+            self.wait_for(rank)?;
             let found = self.memory.call(rank);
-            if found != call {
-                return Err(self.tcp.members().differs(rank, found, call));
+            if found != Some(call) {
+                return Err(self.tcp.members().differs(rank, found));
             }
         }
         Ok(())
     }
 
-    fn wait_for(&self, rank: usize, call: Call) -> Result<(), CollectiveError> {
-        let memory = &self.memory;
-        // Often the rank has already published. Do not read the clock then.
-        if memory.has_published(rank) {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        while self.spins && begun.elapsed() < SPIN && !memory.is_on_this_processor(rank) {
-            for _ in 0..32 {
-                if memory.has_published(rank) {
-                    return Ok(());
-                }
-                std::hint::spin_loop();
-            }
-        }
-        while begun.elapsed() < YIELD {
-            if memory.has_published(rank) {
-                return Ok(());
-            }
-            std::thread::yield_now();
-        }
-        let (mut nap, timeout) = (NAPS[0], self.tcp.members().timeout());
-        loop {
-            memory.sleep(rank, nap);
-            if memory.has_published(rank) {
-                return Ok(());
-            }
-            self.tcp.members().look(call, rank, begun, || memory.has_published(rank))?;
-            if begun.elapsed() >= timeout {
-                return Err(self.tcp.members().late(rank));
-            }
-            nap = (2 * nap).min(NAPS[1]);
-        }
-    }
-
     /// The slots of the completed round.
-    fn slots(&mut self) -> Result<Slots<'_>, CollectiveError> {
-        let own = self.memory.own();
+    fn slots(&mut self) -> Result<Slots<'_>> {
         let members = self.tcp.members();
-        self.memory.slots().ok_or_else(|| members.late(own))
+        self.memory.slots().map_err(|rank| members.late(rank))
     }
 
     /// Every rank reads the numbers of all others.
@@ -178,7 +143,7 @@ impl Shared {
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let kind = numbers.kind();
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let values = chunk.bytes();
@@ -196,13 +161,12 @@ impl Shared {
         by: Reduction,
         start: usize,
         values: &mut [u8],
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
         let slots = self.slots()?;
         let range = start..start + values.len();
-        match (ranks, own) {
-            (2, 0) => kind.combine(by, values, &slots.of(1)[range]),
-            (2, _) => kind.combine_before(by, values, &slots.of(0)[range]),
+        match ranks {
+            2 => kind.combine(by, values, &slots.of(1 - own)[range]),
             _ => add_blocks(kind, by, ranks, slots, start, values),
         }
         Ok(())
@@ -214,7 +178,7 @@ impl Shared {
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let parts: Vec<_> = (0..ranks).map(|rank| chunk.part(rank, ranks)).collect();
@@ -234,14 +198,40 @@ impl Shared {
         }
         Ok(())
     }
-}
 
-/// Opens the memory that rank 0 offers. The error is a reason to show to users.
-fn open(offer: &[u8], ranks: usize) -> Result<OwnedFd, String> {
-    match serde_json::from_slice(offer) {
-        Ok(offer) => memory::open(&offer, ranks).map_err(|error| error.to_string()),
-        // Rank 0 could not create the memory, and sent the reason instead.
-        Err(_) => Err(printable(offer)),
+    /// Every rank gets the bytes of every rank, as part of `call`.
+    fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
+        let mut all: Vec<Vec<u8>> = Vec::new();
+        let mut lengths = Vec::new();
+        let mut sent = 0;
+        loop {
+            let is_first = all.is_empty();
+            self.round(call, |slot, _| {
+                // In the first round, the length precedes the bytes.
+                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
+                head.copy_from_slice(&length[..head.len()]);
+                let now = room.len().min(bytes.len() - sent);
+                sent += now;
+                head.len() + copy(room, &bytes[sent - now..sent])
+            })?;
+            let members = self.tcp.members();
+            let slots = self.memory.slots().map_err(|rank| members.late(rank))?;
+            for rank in 0..ranks {
+                let mut slot = slots.of(rank);
+                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
+                    let mut bytes = Vec::new();
+                    lengths.push(members.reserve(rank, &mut bytes, u64::from_le_bytes(*head))?);
+                    all.push(bytes);
+                    slot = rest;
+                }
+                let missing = lengths[rank] - all[rank].len();
+                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
+            }
+            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
+                return Ok(all);
+            }
+        }
     }
 }
 
@@ -286,12 +276,8 @@ impl Transport for Shared {
         if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
     }
 
-    fn all_reduce(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::all_reduce(&numbers, by);
         let ranks = self.memory.ranks();
         if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
             self.reduce_directly(call, &mut numbers, by)
@@ -300,12 +286,8 @@ impl Transport for Shared {
         }
     }
 
-    fn reduce_scatter(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::reduce_scatter(&numbers, by);
         let (ranks, own, kind, slot) =
             (self.memory.ranks(), self.memory.own(), numbers.kind(), self.memory.slot());
         let mine = numbers.part(own, ranks);
@@ -319,46 +301,13 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let (ranks, own, length) =
-            (self.memory.ranks(), self.memory.own(), (bytes.len() as u64).to_le_bytes());
-        let mut all: Vec<Vec<u8>> = Vec::new();
-        let mut lengths = vec![bytes.len(); ranks];
-        let mut sent = 0;
-        loop {
-            let is_first = all.is_empty();
-            self.round(Call::ALL_GATHER, |slot, _| {
-                // In the first round, the length precedes the bytes.
-                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
-                head.copy_from_slice(&length[..head.len()]);
-                let now = room.len().min(bytes.len() - sent);
-                sent += now;
-                head.len() + copy(room, &bytes[sent - now..sent])
-            })?;
-            let members = self.tcp.members();
-            let slots = self.memory.slots().ok_or_else(|| members.late(own))?;
-            for (rank, length) in lengths.iter_mut().enumerate() {
-                let mut slot = slots.of(rank);
-                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
-                    *length = usize::try_from(u64::from_le_bytes(*head)).unwrap_or(usize::MAX);
-                    let mut bytes = Vec::new();
-                    room::make(&mut bytes, *length, members.own())
-                        .map_err(|why| members.give_up_on(rank, why))?;
-                    all.push(bytes);
-                    slot = rest;
-                }
-                let missing = *length - all[rank].len();
-                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
-            }
-            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
-                return Ok(all);
-            }
-        }
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.gather(Call::ALL_GATHER, bytes)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let length = parts.first().map_or(0, Vec::len);
+        let length = parts[own].len();
         let mut all = vec![Vec::with_capacity(length); ranks];
         let share = (self.memory.slot() / ranks).max(1);
         let mut done = 0;
@@ -381,50 +330,24 @@ impl Transport for Shared {
         }
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        let (root, own, call) = (root as usize, self.memory.own(), Call::broadcast(root));
-        let (mut done, mut length) = (0, bytes.len());
-        let mut head = 8;
-        loop {
-            self.round(call, |slot, _| {
-                if own != root {
-                    return 0;
-                }
-                slot[..head].copy_from_slice(&(length as u64).to_le_bytes()[..head]);
-                let now = (slot.len() - head).min(length - done);
-                head + copy(&mut slot[head..], &bytes[done..done + now])
-            })?;
-            let members = self.tcp.members();
-            let slot = self.memory.slots().ok_or_else(|| members.late(own))?.of(root);
-            if own != root && head > 0 {
-                let announced = slot[..head].try_into().map_or(0, u64::from_le_bytes);
-                length = usize::try_from(announced).unwrap_or(usize::MAX);
-                room::make(bytes, length, members.own())
-                    .map_err(|why| members.give_up_on(root, why))?;
-            }
-            let now = (slot.len() - head).min(length - done);
-            if own != root {
-                bytes.extend_from_slice(&slot[head..head + now]);
-            }
-            (done, head) = (done + now, 0);
-            if done == length {
-                return Ok(());
-            }
-        }
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
+        let own = if self.rank().index() == root { std::mem::take(bytes) } else { Vec::new() };
+        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
+        Ok(())
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         self.meet(Call::BARRIER)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
-        self.meet(Call::refused(call))
+    fn refuse(&mut self, call: &'static str) -> Result<()> {
+        self.meet(Call::refused(call)?)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // Meet in shared memory first, so that a rank that makes another call is named.
         self.meet(Call::SPLIT)?;
-        hosts::join(self.tcp.part(color, key)?)
+        (self.join)(self.tcp.part(color, key)?)
     }
 
     fn bytes_sent(&self) -> Option<u64> {

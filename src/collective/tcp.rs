@@ -4,8 +4,8 @@
 //! sum, every rank sends each other rank the part that the other adds, also in rank order, and then
 //! sends its own part of the sum to all. Either way, all ranks get the same bits.
 
+mod frame;
 mod handshake;
-mod inbox;
 mod members;
 mod mesh;
 mod peer;
@@ -14,16 +14,15 @@ mod seal;
 pub(super) mod tests;
 mod transfer;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::call::Call;
 use super::element::{Numbers, Reduction, Scratch, in_rank_order};
-use super::error::{CollectiveError, ConnectError};
-use super::room;
+use super::error::{ConnectError, Result};
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
-use inbox::{NoInbox, Parts, Rows, Slot, Slots, Tails};
 use transfer::Links;
 
 pub(super) use members::Members;
@@ -35,7 +34,11 @@ const DIRECT: usize = 512 * 1024;
 const DIRECT_EACH: usize = 64 * 1024;
 /// The most bytes of a large call that one rank sends or adds at a time. A megabyte stays in the
 /// processor's cache.
-const PIECE: usize = 1 << 20;
+pub(super) const PIECE: usize = 1 << 20;
+
+/// Connects the ranks of a group, such as a split one, over the fastest transport.
+#[cfg(target_os = "linux")]
+pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 
 /// All ranks of a job, or a group of them, connected by TCP.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Tcp {
         timeout: Duration,
     ) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeout)?;
-        let members = Members::world(Links::new(mesh.peers, timeout)?);
+        let members = Members::world(Links::new(rank.index(), mesh.peers, timeout)?);
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
     }
 
@@ -85,30 +88,12 @@ impl Tcp {
     }
 
     /// Compares the calls of all ranks, each of which announces a length. Returns all lengths.
-    fn announce(&mut self, call: Call, length: usize) -> Result<Vec<usize>, CollectiveError> {
+    fn announce(&mut self, call: Call, length: usize) -> Result<Vec<u64>> {
         let own = (length as u64).to_le_bytes();
-        let mut lengths = vec![0; 8 * self.size()];
-        self.members.transfer(
-            call,
-            |_| Some(&own),
-            &mut Rows { bytes: &mut lengths, length: 8 },
-        )?;
-        if let Some(at) = lengths.chunks_exact_mut(8).nth(self.own()) {
-            at.copy_from_slice(&own);
-        }
-        let lengths = lengths.as_chunks().0.iter().map(|length| u64::from_le_bytes(*length));
-        Ok(lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX)).collect())
-    }
-
-    /// Makes room for the bytes that a rank has announced.
-    fn make_room(
-        &self,
-        rank: usize,
-        bytes: &mut Vec<u8>,
-        length: usize,
-    ) -> Result<(), CollectiveError> {
-        room::make(bytes, length, self.members.own())
-            .map_err(|reason| self.members.give_up_on(rank, reason))
+        let mut lengths = vec![own; self.size()];
+        let receive = lengths.iter_mut().map(|length| Some(&mut length[..])).collect();
+        self.members.transfer(call, self.members.to_all(&own), receive)?;
+        Ok(lengths.into_iter().map(u64::from_le_bytes).collect())
     }
 
     /// Every rank sends all of its numbers to every other rank.
@@ -117,35 +102,39 @@ impl Tcp {
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let (size, own, kind) = (self.size(), self.own(), numbers.kind());
-        let values = numbers.bytes();
-        let length = values.len();
-        let others = self.others.bytes(size * length);
-        self.members.transfer(call, |_| Some(values), &mut Rows { bytes: others, length })?;
-        let sum = self.sum.bytes(length);
-        in_rank_order(kind, by, rows(others, size, length, own, values), sum);
-        values.copy_from_slice(sum);
-        Ok(())
+    ) -> Result<()> {
+        let whole = 0..numbers.bytes().len();
+        self.reduce_parts(call, numbers, by, &vec![whole; self.size()])
     }
 
-    /// Every rank sends each other rank that rank's part, and keeps its own part of the sum.
+    /// Every rank sends each other rank that rank's part, of which `parts` has the byte ranges, and
+    /// keeps its own part of the sum.
     fn reduce_parts(
         &mut self,
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
+        parts: &[Range<usize>],
+    ) -> Result<()> {
         let (size, own, kind) = (self.size(), self.own(), numbers.kind());
-        let parts: Vec<_> = (0..size).map(|rank| numbers.part(rank, size)).collect();
-        let values = numbers.bytes();
-        let length = parts[own].len();
-        let others = self.others.bytes(size * length);
-        let mut inbox = Rows { bytes: others, length };
-        self.members.transfer(call, |to| Some(&values[parts[to].clone()]), &mut inbox)?;
-        let sum = self.sum.bytes(length);
-        in_rank_order(kind, by, rows(others, size, length, own, &values[parts[own].clone()]), sum);
-        values[parts[own].clone()].copy_from_slice(sum);
+        let (values, mine) = (numbers.bytes(), parts[own].clone());
+        let others = self.others.bytes(size * mine.len());
+        let mut rest = &mut *others;
+        let mut row = || {
+            let row;
+            (row, rest) = std::mem::take(&mut rest).split_at_mut(mine.len());
+            Some(row)
+        };
+        let receive = (0..size).map(|_| row()).collect();
+        let send = parts.iter().map(|part| Some(&values[part.clone()])).collect();
+        self.members.transfer(call, send, receive)?;
+        let sum = self.sum.bytes(mine.len());
+        let row = |rank| match rank == own {
+            true => &values[mine.clone()],
+            false => &others[rank * mine.len()..(rank + 1) * mine.len()],
+        };
+        in_rank_order(kind, by, (0..size).map(row), sum);
+        values[mine].copy_from_slice(sum);
         Ok(())
     }
 
@@ -156,46 +145,41 @@ impl Tcp {
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         let (size, own) = (self.size(), self.own());
         for mut block in numbers.blocks(PIECE * size) {
-            self.reduce_parts(call, &mut block, by)?;
-            let parts: Vec<_> = (0..size).map(|rank| block.part(rank, size)).collect();
+            let parts = block.ranges(size);
+            self.reduce_parts(call, &mut block, by, &parts)?;
             let sum = self.sum.bytes(parts[own].len());
-            self.members.transfer(
-                call,
-                |_| Some(sum),
-                &mut Parts { bytes: block.bytes(), parts: &parts },
-            )?;
+            let receive = block.parts(size).into_iter().map(Some).collect();
+            self.members.transfer(call, self.members.to_all(sum), receive)?;
         }
         Ok(())
     }
 
     /// Every rank gets the bytes of every rank, as part of `call`.
-    pub(super) fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-    ) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let lengths = self.announce(call, bytes.len())?;
-        let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
-        let mut all = vec![Vec::new(); lengths.len()];
-        for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
-            self.make_room(rank, bytes, length)?;
+    pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let announced = self.announce(call, bytes.len())?;
+        let mut all = vec![Vec::new(); announced.len()];
+        let mut lengths = Vec::new();
+        for (rank, announced) in announced.into_iter().enumerate() {
+            lengths.push(self.members.reserve(rank, &mut all[rank], announced)?);
         }
+        let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
         for from in (0..longest).step_by(PIECE) {
             let to = |length: usize| from.saturating_add(PIECE).min(length);
+            let mut receive = Vec::new();
             for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
                 if rank != own {
                     bytes.resize(to(length), 0);
                 }
+                // Nothing from a rank that has no more.
+                receive.push(bytes.get_mut(from..).filter(|piece| !piece.is_empty()));
             }
             let piece = bytes.get(from..to(bytes.len())).filter(|piece| !piece.is_empty());
-            self.members.transfer(call, |_| piece, &mut Tails { all: &mut all, from })?;
+            self.members.transfer(call, vec![piece; lengths.len()], receive)?;
         }
-        if let Some(own) = all.get_mut(own) {
-            own.extend_from_slice(bytes);
-        }
+        all[own].extend_from_slice(bytes);
         Ok(all)
     }
 
@@ -211,8 +195,9 @@ impl Tcp {
     }
 
     /// Returns once every rank has made this call.
-    pub(super) fn barrier_of(&mut self, call: Call) -> Result<(), CollectiveError> {
-        self.members.transfer(call, |_| Some(&[]), &mut Rows { bytes: &mut [], length: 0 })
+    pub(super) fn barrier_of(&mut self, call: Call) -> Result<()> {
+        let receive = (0..self.size()).map(|_| Some(&mut [][..])).collect();
+        self.members.transfer(call, self.members.to_all(&[]), receive)
     }
 
     /// Sends bytes to some members and receives bytes from others, all at once.
@@ -220,34 +205,19 @@ impl Tcp {
     pub(super) fn exchange<'b>(
         &mut self,
         call: Call,
-        out: impl Fn(usize) -> Option<&'b [u8]>,
-        from: &mut [(usize, &mut [u8])],
-    ) -> Result<(), CollectiveError> {
-        self.members.transfer(call, out, &mut inbox::Listed(from))
+        send: Vec<Option<&'b [u8]>>,
+        receive: Vec<Option<&'b mut [u8]>>,
+    ) -> Result<()> {
+        self.members.transfer(call, send, receive)
     }
 
     /// Splits off the ranks of this rank's color.
-    pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp, CollectiveError> {
+    pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp> {
         let all = self.gather(Call::SPLIT, &split::request(color, key))?;
-        let members = split::members(color, &all);
-        let own = members.iter().position(|&place| place == self.own()).unwrap_or_default();
-        // The position is below the size, so this cannot fail.
-        let rank = Rank::new(own as u32, members.len() as u32).unwrap_or(Rank::ALONE);
-        Ok(Tcp::of(rank, self.members.part(&members, color)).because(self.why.clone()))
+        let part = split::part(self.own(), &all).map_err(|rank| self.members.unreadable(rank))?;
+        let members = self.members.part(&part.members, color);
+        Ok(Tcp::of(part.rank, members).because(self.why.clone()))
     }
-}
-
-/// The rows of all ranks in rank order, with `mine` in this rank's place.
-fn rows<'r>(
-    others: &'r [u8],
-    size: usize,
-    length: usize,
-    own: usize,
-    mine: &'r [u8],
-) -> impl Iterator<Item = &'r [u8]> {
-    (0..size).map(
-        move |rank| if rank == own { mine } else { &others[rank * length..(rank + 1) * length] },
-    )
 }
 
 impl Transport for Tcp {
@@ -259,12 +229,8 @@ impl Transport for Tcp {
         if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
     }
 
-    fn all_reduce(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::all_reduce(&numbers, by);
         let bytes = numbers.bytes().len();
         match self.size() - 1 {
             0 => Ok(()),
@@ -275,67 +241,42 @@ impl Transport for Tcp {
         }
     }
 
-    fn reduce_scatter(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
-        self.reduce_parts(call, &mut numbers, by)
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::reduce_scatter(&numbers, by);
+        let parts = numbers.ranges(self.size());
+        self.reduce_parts(call, &mut numbers, by, &parts)
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.gather(Call::ALL_GATHER, bytes)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let part = |rank: usize| parts.get(rank).map_or(&[][..], Vec::as_slice);
-        let own = self.own();
-        let length = part(own).len();
-        let mut all = vec![vec![0; length]; self.size()];
-        self.members.transfer(
-            Call::all_to_all(length),
-            |to| Some(part(to)),
-            &mut Slots(&mut all),
-        )?;
-        if let Some(all) = all.get_mut(own) {
-            all.copy_from_slice(part(own));
-        }
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        // This rank keeps its own part; the bytes of all others are overwritten.
+        let mut all = vec![parts[self.own()].clone(); self.size()];
+        let call = Call::all_to_all(all[0].len());
+        let receive = all.iter_mut().map(|part| Some(&mut part[..])).collect();
+        self.members.transfer(call, parts.iter().map(|part| Some(&part[..])).collect(), receive)?;
         Ok(all)
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        let (call, from, own) = (Call::broadcast(root), root as usize, self.own());
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         // The root hears from all ranks too: another root, or another call, must be an error on
         // every rank.
-        let lengths = self.announce(call, if from == own { bytes.len() } else { 0 })?;
-        if from == own {
-            return bytes
-                .chunks(PIECE)
-                .try_for_each(|piece| self.members.transfer(call, |_| Some(piece), &mut NoInbox));
-        }
-        let length = lengths.get(from).copied().unwrap_or_default();
-        self.make_room(from, bytes, length)?;
-        for start in (0..length).step_by(PIECE) {
-            bytes.resize(start.saturating_add(PIECE).min(length), 0);
-            self.members.transfer(
-                call,
-                |_| None,
-                &mut Slot { from, bytes: &mut bytes[start..] },
-            )?;
-        }
+        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
+        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         self.barrier_of(Call::BARRIER)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
-        self.barrier_of(Call::refused(call))
+    fn refuse(&mut self, call: &'static str) -> Result<()> {
+        self.barrier_of(Call::refused(call)?)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         Ok(Box::new(self.part(color, key)?))
     }
 

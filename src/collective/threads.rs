@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::call::Call;
-use super::element::{Numbers, Reduction, Scratch};
-use super::error::CollectiveError;
+use super::element::{Numbers, Reduction};
+use super::error::{CollectiveError, Result, UNREADABLE};
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
-use crate::process::Owner;
 use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::{Rank, RankError};
+use mpienv_core::seam::Owner;
 
 /// The host that errors name.
 const HOST: &str = "this process";
@@ -49,7 +49,7 @@ struct Shared {
 #[derive(Debug)]
 struct Taken {
     shared: Arc<Shared>,
-    ranks: usize,
+    ranks: u32,
 }
 
 /// The call that a rank makes, and its bytes.
@@ -83,20 +83,13 @@ struct Board {
 /// If `size` is 0.
 pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let first = Rank::new(0, size)?;
-    let (timeout, shared) =
-        (timeout.min(LONGEST_TIMEOUT), Arc::new(Shared::of((0..size).collect())));
-    let owner = Owner::current();
-    Ok(first
-        .all()
-        .map(|rank| Threads {
-            rank,
-            timeout,
-            shared: Arc::clone(&shared),
-            splits: 0,
-            failed: None,
-            owner,
-        })
-        .collect())
+    let timeout = timeout.min(LONGEST_TIMEOUT);
+    let (shared, owner) = (Arc::new(Shared::of((0..size).collect())), Owner::current());
+    let thread = |rank| {
+        let shared = Arc::clone(&shared);
+        Threads { rank, timeout, shared, splits: 0, failed: None, owner }
+    };
+    Ok(first.all().map(thread).collect())
 }
 
 /// Runs `work` on every rank of a group, each in its own thread. Returns the results in rank order.
@@ -143,12 +136,8 @@ impl Shared {
             result: Arc::default(),
             gone: vec![false; names.len()],
         };
-        Shared {
-            names,
-            board: Mutex::new(board),
-            changed: Condvar::new(),
-            groups: Mutex::default(),
-        }
+        let (board, changed, groups) = (Mutex::new(board), Condvar::new(), Mutex::default());
+        Shared { names, board, changed, groups }
     }
 
     /// The rank's number in the original group.
@@ -165,29 +154,23 @@ impl Shared {
 
 impl Threads {
     /// Like [`Threads::try_exchange`], but fails if an earlier call failed.
-    fn exchange(
-        &mut self,
-        call: Call,
-        bytes: Vec<u8>,
-    ) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+    fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
         CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
             return Err(CollectiveError::Lost { rank, host: HOST.to_owned(), reason });
         }
         let result = self.try_exchange(call, bytes);
-        if let Err(error) = &result {
-            self.failed = Some((error.rank().unwrap_or_default(), error.to_string()));
+        if let Err(error) = &result
+            && let Some(rank) = error.rank()
+        {
+            self.failed = Some((rank, error.to_string()));
         }
         result
     }
 
     /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
-    fn try_exchange(
-        &self,
-        call: Call,
-        bytes: Vec<u8>,
-    ) -> Result<Arc<Vec<Brought>>, CollectiveError> {
+    fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
         let round = board.round;
@@ -201,65 +184,34 @@ impl Threads {
         // have joined it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
-            if let Some(rank) =
-                self.rank.all().filter(missing).find(|rank| board.gone[rank.index() as usize])
-            {
-                let reason = "it exited".to_owned();
-                return Err(CollectiveError::Lost {
-                    rank: self.shared.name(rank),
-                    host: HOST.to_owned(),
-                    reason,
-                });
+            let gone = |rank: &Rank| board.gone[rank.index() as usize];
+            let (host, left) =
+                (HOST.to_owned(), deadline.saturating_duration_since(Instant::now()));
+            if let Some(rank) = self.rank.all().filter(missing).find(gone) {
+                let (rank, reason) = (self.shared.name(rank), "it exited".to_owned());
+                return Err(CollectiveError::Lost { rank, host, reason });
             }
-            let left = deadline.saturating_duration_since(Instant::now());
             if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
-                let seconds = self.timeout.as_secs_f64();
-                return Err(CollectiveError::TimedOut {
-                    rank: self.shared.name(rank),
-                    host: HOST.to_owned(),
-                    seconds,
-                });
+                let (rank, seconds) = (self.shared.name(rank), self.timeout.as_secs_f64());
+                return Err(CollectiveError::TimedOut { rank, host, seconds });
             }
-            board = self
-                .shared
-                .changed
-                .wait_timeout(board, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let waited = self.shared.changed.wait_timeout(board, left);
+            board = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let result = Arc::clone(&board.result);
         drop(board);
-        for (&rank, &(found, _)) in self.shared.names.iter().zip(result.iter()) {
-            if found != call {
-                return Err(CollectiveError::different_calls(
-                    rank,
-                    found,
-                    self.shared.name(self.rank),
-                    call,
-                ));
+        let own = self.shared.name(self.rank);
+        match self.shared.names.iter().zip(result.iter()).find(|(_, (found, _))| *found != call) {
+            Some((&rank, &(found, _))) => {
+                Err(CollectiveError::different_calls(rank, found, own, call))
             }
+            None => Ok(result),
         }
-        Ok(result)
     }
 
-    fn reduce(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let kind = numbers.kind();
+    fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<()> {
         let all = self.exchange(call, numbers.bytes().to_vec())?;
-        // A vector of bytes may be unaligned for numbers.
-        let mut row = Scratch::default();
-        for (rank, (_, brought)) in all.iter().enumerate() {
-            let row = row.bytes(brought.len());
-            row.copy_from_slice(brought);
-            match rank {
-                0 => numbers.bytes().copy_from_slice(row),
-                _ => kind.combine(by, numbers.bytes(), row),
-            }
-        }
+        numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
         Ok(())
     }
 }
@@ -290,60 +242,51 @@ impl Transport for Threads {
         "threads".to_owned()
     }
 
-    fn all_reduce(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::all_reduce(by, numbers.kind(), numbers.count());
-        self.reduce(call, &mut numbers, by)
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        self.reduce(Call::all_reduce(&numbers, by), &mut numbers, by)
     }
 
-    fn reduce_scatter(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let call = Call::reduce_scatter(by, numbers.kind(), numbers.count());
-        self.reduce(call, &mut numbers, by)
+    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        self.reduce(Call::reduce_scatter(&numbers, by), &mut numbers, by)
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let all = self.exchange(Call::ALL_GATHER, bytes.to_vec())?;
         Ok(all.iter().map(|(_, bytes)| bytes.clone()).collect())
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let length = parts.first().map_or(0, Vec::len);
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let own = self.rank.index() as usize;
+        let length = parts[own].len();
         let all = self.exchange(Call::all_to_all(length), parts.concat())?;
-        let start = length * self.rank.index() as usize;
-        Ok(all.iter().map(|(_, bytes)| bytes[start..start + length].to_vec()).collect())
+        Ok(all.iter().map(|(_, bytes)| bytes[length * own..length * (own + 1)].to_vec()).collect())
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
         let all = self.exchange(Call::broadcast(root), own)?;
-        if let Some((_, sent)) = all.get(root as usize) {
-            bytes.clone_from(sent);
-        }
+        bytes.clone_from(&all[root as usize].1);
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         self.exchange(Call::BARRIER, Vec::new()).map(drop)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
-        self.exchange(Call::refused(call), Vec::new()).map(drop)
+    fn refuse(&mut self, call: &'static str) -> Result<()> {
+        self.exchange(Call::refused(call)?, Vec::new()).map(drop)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         let all = self.exchange(Call::SPLIT, split::request(color, key))?;
-        let members = split::members(color, all.iter().map(|(_, request)| request));
-        let position =
-            members.iter().position(|&rank| rank == self.rank.index() as usize).unwrap_or_default();
-        let names: Vec<u32> = members.iter().map(|&rank| self.shared.names[rank]).collect();
-        let size = names.len();
+        let own = self.rank.index() as usize;
+        let part = split::part(own, all.iter().map(|(_, request)| request));
+        let part = part.map_err(|rank| CollectiveError::Lost {
+            rank: self.shared.names[rank],
+            host: HOST.to_owned(),
+            reason: UNREADABLE.to_owned(),
+        })?;
+        let names: Vec<u32> = part.members.iter().map(|&rank| self.shared.names[rank]).collect();
 
         let place = (self.splits, color);
         self.splits += 1;
@@ -352,21 +295,11 @@ impl Transport for Threads {
             .entry(place)
             .or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
         group.ranks += 1;
-        let (shared, complete) = (Arc::clone(&group.shared), group.ranks == size);
-        if complete {
+        let (shared, is_complete) = (Arc::clone(&group.shared), group.ranks == part.rank.size());
+        if is_complete {
             groups.remove(&place);
         }
         drop(groups);
-        // The position is below the size, so this cannot fail.
-        let rank = Rank::new(position as u32, size as u32).unwrap_or(Rank::ALONE);
-        let owner = self.owner;
-        Ok(Box::new(Threads {
-            rank,
-            timeout: self.timeout,
-            shared,
-            splits: 0,
-            failed: None,
-            owner,
-        }))
+        Ok(Box::new(Threads { rank: part.rank, shared, splits: 0, failed: None, ..*self }))
     }
 }

@@ -1,7 +1,8 @@
 //! What carries the calls of a group.
 
+use super::call::Call;
 use super::element::{Numbers, Reduction};
-use super::error::CollectiveError;
+use super::error::{CollectiveError, Result};
 use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
@@ -61,7 +62,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// If a rank is lost, hangs or makes another call.
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<(), CollectiveError>;
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
 
     /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from
     /// `rank * count / size` to `(rank + 1) * count / size`. The other numbers are then undefined.
@@ -70,11 +71,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn reduce_scatter(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
+    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
         self.all_reduce(numbers, by)
     }
 
@@ -82,7 +79,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError>;
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
 
     /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
     /// order. There is one part for each rank, and all parts have the same length.
@@ -91,25 +88,22 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let length = parts.first().map_or(0, Vec::len);
-        let start = length * self.rank().index() as usize;
-        let own =
-            |all: Vec<u8>| all.get(start..start + length).map(<[u8]>::to_vec).unwrap_or_default();
-        Ok(self.all_gather(&parts.concat())?.into_iter().map(own).collect())
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let all = self.all_gather(&parts.concat())?;
+        parts_for(self.rank(), parts[self.rank().index() as usize].len(), &all)
     }
 
     /// Every rank gets the bytes of rank `root`.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError>;
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()>;
 
     /// Returns once every rank has made this call.
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn barrier(&mut self) -> Result<(), CollectiveError>;
+    fn barrier(&mut self) -> Result<()>;
 
     /// Tells the other ranks that this one refuses its own arguments of `call`, so that they do not
     /// wait for it. If all ranks refuse the same call, this succeeds, and the transport can still
@@ -119,7 +113,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn refuse(&mut self, _call: &'static str) -> Result<(), CollectiveError> {
+    fn refuse(&mut self, _call: &'static str) -> Result<()> {
         Ok(())
     }
 
@@ -128,7 +122,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError>;
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>>;
 
     /// Calls `last_words` and exits all ranks of the job, including this one, with `code`.
     ///
@@ -139,7 +133,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// As [`Transport::all_reduce`].
-    fn close(self: Box<Self>) -> Result<(), CollectiveError> {
+    fn close(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 
@@ -153,5 +147,31 @@ pub trait Transport {
     /// default.
     fn rejected(&self) -> u64 {
         0
+    }
+}
+
+/// Takes this rank's part from the bytes of each rank, which are one part of `length` for each rank.
+fn parts_for(own: Rank, length: usize, all: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let (start, size) = (length * own.index() as usize, own.size() as usize);
+    let part = |(bytes, rank): (&Vec<u8>, Rank)| {
+        if bytes.len() == length * size {
+            return Ok(bytes[start..start + length].to_vec());
+        }
+        let [found, expected] = [bytes.len() / size, length].map(Call::all_to_all);
+        Err(CollectiveError::different_calls(rank.index(), found, own.index(), expected))
+    };
+    all.iter().zip(own.all()).map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_whose_parts_have_another_length_is_named() {
+        let own = Rank::new(1, 2).unwrap();
+        let parts = |other: &[u8]| parts_for(own, 2, &[other.to_vec(), vec![5, 6, 7, 8]]);
+        assert_eq!(parts(&[1, 2, 3, 4]).unwrap(), [[3, 4], [7, 8]]);
+        assert_eq!(parts(&[1, 2]).unwrap_err().rank(), Some(0));
     }
 }

@@ -11,15 +11,23 @@ pub(super) mod tests;
 
 use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, Scratch, in_rank_order};
-use super::error::CollectiveError;
-use super::hosts;
+use super::error::Result;
 use super::shared::{Shared, slot_length};
-use super::tcp::Tcp;
+use super::tcp::{Join, Tcp};
 use super::transport::Transport;
 use crate::value::rank::Rank;
 
 /// The most bytes that hosts pass on at a time.
 const BLOCK: usize = 256 * 1024;
+
+/// The place of this rank's host among all hosts.
+pub(super) struct Layout {
+    /// The host's index, in rank order.
+    pub(super) place: usize,
+    pub(super) hosts: usize,
+    /// The largest number of ranks on a host.
+    pub(super) largest: usize,
+}
 
 /// All ranks of a group.
 pub(super) struct TwoLevel {
@@ -28,60 +36,45 @@ pub(super) struct TwoLevel {
     host: Option<Shared>,
     /// The first ranks of all hosts; `None` if this rank is not one of them.
     firsts: Option<Tcp>,
-    /// This host's index among all hosts, in rank order.
-    place: usize,
-    hosts: usize,
+    layout: Layout,
     /// Bytes that hosts pass on at a time. They fit in one round on every host.
     block: usize,
     /// The sum of the hosts before this one, and the sum that includes this host.
     before: Scratch,
     sum: Scratch,
+    /// Connects split groups.
+    join: Join,
 }
 
 impl TwoLevel {
-    /// The ranks of each host must be consecutive in `world`. `largest` is the largest number of
-    /// ranks on a host.
+    /// The ranks of each host must be consecutive in `world`: then adding host by host is adding in
+    /// rank order.
     pub(super) fn new(
         world: Tcp,
         host: Option<Shared>,
         firsts: Option<Tcp>,
-        place: usize,
-        hosts: usize,
-        largest: usize,
+        layout: Layout,
+        join: Join,
     ) -> TwoLevel {
-        let block = BLOCK.min(slot_length(largest));
-        TwoLevel {
-            world,
-            host,
-            firsts,
-            place,
-            hosts,
-            block,
-            before: Scratch::default(),
-            sum: Scratch::default(),
-        }
+        let block = BLOCK.min(slot_length(layout.largest));
+        let (before, sum) = (Scratch::default(), Scratch::default());
+        TwoLevel { world, host, firsts, layout, block, before, sum, join }
     }
 
     /// Returns once every rank has made this call.
-    fn barrier_of(&mut self, call: Call) -> Result<(), CollectiveError> {
+    fn barrier_of(&mut self, call: Call) -> Result<()> {
         self.meet(call)?;
         self.world.barrier_of(call)
     }
 
     /// Adds this host's numbers of a block to the sum of the hosts before it.
-    fn add(
-        &mut self,
-        call: Call,
-        kind: ElementKind,
-        by: Reduction,
-        values: &[u8],
-    ) -> Result<(), CollectiveError> {
+    fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<()> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,
             None => vec![values],
         };
         if self.firsts.is_some() {
-            let before = (self.place > 0).then(|| &*self.before.bytes(values.len()));
+            let before = (self.layout.place > 0).then(|| &*self.before.bytes(values.len()));
             in_rank_order(kind, by, before.into_iter().chain(rows), self.sum.bytes(values.len()));
         }
         Ok(())
@@ -95,21 +88,25 @@ impl TwoLevel {
         added: usize,
         before: usize,
         complete: Option<&mut [u8]>,
-    ) -> Result<(), CollectiveError> {
-        let (place, last) = (self.place, self.hosts - 1);
+    ) -> Result<()> {
+        let Layout { place, hosts, .. } = self.layout;
         let Some(firsts) = &mut self.firsts else { return Ok(()) };
-        let sum = &*self.sum.bytes(added);
-        let next = |to: usize| place == last || to == place + 1;
-        let mut from = Vec::new();
+        let (sum, last) = (&*self.sum.bytes(added), hosts - 1);
+        let is_next = |to: usize| place == last || to == place + 1;
+        let send = (0..hosts).map(|to| (added > 0 && is_next(to)).then_some(sum)).collect();
+        let mut receive: Vec<Option<&mut [u8]>> = Vec::new();
+        receive.resize_with(hosts, || None);
         if before > 0 && place > 0 {
-            from.push((place - 1, self.before.bytes(before)));
+            receive[place - 1] = Some(self.before.bytes(before));
         }
-        from.extend(complete.filter(|_| place < last).map(|complete| (last, complete)));
-        firsts.exchange(call, |to| (added > 0 && next(to)).then_some(sum), &mut from)
+        if place < last {
+            receive[last] = complete;
+        }
+        firsts.exchange(call, send, receive)
     }
 
     /// Meets the other ranks of this host first, so that a rank that makes another call is named.
-    fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+    fn meet(&mut self, call: Call) -> Result<()> {
         self.host.as_mut().map_or(Ok(()), |host| host.meet(call))
     }
 }
@@ -120,39 +117,36 @@ impl Transport for TwoLevel {
     }
 
     fn describe(&self) -> String {
-        let TwoLevel { world, hosts, .. } = self;
+        let TwoLevel { world, layout: Layout { hosts, .. }, .. } = self;
         let why = world.why();
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         format!("shared memory on each host and TCP between {hosts} hosts{why}")
     }
 
-    fn all_reduce(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        let (kind, call) = (numbers.kind(), Call::all_reduce(by, numbers.kind(), numbers.count()));
-        let (place, last) = (self.place, self.hosts - 1);
+    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let (kind, call) = (numbers.kind(), Call::all_reduce(&numbers, by));
+        let (place, last) = (self.layout.place, self.layout.hosts - 1);
         let mut blocks: Vec<&mut [u8]> = numbers.bytes().chunks_mut(self.block).collect();
         if blocks.is_empty() {
             return self.barrier_of(call);
         }
-        let length = |block: Option<usize>, blocks: &[&mut [u8]]| {
-            block.and_then(|at| blocks.get(at)).map_or(0, |b| b.len())
-        };
+        // A pipeline: each host is one step behind the previous one, so that after the first steps
+        // all hosts add and all links carry a block. The block that is complete in a step is the
+        // one that the last host adds to, and every host passes it on to its ranks at once.
         for step in 0..blocks.len() + last {
-            // Each host is one step behind the previous host.
-            let (own, complete) = (step.checked_sub(place), step.checked_sub(last));
-            let before = (step + 1).checked_sub(place);
-            let (added, before) = (length(own, &blocks), length(before, &blocks));
-            if let Some(values) = own.and_then(|own| blocks.get(own)) {
-                self.add(call, kind, by, values)?;
+            let length = |block: Option<usize>| {
+                block.and_then(|index| blocks.get(index)).map_or(0, |block| block.len())
+            };
+            let added = length(step.checked_sub(place));
+            let before = length((step + 1).checked_sub(place));
+            if added > 0 {
+                self.add(call, kind, by, blocks[step - place])?;
             }
-            let complete = complete.and_then(|at| blocks.get_mut(at));
-            let Some(values) = complete else {
+            let Some(complete) = step.checked_sub(last) else {
                 self.exchange(call, added, before, None)?;
                 continue;
             };
+            let values = &mut *blocks[complete];
             if place == last && self.firsts.is_some() {
                 values.copy_from_slice(self.sum.bytes(values.len()));
             }
@@ -164,41 +158,37 @@ impl Transport for TwoLevel {
         Ok(())
     }
 
-    fn reduce_scatter(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.meet(Call::reduce_scatter(by, numbers.kind(), numbers.count()))?;
+    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        self.meet(Call::reduce_scatter(&numbers, by))?;
         self.world.reduce_scatter(numbers, by)
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.meet(Call::ALL_GATHER)?;
         self.world.all_gather(bytes)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.meet(Call::all_to_all(parts.first().map_or(0, Vec::len)))?;
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        self.meet(Call::all_to_all(parts[self.rank().index() as usize].len()))?;
         self.world.all_to_all(parts)
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
+    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         self.meet(Call::broadcast(root))?;
         self.world.broadcast(bytes, root)
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
+    fn barrier(&mut self) -> Result<()> {
         self.barrier_of(Call::BARRIER)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<(), CollectiveError> {
-        self.barrier_of(Call::refused(call))
+    fn refuse(&mut self, call: &'static str) -> Result<()> {
+        self.barrier_of(Call::refused(call)?)
     }
 
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         self.meet(Call::SPLIT)?;
-        hosts::join(self.world.part(color, key)?)
+        (self.join)(self.world.part(color, key)?)
     }
 
     fn bytes_sent(&self) -> Option<u64> {

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::port::another;
 use crate::environment::Environment;
-use crate::error::Error;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::host::Host;
 use crate::value::port::Port;
 use crate::value::printable::printable;
+use mpienv_core::seam::finding;
 
 use self::at_master::Look;
 
@@ -91,7 +92,7 @@ pub(crate) fn check(
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
-    info.rendezvous(master, info.master_port())
+    Rendezvous::of(info, master, info.master_port())
         .default_port(info.default_master_port())
         .timeout(timeout)
 }
@@ -206,30 +207,34 @@ impl JobMap {
             .zip(&self.ranks)
             .skip(1)
             .find(|(_, report): &(u32, _)| report.master != self.master)?;
-        Some(Finding {
-            severity: Severity::Note,
-            code: "master-names-differ",
-            what: format!(
+        Some(finding(
+            Severity::Note,
+            "master-names-differ",
+            format!(
                 "rank 0 names the master {}, and rank {rank} names it {}",
                 self.master, other.master
             ),
-            why: "both names lead to the same place now, but that may change".into(),
-            remedy: "give all ranks the same MASTER_ADDR".into(),
-        })
+            "both names lead to the same place now, but that may change".into(),
+            "give all ranks the same MASTER_ADDR".into(),
+        ))
     }
 
     fn rejected_connections(&self) -> Option<Finding> {
-        (self.rejected > 0).then(|| Finding {
-            severity: Severity::Note,
-            code: "strangers",
-            what: match self.rejected {
-                1 => "1 connection to the master's port was not a rank of this job".to_owned(),
-                count => {
-                    format!("{count} connections to the master's port were not ranks of this job")
-                }
-            },
-            why: "a port scanner, a health check, or another job with the same port".into(),
-            remedy: "if it is another job, give each job a different MASTER_PORT".into(),
+        (self.rejected > 0).then(|| {
+            finding(
+                Severity::Note,
+                "strangers",
+                match self.rejected {
+                    1 => "1 connection to the master's port was not a rank of this job".to_owned(),
+                    count => {
+                        format!(
+                            "{count} connections to the master's port were not ranks of this job"
+                        )
+                    }
+                },
+                "a port scanner, a health check, or another job with the same port".into(),
+                "if it is another job, give each job a different MASTER_PORT".into(),
+            )
         })
     }
 }
@@ -240,13 +245,13 @@ fn same_local_rank(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> 
         let local = report.local_rank?;
         Some((seen.insert(local, rank)?, rank, local))
     })?;
-    Some(Finding {
-        severity: Severity::Error,
-        code: "local-rank-twice",
-        what: format!("ranks {first} and {second} are both local rank {local} on {host}"),
-        why: "both would use the same device".into(),
-        remedy: "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
-    })
+    Some(finding(
+        Severity::Error,
+        "local-rank-twice",
+        format!("ranks {first} and {second} are both local rank {local} on {host}"),
+        "both would use the same device".into(),
+        "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
+    ))
 }
 
 fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> {
@@ -254,14 +259,15 @@ fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding>
     let (wrong, size) = ranks.iter().find_map(|(rank, report)| {
         Some((rank, report.local_size.filter(|&size| size as usize != count)?))
     })?;
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "local-size-differs",
-        what: format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
-        why: "two hosts have the same name, containers have their own names, or variables are left from another job"
+    Some(finding(
+        Severity::Warning,
+        "local-size-differs",
+        format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
+        "two hosts have the same name, containers have their own names, or variables are left \
+         from another job"
             .into(),
-        remedy: "give every host a different name, and start all ranks with one launcher".into(),
-    })
+        "give every host a different name, and start all ranks with one launcher".into(),
+    ))
 }
 
 /// Why the ranks did not meet.

@@ -30,9 +30,9 @@ use std::ffi::OsString;
 use std::process;
 use std::time::Duration;
 
-use crate::value::name::named;
 use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use mpienv_core::seam::{FindingSeam as _, named};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;

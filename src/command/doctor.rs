@@ -15,15 +15,15 @@ pub(crate) use machine::addresses;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::LaunchStyle;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::route::interfaces;
 use crate::command::check::SIMULATED;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launch;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
-use crate::value::placement::LaunchStyle;
+use mpienv_core::seam::{self, interfaces};
+use mpienv_launch::seam::count_cores;
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
@@ -63,7 +63,7 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 /// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on
 /// the host.
 pub(crate) fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    cores::binding(info, environment, launch::cores::count())
+    cores::binding(info, environment, count_cores())
 }
 
 /// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
@@ -108,7 +108,7 @@ fn finding(
     why: &str,
     remedy: String,
 ) -> Option<Finding> {
-    Some(Finding { severity, code, what, why: why.to_owned(), remedy })
+    Some(seam::finding(severity, code, what, why.to_owned(), remedy))
 }
 
 /// Returns whether the job may be on several nodes.
@@ -127,9 +127,7 @@ fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
     match (info.launch_style(), info.node_count()) {
         (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
         (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
-        (LaunchStyle::Unknown, nodes) => {
-            nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several })
-        }
+        (_, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
     }
 }
 

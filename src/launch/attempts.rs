@@ -1,4 +1,7 @@
 //! Starts the workers, and starts them again if they fail.
+//!
+//! A [`Job`] is the state machine of one node. What happens on the node goes to the coordinator,
+//! which decides for all nodes, and what the node does next comes back from it as an order.
 
 mod coordinator;
 mod link;
@@ -7,138 +10,307 @@ mod mailbox;
 mod nodes;
 
 use std::fmt::Display;
-use std::io::{self, Write};
-use std::time::{Duration, Instant};
+use std::io::{self, IsTerminal};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+#[cfg(feature = "rendezvous")]
+use std::time::Duration;
+use std::time::Instant;
 
-use crate::cluster::attempt::Attempt;
-use crate::launch::ending::{Cause, Failure, Final, by_signal, signal};
+use crate::cluster::info::ClusterInfo;
+use crate::launch::ending::{Cause, Failure, Final, by_signal};
 use crate::launch::error::LaunchError;
 use crate::launch::report::LaunchReport;
+use crate::launch::role::Role;
 use crate::launch::running::{Exit, Running};
-use crate::launch::stop::{Request, is_request};
-use crate::launch::supervisor::{Late, Signals};
+use crate::launch::stop::{Late, Request};
+use crate::launch::supervisor::{Signals, Unbound};
+use crate::launch::{Launch, Variables, port, tell};
 use crate::value::host_name::host_name;
+use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
 
 pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;
-#[cfg(feature = "rendezvous")]
-pub(super) use self::nodes::{Meeting, meet};
 
 use self::coordinator::{Order, Verdict};
+#[cfg(feature = "rendezvous")]
+use self::nodes::{Meeting, meet};
 
 /// Exit codes after which a restart would fail in the same way: wrong usage, and commands that
 /// cannot be started.
 const FINAL_CODES: [i32; 3] = [2, 126, 127];
+/// How long the launches of all nodes may take to arrive.
+#[cfg(feature = "rendezvous")]
+const ARRIVAL: Duration = Duration::from_secs(600);
 
-/// Why an attempt failed on this node.
-enum Own<E> {
-    Launch(LaunchError),
-    /// An error of the program that uses the launch.
-    Start(E),
+/// The command of a worker, or why it has none.
+pub(super) type CommandOf<'a> = dyn FnMut(&ClusterInfo) -> Result<Command, String> + 'a;
+
+/// The attempts of a job on this node.
+pub(super) struct Job<'a> {
+    launch: Launch,
+    command: &'a mut CommandOf<'a>,
+    // Dropped before the link, which waits for the other nodes: a signal may end that.
+    signals: Arc<Signals>,
+    link: Arc<Link>,
+    /// How often the platform had restarted the job.
+    base: u32,
+    /// Why the last attempt failed, if it failed on this node.
+    error: Option<LaunchError>,
 }
 
-/// Runs attempts until one succeeds or none is left.
-///
-/// `prepare` returns a [`Running`] for the workers of an attempt, and `start` starts them in it.
-pub(super) fn run<E: From<LaunchError> + Display>(
-    link: &Link,
-    base: u32,
-    signals: &Signals,
-    mut prepare: impl FnMut(Attempt) -> Result<Running, LaunchError>,
-    mut start: impl FnMut(&mut Running, Attempt) -> Result<(), E>,
-) -> Result<(), E> {
-    link.wake(signals.waker().map_err(LaunchError::Signals)?);
-    let mut again = 0;
-    let mut own = None;
-    let between = Between { link, signals };
-    loop {
-        let attempt = Attempt { base, again };
-        if link.stop(again).is_some() {
-            link.send(Event::Stopped { endings: Vec::new(), is_final: false });
-        } else {
-            own = one(link, attempt, signals, &mut prepare, &mut start).err();
+/// What this node does next.
+enum State {
+    /// It runs its workers in the attempt of this number.
+    Attempt(u32),
+    /// It waits for an order. None of its workers is left.
+    Idle,
+    /// It waits for the time at which the attempt of this number starts.
+    Pause { again: u32, until: Instant },
+    /// It returns how the job ended.
+    Over(Verdict),
+}
+
+impl<'a> Job<'a> {
+    /// Connects this node with the others.
+    pub(super) fn new(
+        launch: Launch,
+        command: &'a mut CommandOf<'a>,
+    ) -> Result<Job<'a>, LaunchError> {
+        let (link, base) = launch.link()?;
+        // Not earlier: while the nodes wait for each other, a signal ends this process.
+        let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
+        link.wake(signals.waker().map_err(LaunchError::Signals)?);
+        Ok(Job { launch, command, link: Arc::new(link), signals, base, error: None })
+    }
+
+    /// Runs attempts until one succeeds or none is left.
+    pub(super) fn run(mut self) -> Result<(), LaunchError> {
+        let outcome = self.run_states();
+        if self.launch.is_whole_process && outcome.is_err() {
+            self.signals.outlive();
         }
-        let mut order = between.order()?;
-        again = loop {
-            match order {
-                Order::Start { again: next, pause, failure } => {
-                    if link.speaks() {
-                        announce(&failure, Attempt { base, again: next }, pause);
-                    }
-                    match between.order_within(pause)? {
-                        None => break next,
-                        Some(other) => order = other,
-                    }
+        outcome
+    }
+
+    fn run_states(&mut self) -> Result<(), LaunchError> {
+        let mut state = State::Attempt(0);
+        loop {
+            state = match state {
+                State::Attempt(again) => {
+                    self.attempt(Attempt { base: self.base, again });
+                    State::Idle
                 }
-                Order::Stop { .. } => order = between.order()?,
-                Order::Finish(verdict) => return conclude(link, base, verdict, own),
+                State::Idle => self.order()?,
+                State::Pause { again, until } => self.pause(again, until),
+                State::Over(verdict) => return self.conclude(verdict),
+            };
+        }
+    }
+
+    /// Runs one attempt on this node, from its start until none of its workers is left.
+    fn attempt(&mut self, attempt: Attempt) {
+        if self.link.stop(attempt.again).is_some() {
+            // Another node has failed already.
+            self.link.send(Event::Stopped { endings: Vec::new(), is_final: false });
+            return;
+        }
+        self.error = None;
+        let folder = (self.launch.restarts > 0).then(|| format!("attempt_{}", attempt.number()));
+        let running = Running::new(&self.launch, folder, &self.signals, &self.link, attempt.again);
+        let mut running = match running {
+            Ok(running) => running,
+            Err(error) => return self.fail(None, error),
+        };
+        if attempt.again > 0 && self.signals.has_asked() {
+            // The signal arrived after the pause.
+            self.link.send(Event::Signal);
+            self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+            return;
+        }
+        let outcome = match self.start(&mut running, attempt) {
+            Ok(()) => running.wait(),
+            Err(error) => {
+                running.kill();
+                Err(error)
             }
         };
-    }
-}
-
-/// Runs one attempt on this node, from its start until none of its workers is left.
-fn one<E: From<LaunchError> + Display>(
-    link: &Link,
-    attempt: Attempt,
-    signals: &Signals,
-    prepare: &mut impl FnMut(Attempt) -> Result<Running, LaunchError>,
-    start: &mut impl FnMut(&mut Running, Attempt) -> Result<(), E>,
-) -> Result<(), Own<E>> {
-    let mut running = match prepare(attempt) {
-        Ok(running) => running,
-        Err(error) => {
-            fail(link, None, other(&error), Some(Final::Launch));
-            return Err(Own::Launch(error));
-        }
-    };
-    if attempt.again > 0 && signals.has_asked() {
-        // The signal arrived after the pause.
-        link.send(Event::Signal);
-        link.send(Event::Stopped { endings: Vec::new(), is_final: true });
-        return Ok(());
-    }
-    let outcome = match start(&mut running, attempt) {
-        Ok(()) => running.wait(link, attempt.again).map_err(Own::Launch),
-        Err(error) => {
-            running.abort();
-            Err(Own::Start(error))
-        }
-    };
-    let is_final = signals.has_asked();
-    match outcome {
-        Ok(Exit::Done) => {
-            link.send(Event::Done { endings: running.endings() });
-            if is_final {
-                // The workers of other nodes continue, but are not started again.
-                link.send(Event::Signal);
+        let is_final = self.signals.has_asked();
+        match outcome {
+            Ok(Exit::Done) => {
+                self.link.send(Event::Done { endings: running.endings() });
+                if is_final {
+                    // The workers of other nodes continue, but are not started again.
+                    self.link.send(Event::Signal);
+                }
             }
+            Ok(Exit::Stopped) => {
+                self.link.send(Event::Stopped { endings: running.endings(), is_final });
+            }
+            Err(error) => self.fail(Some(&mut running), error),
         }
-        Ok(Exit::Stopped) => link.send(Event::Stopped { endings: running.endings(), is_final }),
-        Err(own) => {
-            let (cause, mut reason) = match &own {
-                Own::Launch(error) => describe(error),
-                Own::Start(error) => (other(error), Some(Final::Launch)),
-            };
+    }
+
+    /// Starts the workers of an attempt.
+    fn start(&mut self, running: &mut Running, attempt: Attempt) -> Result<(), LaunchError> {
+        // Stays in effect until all workers have been started.
+        let _unbound = (!self.launch.keep_binding).then(Unbound::of_this_thread);
+        self.launch.enter(attempt);
+        if let Some(range) = self.launch.range.filter(|_| attempt.again > 0) {
+            // A process of the last attempt may still use its port.
+            let port = port::free_port(range, attempt.again)?;
+            self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
+        }
+        let mut command_of = |worker: &ClusterInfo| {
+            (self.command)(worker).map_err(|reason| {
+                let (node, host) = (self.link.node(), own_host());
+                LaunchError::OtherNode { node, host, reason }
+            })
+        };
+        for (index, worker) in self.launch.workers.iter().enumerate() {
+            let mut command = command_of(worker)?;
+            match &self.launch.variables {
+                Variables::Simulated(job) => job.apply_to(worker.rank(), &mut command),
+                Variables::Exports(set) => {
+                    let exports = worker.exports_for(*set)?;
+                    exports.apply_to(&mut command);
+                    if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
+                        let mut scheduler = command_of(worker)?;
+                        exports.apply_to(&mut scheduler);
+                        set_all(&mut scheduler, variables);
+                        scheduler.stdin(Stdio::null());
+                        running.start(Role::Scheduler(worker.rank()), &mut scheduler)?;
+                    }
+                }
+            }
+            // A terminal stops a background process that reads it.
+            if index > 0 || io::stdin().is_terminal() {
+                command.stdin(Stdio::null());
+            }
+            running.start(Role::Rank(worker.rank()), &mut command)?;
+        }
+        Ok(())
+    }
+
+    /// Reports a failure on this node, of whose workers none is left.
+    fn fail(&mut self, running: Option<&mut Running>, error: LaunchError) {
+        let (cause, mut is_final) = describe(&error);
+        let (mut after, mut endings) = Default::default();
+        if let Some(running) = running {
             if running.has_fault() {
-                reason = reason.or(Some(Final::Output));
+                is_final = is_final.or(Some(Final::Output));
             }
-            if is_final {
-                reason = Some(Final::Signal);
+            if self.signals.has_asked() {
+                is_final = Some(Final::Signal);
             }
-            fail(link, Some(&mut running), cause, reason);
-            return Err(own);
+            (after, endings) = (running.ran_for(), running.endings());
+        }
+        let failure = Failure { node: self.link.node(), host: own_host(), after, is_final, cause };
+        self.link.send(Event::Failing { haste: Haste::Failure });
+        self.link.send(Event::Failed { failure: Box::new(failure), endings });
+        self.error = Some(error);
+    }
+
+    /// Waits for the next order. Until one arrives, reports each signal that ends the job.
+    ///
+    /// # Errors
+    /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice
+    /// that it is gone.
+    fn order(&self) -> Result<State, LaunchError> {
+        loop {
+            if let Some(order) = self.link.take() {
+                return Ok(self.follow(order));
+            }
+            match self.signals.wait_for_end(None) {
+                Some(Late::First) => self.link.send(Event::Signal),
+                Some(Late::Repeated(Request { signal, .. })) => {
+                    return Err(LaunchError::stopped(None, None, signal, None));
+                }
+                None => {}
+            }
         }
     }
-    Ok(())
+
+    fn follow(&self, order: Order) -> State {
+        match order {
+            Order::Start { again, pause, failure } => {
+                if self.link.speaks() {
+                    let next = Attempt { base: self.base, again }.number();
+                    let (last, pause) = (next.saturating_sub(1), pause.as_secs_f64());
+                    let failed = failure.summary();
+                    tell(&format!(
+                        "attempt {last} failed: {failed}; attempt {next} starts in {pause} s"
+                    ));
+                }
+                State::Pause { again, until: Instant::now() + pause }
+            }
+            // No worker is left that it could stop.
+            Order::Stop { .. } => State::Idle,
+            Order::Finish(verdict) => State::Over(verdict),
+        }
+    }
+
+    /// Waits until the pause is over, an order arrives, or a signal ends the job.
+    fn pause(&self, again: u32, until: Instant) -> State {
+        loop {
+            if let Some(order) = self.link.take() {
+                return self.follow(order);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return State::Attempt(again);
+            }
+            if self.signals.wait_for_end(Some(left)).is_some() {
+                self.link.send(Event::Signal);
+                // Other nodes may have begun the next attempt; this one will not.
+                self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+                return State::Idle;
+            }
+        }
+    }
+
+    /// Returns this node's result of the job.
+    fn conclude(&mut self, verdict: Verdict) -> Result<(), LaunchError> {
+        let failed = match verdict {
+            Verdict::Done => return Ok(()),
+            Verdict::Lost { node, host, reason } => {
+                return Err(LaunchError::NodeLost { node, host, reason });
+            }
+            Verdict::Failed(failed) => failed,
+        };
+        let report = LaunchReport::of(&failed, self.base, self.link.speaks());
+        let error = self.error.take().filter(|_| failed.failure.node == self.link.node());
+        Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
+    }
 }
 
-fn fail(link: &Link, running: Option<&mut Running>, cause: Cause, is_final: Option<Final>) {
-    let (after, endings) =
-        running.map_or_else(Default::default, |running| (running.ran_for(), running.endings()));
-    let failure = Box::new(Failure { node: link.node(), host: own_host(), after, is_final, cause });
-    link.send(Event::Failing { haste: Haste::Failure });
-    link.send(Event::Failed { failure, endings });
+impl Launch {
+    /// Returns the link to the other nodes, and how often the platform had restarted the job.
+    fn link(&self) -> Result<(Link, u32), LaunchError> {
+        let (base, most) = (self.base(), self.restarts);
+        let number = self.node.as_ref().map_or(0, ClusterInfo::rank);
+        match self.node.as_ref().filter(|info| most > 0 && info.world_size() > 1) {
+            None => Ok((Link::alone(number, most), base)),
+            #[cfg(feature = "rendezvous")]
+            Some(info) => {
+                meet(Meeting { info, base, most, arrival: ARRIVAL, silence: self.silence })
+            }
+            #[cfg(not(feature = "rendezvous"))]
+            Some(_) => Err(LaunchError::Nodes(io::Error::other(
+                "restarts on several nodes need the feature rendezvous of mpienv",
+            ))),
+        }
+    }
+}
+
+/// Sets these variables of a command, or removes those without a value.
+fn set_all(command: &mut Command, variables: &[(&str, Option<&str>)]) {
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 /// Returns this host's name for messages.
@@ -146,16 +318,13 @@ fn own_host() -> String {
     host_name().unwrap_or_else(|| "an unknown host".to_owned())
 }
 
-fn other(error: &impl Display) -> Cause {
-    Cause::Other { text: error.to_string() }
-}
-
 /// Returns what failed, and why it would fail again.
 fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
+    let other = |error: &dyn Display| Cause::Other { text: error.to_string() };
     match error {
         LaunchError::Failed { rank, status, stderr, report, .. } => {
             let (rank, status) = (*rank, *status);
-            let stderr = stderr.is_some().then(|| report.stderr().to_vec());
+            let stderr = stderr.is_some().then(|| report.stderr.clone());
             let code = status.code().filter(|code| FINAL_CODES.contains(code));
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
@@ -164,146 +333,8 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
             Some(Final::Signal),
         ),
         LaunchError::Stopped { rank: None, .. } => (other(error), Some(Final::Signal)),
+        // The other nodes add this node's name to the text.
+        LaunchError::OtherNode { reason, .. } => (other(reason), Some(Final::Launch)),
         error => (other(error), Some(Final::Launch)),
     }
-}
-
-/// The time between two attempts, in which no worker of this node runs.
-struct Between<'a> {
-    link: &'a Link,
-    signals: &'a Signals,
-}
-
-impl Between<'_> {
-    /// Returns the next order. Until one arrives, reports each signal that ends the job.
-    ///
-    /// # Errors
-    /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice
-    /// that it is gone.
-    fn order(&self) -> Result<Order, LaunchError> {
-        loop {
-            if let Some(order) = self.link.take() {
-                return Ok(order);
-            }
-            match self.signals.wait_for_end(None) {
-                Some(Late::First) => self.link.send(Event::Signal),
-                Some(Late::Repeated(request)) => return Err(Between::leave(request)),
-                None => {}
-            }
-        }
-    }
-
-    fn leave(Request { signal, .. }: Request) -> LaunchError {
-        LaunchError::Stopped {
-            rank: None,
-            host: None,
-            signal,
-            killed: None,
-            report: Box::default(),
-        }
-    }
-
-    /// Returns an order that arrives before the pause is over, or that follows from a signal during
-    /// the pause.
-    fn order_within(&self, pause: Duration) -> Result<Option<Order>, LaunchError> {
-        let until = Instant::now() + pause;
-        loop {
-            if let Some(order) = self.link.take() {
-                return Ok(Some(order));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            if self.signals.wait_for_end(Some(left)).is_some() {
-                self.link.send(Event::Signal);
-                // Other nodes may have begun the next attempt; this one will not.
-                self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
-                return self.order().map(Some);
-            }
-        }
-    }
-}
-
-/// Reports on stderr what failed and when the next attempt starts.
-fn announce(failure: &Failure, next: Attempt, pause: Duration) {
-    let (failed, pause) = (failure.summary(), pause.as_secs_f64());
-    let next = next.number();
-    let last = next.saturating_sub(1);
-    let text =
-        format!("mpienv: attempt {last} failed: {failed}; attempt {next} starts in {pause} s\n");
-    // If stderr is closed, the failure cannot be reported.
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
-/// Returns this node's result of the job.
-fn conclude<E: From<LaunchError>>(
-    link: &Link,
-    base: u32,
-    verdict: Verdict,
-    own: Option<Own<E>>,
-) -> Result<(), E> {
-    let failed = match verdict {
-        Verdict::Done => return Ok(()),
-        Verdict::Lost { node, host, reason } => {
-            return Err(LaunchError::NodeLost { node, host, reason }.into());
-        }
-        Verdict::Failed(failed) => failed,
-    };
-    let report = LaunchReport::of(&failed, base);
-    let all = Box::new(if link.speaks() { report } else { report.hidden() });
-    let Failure { node: failing, host, cause, is_final, .. } = failed.failure;
-    Err(match own.filter(|_| failing == link.node()) {
-        Some(Own::Start(error)) => error,
-        Some(Own::Launch(LaunchError::Failed {
-            rank,
-            host,
-            status,
-            passed_on,
-            after,
-            stderr,
-            report,
-        })) => {
-            let report = Box::new(all.with_place(*report));
-            LaunchError::Failed { rank, host, status, passed_on, after, stderr, report }.into()
-        }
-        Some(Own::Launch(LaunchError::Stopped { rank, host, signal, killed, .. })) => {
-            LaunchError::Stopped { rank, host, signal, killed, report: Box::new(all.of_stop()) }
-                .into()
-        }
-        Some(Own::Launch(error)) => error.into(),
-        None => match cause {
-            Cause::Other { text } => {
-                LaunchError::OtherNode { node: failing, host, reason: text }.into()
-            }
-            Cause::Worker { rank, status, stderr } => {
-                if let Some(signal) = signal(status)
-                    .filter(|signal| is_request(*signal) && is_final == Some(Final::Signal))
-                {
-                    let report = Box::new(all.of_stop());
-                    let rank = Some(rank);
-                    return Err(LaunchError::Stopped {
-                        rank,
-                        host: Some(host),
-                        signal,
-                        killed: None,
-                        report,
-                    }
-                    .into());
-                }
-                let stderr = stderr.map(|lines| lines[lines.len().saturating_sub(3)..].join(" | "));
-                let (passed_on, after) = (false, None);
-                LaunchError::Failed {
-                    rank,
-                    host: Some(host),
-                    status,
-                    passed_on,
-                    after,
-                    stderr,
-                    report: all,
-                }
-                .into()
-            }
-        },
-    })
 }

@@ -3,7 +3,7 @@
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::launch::cores;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 /// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and
 /// users set them by hand, also for version 5.

@@ -5,7 +5,7 @@
 /// Cores that the cgroup forbids are not counted, because no option of a launcher can bring them
 /// back.
 #[cfg(target_os = "linux")]
-pub(crate) fn count() -> Option<(usize, usize)> {
+pub fn count() -> Option<(usize, usize)> {
     let count = || usize::try_from(rustix::thread::sched_getaffinity(None).ok()?.count()).ok();
     let widened = move || widen().then(count).flatten();
     // Affinity belongs to a thread, so the binding of the calling thread stays.
@@ -15,7 +15,7 @@ pub(crate) fn count() -> Option<(usize, usize)> {
 
 /// Lets this thread use all cores that its cgroup allows. Returns whether Linux agreed.
 #[cfg(target_os = "linux")]
-pub(crate) fn widen() -> bool {
+pub fn widen() -> bool {
     use rustix::thread::{CpuSet, sched_setaffinity};
 
     let mut all = CpuSet::new();
@@ -26,12 +26,12 @@ pub(crate) fn widen() -> bool {
 
 /// Without core binding, there is nothing to report.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn count() -> Option<(usize, usize)> {
+pub fn count() -> Option<(usize, usize)> {
     None
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn widen() -> bool {
+pub fn widen() -> bool {
     false
 }
 

@@ -5,10 +5,7 @@ use std::fmt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// The signal that asks workers to exit.
-const SIGTERM: i32 = 15;
-/// The signal that kills a process without notice.
-pub(super) const SIGKILL: i32 = 9;
+use crate::launch::stop::{SIGKILL, SIGTERM};
 
 /// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,20 +61,19 @@ pub(super) fn lines(endings: &[Ending]) -> Vec<String> {
         ranks.entry(*how).or_default().push(*rank);
     }
     let others: usize = ranks.values().skip(WAYS).map(Vec::len).sum();
-    let lines =
-        ranks.into_iter().take(WAYS).map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks)));
+    let ways = ranks.into_iter().take(WAYS);
+    let mut lines: Vec<_> =
+        ways.map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks))).collect();
+    if others > 0 {
+        lines.push(format!("failed afterwards in other ways: {others} more"));
+    }
     lines
-        .chain((others > 0).then(|| format!("failed afterwards in other ways: {others} more")))
-        .collect()
 }
 
 /// Returns the ranks that were killed, as `rank 4` or `ranks 0-1, 3`, or `None` if there are none.
 pub(super) fn killed(endings: &[Ending]) -> Option<String> {
-    let ranks: Vec<u32> = endings
-        .iter()
-        .filter(|ending| ending.how == How::Killed)
-        .map(|ending| ending.rank)
-        .collect();
+    let killed = endings.iter().filter(|ending| ending.how == How::Killed);
+    let ranks: Vec<u32> = killed.map(|ending| ending.rank).collect();
     (!ranks.is_empty()).then(|| of_ranks(ranks))
 }
 
@@ -85,24 +81,17 @@ pub(super) fn killed(endings: &[Ending]) -> Option<String> {
 pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
     ranks.sort_unstable();
     ranks.dedup();
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for rank in &ranks {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == *rank => *last = *rank,
-            _ => runs.push((*rank, *rank)),
-        }
-    }
-    let run = |&(first, last): &(u32, u32)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    let runs: Vec<_> = ranks.chunk_by(|rank, next| rank + 1 == *next).collect();
+    let text = |run: &&[u32]| match run {
+        [first, .., last] => format!("{first}-{last}"),
+        run => run.iter().map(u32::to_string).collect(),
     };
-    let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
-    let runs = runs
-        .iter()
-        .take(RUNS)
-        .map(run)
-        .chain((left_out > 0).then(|| format!("and {left_out} more")));
-    let runs: Vec<_> = runs.collect();
-    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, runs.join(", "))
+    let mut texts: Vec<String> = runs.iter().take(RUNS).map(text).collect();
+    let left_out: usize = runs.iter().skip(RUNS).map(|run| run.len()).sum();
+    if left_out > 0 {
+        texts.push(format!("and {left_out} more"));
+    }
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, texts.join(", "))
 }
 
 /// The failure that ended an attempt.
@@ -170,14 +159,10 @@ impl Failure {
         let after = seconds(self.after);
         match &self.cause {
             Cause::Worker { rank, status, stderr, .. } => {
+                let (host, status) = (&self.host, status_text(*status));
                 let last = stderr.as_ref().and_then(|lines| lines.last());
-                let last =
-                    last.map(|line| format!(", stderr: {}", line.trim())).unwrap_or_default();
-                format!(
-                    "rank {rank} on {}: {} after {after}{last}",
-                    self.host,
-                    status_text(*status)
-                )
+                let last = last.map_or(String::new(), |line| format!(", stderr: {}", line.trim()));
+                format!("rank {rank} on {host}: {status} after {after}{last}")
             }
             Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
         }

@@ -5,17 +5,20 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::error::Error;
-use crate::launch::ending::status_text;
+use crate::launch::ending::{Cause, Failure, Final, signal, status_text};
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
-use crate::launch::stop::Name;
+use crate::launch::stop::{Name, is_request};
 #[cfg(feature = "rendezvous")]
 use crate::rendezvous::RendezvousError;
 #[cfg(feature = "rendezvous")]
 use crate::value::port::Port;
+use mpienv_core::Error;
 
 /// Why workers were not started, or failed.
+///
+/// The text contains the cause, so that [`source`](std::error::Error::source) does not return it
+/// once more.
 ///
 /// ```
 /// use std::process::Command;
@@ -34,7 +37,8 @@ pub enum LaunchError {
     Environment(#[from] Error),
     /// A simulated job has more ranks than one machine should run together.
     #[error(
-        "the simulated job has {ranks} ranks, and at most {most} run on one machine; simulate a smaller job or one rank"
+        "the simulated job has {ranks} ranks, and at most {most} run on one machine; simulate a \
+         smaller job or one rank"
     )]
     TooManyRanks {
         /// How many ranks the job has.
@@ -44,19 +48,18 @@ pub enum LaunchError {
     },
     /// No port for rank 0 is free on this machine.
     #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
-    NoPort(#[source] io::Error),
+    NoPort(io::Error),
     /// The system does not let this process pass signals on.
     #[error(
         "cannot pass signals on to the workers: {0}; check the limits of this process (ulimit -n)"
     )]
-    Signals(#[source] io::Error),
+    Signals(io::Error),
     /// A file for a worker's output cannot be written.
     #[error("cannot write {path:?}: {error}; {}", log_dir_remedy(error))]
     LogDir {
         /// The folder or file.
         path: PathBuf,
         /// The system's error.
-        #[source]
         error: io::Error,
     },
     /// This process could not write the workers' output.
@@ -65,38 +68,36 @@ pub enum LaunchError {
         /// `stdout` or `stderr`.
         stream: &'static str,
         /// The system's error.
-        #[source]
         error: io::Error,
     },
     /// No thread could be started to copy the workers' lines.
     #[error(
-        "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit -u) or of memory \
-         (ulimit -v), or let the workers write to files"
+        "cannot read the workers' output: {0}; raise the limit of processes and threads (ulimit \
+         -u) or of memory (ulimit -v), or let the workers write to files"
     )]
-    Thread(#[source] io::Error),
+    Thread(io::Error),
     /// A worker's program could not be started.
     #[error("cannot start rank {rank}: {error}")]
     Start {
         /// The worker's rank.
         rank: u32,
         /// The program, and the system's error.
-        #[source]
         error: StartError,
     },
     /// A worker could not be waited for.
     #[error(
-        "cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's children"
+        "cannot wait for rank {rank}: {error}; make sure that nothing else reaps this process's \
+         children"
     )]
     Wait {
         /// The worker's rank.
         rank: u32,
         /// The system's error.
-        #[source]
         error: io::Error,
     },
     /// A worker failed. It was the first one to fail.
     #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", Name(signal))),
-        failed(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
+        failed_text(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
     Failed {
         /// The worker's rank.
         rank: u32,
@@ -116,7 +117,7 @@ pub enum LaunchError {
     },
     /// SIGINT or SIGTERM ended the job: this process received it, passed it on, and killed workers
     /// that remained. SIGHUP ends it if the terminal then stops a worker.
-    #[error("{}", stopped(*signal, host.as_deref(), killed.as_deref()))]
+    #[error("{}", stopped_text(*signal, host.as_deref(), killed.as_deref()))]
     Stopped {
         /// The rank of a worker that it ended. `None` if no worker was running.
         rank: Option<u32>,
@@ -152,21 +153,21 @@ pub enum LaunchError {
     /// The launches of the nodes did not meet.
     #[cfg(feature = "rendezvous")]
     #[error(
-        "the mpienv processes of the nodes did not all connect at port {port} (each counts as one rank): {error}; start all \
-         with the same --max-restarts"
+        "the mpienv processes of the nodes did not all connect at port {port} (each counts as one \
+         rank): {error}; start all with the same --max-restarts"
     )]
     NotMet {
         /// The port.
         port: Port,
         /// Why they did not meet.
-        #[source]
         error: RendezvousError,
     },
     /// The launches of the nodes met, but could not stay connected.
     #[error(
-        "cannot connect the launches of the nodes: {0}; check the firewall between the nodes (--port-range)"
+        "cannot connect the launches of the nodes: {0}; check the firewall between the nodes \
+         (--port-range)"
     )]
-    Nodes(#[source] io::Error),
+    Nodes(io::Error),
 }
 
 debug_is_text!(LaunchError);
@@ -199,25 +200,77 @@ impl LaunchError {
         }
     }
 
+    /// Returns whether the reader of the workers' output has exited, as `head` does.
+    pub(crate) fn is_by_reader(&self) -> bool {
+        match self {
+            LaunchError::Output { error, .. } => error.kind() == io::ErrorKind::BrokenPipe,
+            _ => false,
+        }
+    }
+
+    pub(super) fn stopped(
+        rank: Option<u32>,
+        host: Option<String>,
+        signal: i32,
+        killed: Option<String>,
+    ) -> LaunchError {
+        LaunchError::Stopped { rank, host, signal, killed, report: Box::default() }
+    }
+
+    /// Returns the same error with the report of the whole job.
+    pub(super) fn with_report(mut self, all: LaunchReport) -> LaunchError {
+        match &mut self {
+            LaunchError::Failed { report, .. } => {
+                // Only the worker's own node knows where its stderr is.
+                let LaunchReport { is_in_sight, place, .. } = std::mem::take(&mut **report);
+                **report = LaunchReport { is_in_sight, place, ..all };
+            }
+            // A signal that ends the job is not a failure: what counts are the earlier attempts.
+            LaunchError::Stopped { report, .. } => {
+                **report = LaunchReport { stderr: Vec::new(), after: None, ..all };
+            }
+            _ => {}
+        }
+        self
+    }
+
     /// Returns the same error for a terminal on which the workers' output appears: it repeats no
     /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
     /// silence, and gets no report.
-    #[cfg(feature = "cli")]
     pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
         if let LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } = &mut self
             && is_brief
         {
-            **report = report.brief();
+            let is_in_sight = report.is_in_sight;
+            **report = LaunchReport { is_in_sight, ..LaunchReport::default() };
         }
         if let LaunchError::Failed { report, stderr, .. } = &mut self
-            && (report.is_in_sight() || report.quotes())
+            && (report.is_in_sight || report.has_stderr())
         {
             *stderr = None;
-            if report.is_in_sight() {
-                **report = std::mem::take(&mut **report).without_stderr();
+            if report.is_in_sight {
+                report.stderr.clear();
             }
         }
         self
+    }
+}
+
+impl From<Failure> for LaunchError {
+    /// Returns the error for a failure on another node.
+    fn from(failure: Failure) -> LaunchError {
+        let Failure { node, host, cause, is_final, .. } = failure;
+        let (rank, status, stderr) = match cause {
+            Cause::Other { text } => return LaunchError::OtherNode { node, host, reason: text },
+            Cause::Worker { rank, status, stderr } => (rank, status, stderr),
+        };
+        let request = signal(status).filter(|signal| is_request(*signal));
+        if let Some(signal) = request.filter(|_| is_final == Some(Final::Signal)) {
+            return LaunchError::stopped(Some(rank), Some(host), signal, None);
+        }
+        let stderr = stderr.map(|stderr| LaunchReport { stderr, ..Default::default() }.quote());
+        let (passed_on, after, report) = (false, None, Box::default());
+        LaunchError::Failed { rank, host: Some(host), status, passed_on, after, stderr, report }
     }
 }
 
@@ -231,7 +284,7 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
 }
 
 /// Describes the end of a job by a signal in one line.
-fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
+fn stopped_text(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
     let on = host.map_or(String::new(), |host| format!(" on {host}"));
     let killed = killed.map_or(String::new(), |killed| format!("; {killed}"));
     format!("stopped by {}{on}{killed}", Name(signal))
@@ -239,7 +292,7 @@ fn stopped(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
 
 /// Describes a failure in one line: the rank, its host, how it exited, and its last lines of
 /// stderr.
-fn failed(
+fn failed_text(
     rank: u32,
     host: Option<&str>,
     status: ExitStatus,
@@ -260,11 +313,48 @@ fn failed(
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",
         Some(tail) => drop(write!(text, "; its stderr ends with: {tail}")),
-        None if report.is_in_sight() => text += "; see the last lines of its stderr above",
-        None if !report.stderr().is_empty() => {}
+        None if report.is_in_sight => text += "; see the last lines of its stderr above",
+        None if !report.stderr.is_empty() => {}
         // A signal from elsewhere is the cause, and the worker may have written nothing.
         None if code.is_none() => {}
         None => text += "; see its output for the cause",
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::info::ClusterInfo;
+    use std::error::Error as _;
+    use std::process::Command;
+
+    #[test]
+    fn a_chain_of_causes_says_nothing_twice() {
+        let io = || io::Error::other("the system's reason");
+        let start = StartError::new(&Command::new("no-such-program"), io());
+        let mut errors = vec![
+            LaunchError::NoPort(io()),
+            LaunchError::Signals(io()),
+            LaunchError::LogDir { path: PathBuf::from("logs"), error: io() },
+            LaunchError::Output { stream: "stdout", error: io() },
+            LaunchError::Thread(io()),
+            LaunchError::Start { rank: 1, error: start },
+            LaunchError::Wait { rank: 1, error: io() },
+            LaunchError::Nodes(io()),
+        ];
+        #[cfg(feature = "rendezvous")]
+        errors.push(LaunchError::NotMet {
+            port: Port::ONE_NODE,
+            error: RendezvousError::System(io()),
+        });
+        errors.extend(ClusterInfo::from_vars([("RANK", "x")]).err().map(LaunchError::from));
+        for error in errors {
+            let (said, mut cause) = (error.to_string(), error.source());
+            while let Some(next) = cause {
+                assert!(!said.contains(&next.to_string()), "{said}: {next}");
+                cause = next.source();
+            }
+        }
+    }
 }

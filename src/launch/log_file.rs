@@ -9,6 +9,8 @@ use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::launch::error::LaunchError;
+
 /// What is written to find out whether a disk has room. Less than a page may fit even if nothing
 /// else does.
 const PROBE: [u8; 4096] = [0; 4096];
@@ -18,13 +20,6 @@ const PROBE: [u8; 4096] = [0; 4096];
 pub(super) struct Folder {
     named: PathBuf,
     below: Vec<String>,
-}
-
-/// A file or folder that cannot be used, and why.
-#[derive(Debug)]
-pub(super) struct Unusable {
-    pub path: PathBuf,
-    pub error: io::Error,
 }
 
 impl Folder {
@@ -43,20 +38,22 @@ impl Folder {
 
     /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
     /// else is left alone.
-    pub(super) fn create(&self, name: &str) -> Result<File, Unusable> {
-        let file = self.open(self.below.len())?.write(name);
-        file.map_err(|error| Unusable { path: self.path().join(name), error })
+    pub(super) fn create(&self, name: &str) -> Result<File, LaunchError> {
+        self.open()?
+            .write(name)
+            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
     }
 
     /// Opens a file to read it.
-    pub(super) fn read(&self, name: &str) -> Result<File, Unusable> {
-        let file = self.open(self.below.len())?.read(name);
-        file.map_err(|error| Unusable { path: self.path().join(name), error })
+    pub(super) fn read(&self, name: &str) -> Result<File, LaunchError> {
+        self.open()?
+            .read(name)
+            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
     }
 
     /// Writes a file to the folder and removes it. Creates the folder if needed.
-    pub(super) fn try_room(&self) -> Result<(), Unusable> {
-        let folder = self.open(self.below.len())?;
+    pub(super) fn try_room(&self) -> Result<(), LaunchError> {
+        let folder = self.open()?;
         // Other nodes share the folder, and containers have the same process numbers.
         let name = format!(".mpienv-{:016x}", RandomState::new().build_hasher().finish());
         let written = folder.new_file(&name).and_then(|mut file| {
@@ -65,17 +62,20 @@ impl Folder {
             file.sync_data()
         });
         folder.remove(&name);
-        written.map_err(|error| Unusable { path: self.path(), error })
+        written.map_err(|error| LaunchError::LogDir { path: self.path(), error })
     }
 
-    /// Opens the folder at this depth, and creates it and those above it if needed.
-    fn open(&self, depth: usize) -> Result<Open, Unusable> {
+    /// Opens the folder, and creates it and those above it if needed.
+    fn open(&self) -> Result<Open, LaunchError> {
         let named = fs::create_dir_all(&self.named).and_then(|()| Open::named(&self.named));
-        let mut folder = named.map_err(|error| Unusable { path: self.named.clone(), error })?;
+        let mut folder =
+            named.map_err(|error| LaunchError::LogDir { path: self.named.clone(), error })?;
         let mut path = self.named.clone();
-        for name in &self.below[..depth] {
+        for name in &self.below {
             path.push(name);
-            folder = folder.folder(name).map_err(|error| Unusable { path: path.clone(), error })?;
+            folder = folder
+                .folder(name)
+                .map_err(|error| LaunchError::LogDir { path: path.clone(), error })?;
         }
         Ok(folder)
     }
@@ -163,13 +163,11 @@ mod by_handle {
                 // Opening a device can have effects.
                 Some(kind) => return Err(refused(kind == FileType::Symlink)),
             }
-            let file =
-                openat(&self.0, name, FILE | how, Mode::from_raw_mode(0o666)).map_err(|error| {
-                    match error {
-                        Errno::LOOP => refused(true),
-                        error => error.into(),
-                    }
-                })?;
+            let file = match openat(&self.0, name, FILE | how, Mode::from_raw_mode(0o666)) {
+                // It has become a link since the check.
+                Err(Errno::LOOP) => return Err(refused(true)),
+                opened => opened?,
+            };
             if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
                 return Err(refused(false));
             }
@@ -247,14 +245,11 @@ mod tests {
         let named = tempfile::tempdir().unwrap();
         let folder = Folder::new(named.path());
         // The threads stand in for containers, in each of which mpienv is process 1.
-        let outcomes: Vec<_> = std::thread::scope(|scope| {
-            let one = || (0..50).try_for_each(|_| folder.try_room());
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..50).for_each(|_| folder.try_room().unwrap()));
+            }
         });
-        for outcome in outcomes {
-            outcome.unwrap();
-        }
         assert_eq!(fs::read_dir(named.path()).unwrap().count(), 0);
     }
 }

@@ -12,16 +12,18 @@ mod tail;
 use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::launch::error::LaunchError;
-use crate::launch::log_file::{Folder, Unusable};
+use crate::launch::log_file::Folder;
+use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 
-pub(super) use copier::Copier;
-pub(super) use faults::{Fault, Faults};
+pub(super) use faults::Faults;
 
+use copier::Copier;
 use lines::{Lines, Progress, Sink};
 use tail::Tail;
 
@@ -56,100 +58,92 @@ const STDERR: &str = "stderr";
 #[derive(Debug)]
 pub(super) enum Captured {
     Nothing,
-    Lines {
-        tail: Tail,
-        copies: Vec<Progress>,
-    },
+    /// The progress of its stdout and its stderr.
+    Lines([Arc<Progress>; 2]),
     /// The folder of its files.
     File(Folder),
 }
 
-/// The last lines of a worker's stderr.
-pub(super) struct Quote {
-    /// The last few of them joined into one, with the place.
-    pub text: String,
-    pub lines: Vec<String>,
-    /// Whether they have just been written to this process's stderr.
-    pub is_in_sight: bool,
-    /// The file that contains them, in parentheses, and what may be wrong with it.
-    pub place: String,
-}
-
 /// Where the workers' output goes in one attempt.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub output: Output,
-    /// The folder of this attempt.
-    pub attempt: Option<String>,
+#[derive(Debug)]
+pub(super) enum Streams {
+    Inherited,
+    /// A thread copies the workers' lines.
+    Prefixed(Copier, Faults),
+    /// Below the folder of this attempt.
+    Files(Folder),
 }
 
-impl Place {
+impl Output {
+    /// `attempt`: the name of the attempt's folder.
+    pub(super) fn open(
+        &self,
+        attempt: Option<String>,
+        faults: &Faults,
+    ) -> Result<Streams, LaunchError> {
+        let streams = match self {
+            Output::Inherited => Streams::Inherited,
+            Output::Prefixed => {
+                Streams::Prefixed(Copier::start().map_err(LaunchError::Thread)?, faults.clone())
+            }
+            Output::LogDir(named) => {
+                Streams::Files(attempt.into_iter().fold(Folder::new(named), Folder::join))
+            }
+        };
+        streams.try_room()?;
+        Ok(streams)
+    }
+}
+
+impl Streams {
     /// Checks that the workers' output can be written, before they write it and after.
     ///
     /// The system reports a failed write only to the worker, and few programs check it.
     pub(super) fn try_room(&self) -> Result<(), LaunchError> {
-        self.folder().map_or(Ok(()), |folder| folder.try_room().map_err(LaunchError::from))
-    }
-
-    /// Starts the thread that copies the workers' lines, if they are copied.
-    pub(super) fn copier(&self) -> io::Result<Option<Copier>> {
-        matches!(self.output, Output::Prefixed).then(Copier::start).transpose()
+        match self {
+            Streams::Files(folder) => folder.try_room(),
+            _ => Ok(()),
+        }
     }
 
     /// Sets where a command's output goes, before it is started.
     pub(super) fn direct(&self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
-        match &self.output {
-            Output::Inherited if role == Role::Scheduler => {
+        match self {
+            Streams::Inherited if role.rank().is_none() => {
                 // The scheduler prints the same as rank 0's worker.
                 command.stdout(Stdio::null());
             }
-            Output::Inherited => {}
-            Output::Prefixed => {
+            Streams::Inherited => {}
+            Streams::Prefixed(..) => {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped());
             }
-            Output::LogDir(_) => {
-                if let Some(folder) = self.folder_of(role) {
-                    command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
-                }
+            Streams::Files(folder) => {
+                let folder = folder.clone().join(role.folder());
+                command.stdout(folder.create(STDOUT)?).stderr(folder.create(STDERR)?);
             }
         }
         Ok(())
     }
 
-    /// Takes over the streams that [`Place::direct`] set up.
-    pub(super) fn capture(
-        &self,
-        role: Role,
-        child: &mut Child,
-        copier: Option<&Copier>,
-        faults: &Faults,
-    ) -> io::Result<Captured> {
-        let Some(copier) = copier else {
-            return Ok(self.folder_of(role).map_or(Captured::Nothing, Captured::File));
+    /// Takes over the streams that [`Streams::direct`] set up.
+    pub(super) fn capture(&self, role: Role, child: &mut Child) -> io::Result<Captured> {
+        let (copier, faults) = match self {
+            Streams::Inherited => return Ok(Captured::Nothing),
+            Streams::Files(folder) => {
+                return Ok(Captured::File(folder.clone().join(role.folder())));
+            }
+            Streams::Prefixed(copier, faults) => (copier, faults),
         };
-        let tail = Tail::default();
-        let stdout = child
-            .stdout
-            .take()
-            .map(|from| (copier::stdout(from), Lines::new(role, Sink::Stdout, None, faults)));
-        let lines = || Lines::new(role, Sink::Stderr, Some(tail.clone()), faults);
-        let stderr = child.stderr.take().map(|from| (copier::stderr(from), lines()));
-        let mut copies = Vec::with_capacity(2);
-        for (from, lines) in stdout.into_iter().chain(stderr) {
-            copies.push(lines.progress.clone());
-            copier.copy(from, lines)?;
+        let [stdout, stderr] =
+            [Sink::Stdout, Sink::Stderr].map(|sink| Lines::new(role, sink, faults));
+        let progress = [&stdout, &stderr].map(|lines| Arc::clone(&lines.progress));
+        if let Some(from) = child.stdout.take() {
+            copier.copy(from, stdout)?;
         }
-        Ok(Captured::Lines { tail, copies })
-    }
-
-    fn folder(&self) -> Option<Folder> {
-        let Output::LogDir(named) = &self.output else { return None };
-        let folder = Folder::new(named);
-        Some(self.attempt.iter().fold(folder, |folder, attempt| folder.join(attempt.clone())))
-    }
-
-    fn folder_of(&self, role: Role) -> Option<Folder> {
-        self.folder().map(|folder| folder.join(role.folder()))
+        if let Some(from) = child.stderr.take() {
+            copier.copy(from, stderr)?;
+        }
+        Ok(Captured::Lines(progress))
     }
 }
 
@@ -159,52 +153,44 @@ impl Captured {
     ///
     /// Returns whether all lines have been written.
     pub(super) fn finish(&self, is_hurried: impl Fn() -> bool) -> bool {
-        let Captured::Lines { copies, .. } = self else { return true };
+        let Captured::Lines(copies) = self else { return true };
         let mut quiet = 0;
         // Counts checks instead of time, because nothing is read while this process is stopped.
-        while quiet < QUIET_LOOKS && !copies.iter().all(Progress::is_finished) {
+        while quiet < QUIET_LOOKS && !copies.iter().all(|copy| copy.is_finished()) {
             if is_hurried() {
                 return false;
             }
             thread::sleep(LOOK_EVERY);
-            if copies.iter().all(Progress::is_quiet) {
+            if copies.iter().all(|copy| copy.is_quiet()) {
                 quiet += 1;
             }
         }
         true
     }
 
-    /// Returns the last lines of stderr, or `None` if they are not known.
-    pub(super) fn quote(&self) -> Option<Quote> {
+    /// Returns a report with the last lines of stderr, or `None` if they are not known.
+    pub(super) fn report(&self) -> Option<LaunchReport> {
+        let mut report = LaunchReport::default();
         match self {
-            Captured::Nothing => None,
-            Captured::Lines { tail, .. } => {
-                let lines = tail.lines();
-                let is_in_sight = !lines.is_empty() && tail.is_in_sight();
-                Some(Quote { text: tail.text(), lines, is_in_sight, place: String::new() })
+            Captured::Nothing => return None,
+            Captured::Lines([_, stderr]) => {
+                let tail = stderr.tail();
+                (report.stderr, report.is_in_sight) = (tail.lines(), tail.is_in_sight());
             }
             Captured::File(folder) => {
                 let tail = folder.read(STDERR).map(Tail::of_file).unwrap_or_default();
+                report.stderr = tail.lines();
                 let path = folder.path().join(STDERR);
-                let mut place = String::new();
-                if !tail.lines().is_empty() {
-                    place += &format!(" ({})", path.display());
+                let path = path.display();
+                if !report.stderr.is_empty() {
+                    report.place += &format!(" ({path})");
                 }
-                if let Err(Unusable { error, .. }) = folder.try_room() {
-                    place += &format!(
-                        " (cannot write {}, lines may be missing: {error})",
-                        path.display()
-                    );
+                if let Err(LaunchError::LogDir { error, .. }) = folder.try_room() {
+                    report.place +=
+                        &format!(" (cannot write {path}, lines may be missing: {error})");
                 }
-                let text = (tail.text() + &place).trim_start().to_owned();
-                Some(Quote { text, lines: tail.lines(), is_in_sight: false, place })
             }
         }
-    }
-}
-
-impl From<Unusable> for LaunchError {
-    fn from(Unusable { path, error }: Unusable) -> LaunchError {
-        LaunchError::LogDir { path, error }
+        Some(report)
     }
 }

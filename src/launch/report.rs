@@ -4,7 +4,6 @@ use std::fmt;
 
 use crate::launch::attempts::Failed;
 use crate::launch::ending::{self, Cause};
-use crate::launch::output::Quote;
 
 /// How many of the first and of the last earlier attempts a report lists.
 const FIRST: usize = 2;
@@ -19,23 +18,23 @@ const LINES_OF_ERROR: usize = 3;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchReport {
     /// The last lines of the worker's stderr.
-    stderr: Vec<String>,
+    pub(super) stderr: Vec<String>,
     /// Whether they have just been written to this process's stderr.
-    is_in_sight: bool,
-    /// The file that contains them, in parentheses.
-    place: String,
+    pub(super) is_in_sight: bool,
+    /// The file that contains them, in parentheses, and what may be wrong with it.
+    pub(super) place: String,
     /// How long the last attempt ran, which is shown if other workers ended because of it.
-    after: Option<String>,
+    pub(super) after: Option<String>,
     /// How the other workers ended.
-    endings: Vec<String>,
+    pub(super) endings: Vec<String>,
     /// The failures of earlier attempts.
-    earlier: Vec<String>,
+    pub(super) earlier: Vec<String>,
     /// The maximum number of restarts.
-    most: u32,
+    pub(super) most: u32,
     /// Why nothing restarted although restarts were left.
-    not_restarted: Option<String>,
+    pub(super) not_restarted: Option<String>,
     /// Whether another node prints the report.
-    is_hidden: bool,
+    pub(super) is_hidden: bool,
 }
 
 impl LaunchReport {
@@ -45,77 +44,42 @@ impl LaunchReport {
         u32::try_from(self.earlier.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Returns the stderr of the worker that failed in one line, and a report that contains only
-    /// this stderr.
-    pub(super) fn of_quote(quote: Quote) -> (String, LaunchReport) {
-        let Quote { text, lines, is_in_sight, place } = quote;
-        (text, LaunchReport { stderr: lines, is_in_sight, place, ..LaunchReport::default() })
-    }
-
-    /// Returns the same report, with where the stderr is according to the worker's own node.
-    pub(super) fn with_place(self, own: LaunchReport) -> LaunchReport {
-        LaunchReport { is_in_sight: own.is_in_sight, place: own.place, ..self }
-    }
-
-    /// Returns whether the worker's stderr has just been written to this process's stderr.
-    pub(super) fn is_in_sight(&self) -> bool {
-        self.is_in_sight
-    }
-
-    /// Returns whether the text quotes the worker's stderr.
-    #[cfg(feature = "cli")]
-    pub(super) fn quotes(&self) -> bool {
-        !self.is_hidden && self.stderr.len() > LINES_OF_ERROR
-    }
-
-    /// Returns what remains of the report for users who asked for silence.
-    #[cfg(feature = "cli")]
-    pub(super) fn brief(&self) -> LaunchReport {
-        LaunchReport { is_in_sight: self.is_in_sight, ..LaunchReport::default() }
-    }
-
-    /// Returns the same report without the worker's stderr.
-    #[cfg(feature = "cli")]
-    pub(super) fn without_stderr(self) -> LaunchReport {
-        LaunchReport { stderr: Vec::new(), ..self }
-    }
-
     /// Returns the report of a job that is over, which the platform had restarted `base` times.
-    pub(super) fn of(failed: &Failed, base: u32) -> LaunchReport {
+    ///
+    /// `speaks`: no other node prints the report.
+    pub(super) fn of(failed: &Failed, base: u32, speaks: bool) -> LaunchReport {
         let Failed { failure, endings, earlier, most } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
             Cause::Other { .. } => Vec::new(),
         };
-        let summaries = earlier.iter().zip(base..);
+        let earlier = earlier.iter().zip(base..);
+        let earlier: Vec<_> = earlier
+            .map(|(failure, number)| format!("attempt {number}: {}", failure.summary()))
+            .collect();
         let is_left = (earlier.len() as u64) < u64::from(*most);
         LaunchReport {
             stderr,
             after: Some(ending::seconds(failure.after)),
             endings: ending::lines(endings),
-            earlier: summaries
-                .map(|(failure, number)| format!("attempt {number}: {}", failure.summary()))
-                .collect(),
+            earlier,
             most: *most,
             not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
+            is_hidden: !speaks,
             ..LaunchReport::default()
         }
     }
 
-    /// Returns the same report without a text.
-    pub(super) fn hidden(self) -> LaunchReport {
-        LaunchReport { is_hidden: true, ..self }
+    /// Returns the last few lines of the worker's stderr and their place in one line.
+    pub(super) fn quote(&self) -> String {
+        let last = &self.stderr[self.stderr.len().saturating_sub(LINES_OF_ERROR)..];
+        let lines: Vec<_> = last.iter().map(|line| line.trim()).collect();
+        (lines.join(" | ") + &self.place).trim_start().to_owned()
     }
 
-    /// Returns the report of a job that a signal has ended, which is not a failure: it contains the
-    /// earlier attempts.
-    pub(super) fn of_stop(self) -> LaunchReport {
-        LaunchReport { stderr: Vec::new(), after: None, ..self }
-    }
-
-    /// Returns the last lines of the worker's stderr.
-    pub(super) fn stderr(&self) -> &[String] {
-        &self.stderr
+    /// Returns whether the report's own text has the worker's stderr.
+    pub(super) fn has_stderr(&self) -> bool {
+        !self.is_hidden && self.stderr.len() > LINES_OF_ERROR
     }
 }
 
@@ -172,7 +136,7 @@ mod tests {
         };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
         let failed = Failed { failure: failure.clone(), endings, earlier: vec![failure], most: 3 };
-        let mut report = LaunchReport::of(&failed, 3);
+        let mut report = LaunchReport::of(&failed, 3, true);
         report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();
         let expected = [
             "  last lines of its stderr:",
@@ -187,17 +151,11 @@ mod tests {
             "  not restarted: exit code 2 means an invalid command line",
         ];
         assert_eq!(report.to_string(), expected.join("\n"));
-        assert_eq!(
-            (report.clone().hidden().to_string(), report.hidden().attempts()),
-            (String::new(), 2)
-        );
-        let quote = Quote {
-            text: "a".to_owned(),
-            lines: vec!["a".to_owned()],
-            is_in_sight: true,
-            place: String::new(),
-        };
-        assert_eq!(LaunchReport::of_quote(quote).1.to_string(), "");
+        let hidden = LaunchReport::of(&failed, 3, false);
+        assert_eq!((hidden.to_string(), hidden.attempts()), (String::new(), 2));
+        let short =
+            LaunchReport { stderr: vec!["a".to_owned()], is_in_sight: true, ..Default::default() };
+        assert_eq!((short.to_string(), short.quote()), (String::new(), "a".to_owned()));
     }
 
     #[test]

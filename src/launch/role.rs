@@ -5,11 +5,12 @@ use std::process::Child;
 
 use crate::launch::output::Captured;
 
-/// A worker, or the scheduler that some programs need besides rank 0's worker.
+/// A worker, or the scheduler that some programs need besides rank 0's worker, with the rank that
+/// it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Rank(u32),
-    Scheduler,
+    Scheduler(u32),
 }
 
 impl Role {
@@ -17,7 +18,14 @@ impl Role {
     pub(super) fn folder(self) -> String {
         match self {
             Role::Rank(rank) => format!("rank.{rank}"),
-            Role::Scheduler => "scheduler".to_owned(),
+            Role::Scheduler(_) => "scheduler".to_owned(),
+        }
+    }
+
+    /// Returns the rank that it belongs to.
+    pub(super) fn of(self) -> u32 {
+        match self {
+            Role::Rank(rank) | Role::Scheduler(rank) => rank,
         }
     }
 
@@ -25,7 +33,7 @@ impl Role {
     pub(super) fn rank(self) -> Option<u32> {
         match self {
             Role::Rank(rank) => Some(rank),
-            Role::Scheduler => None,
+            Role::Scheduler(_) => None,
         }
     }
 }
@@ -34,7 +42,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Role::Rank(rank) => rank.fmt(f),
-            Role::Scheduler => f.write_str("scheduler"),
+            Role::Scheduler(_) => f.write_str("scheduler"),
         }
     }
 }

@@ -1,26 +1,16 @@
 //! Why a program was not started, and the remedy.
 
-mod meant;
+mod advice;
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::environment::Environment;
 
-use self::meant::Meant;
-
-/// How much of a file is read to find out what it is: more than the first line that Linux reads.
-const HEAD: u64 = 512;
-/// Too many open files in this process, too many on this host, and a file that is neither a program
-/// nor a script. All Unix systems use these numbers, and the standard library has no names for
-/// them.
-const EMFILE: i32 = 24;
-const ENFILE: i32 = 23;
-const ENOEXEC: i32 = 8;
+use self::advice::{Advice, not_for_sh};
 
 /// Why a program was not started: the system's error, and a remedy that fits the cause.
 ///
@@ -40,10 +30,7 @@ pub struct StartError {
     program: OsString,
     error: io::Error,
     is_not_found: bool,
-    remedy: String,
-    /// The words of the command that was probably meant.
-    #[cfg_attr(not(feature = "cli"), expect(dead_code, reason = "only the command prints it"))]
-    meant: Option<Vec<OsString>>,
+    advice: Advice,
 }
 
 impl StartError {
@@ -53,36 +40,31 @@ impl StartError {
         let program = command.get_program().to_owned();
         let path = find(command);
         let is_not_found = error.kind() == io::ErrorKind::NotFound && path.is_none();
-        let (remedy, meant) = match meant::meant(command, &error, path.as_deref()) {
-            Some(Meant { why, words }) => (why, Some(words)),
-            None => (remedy(&error, path.as_deref()), None),
-        };
-        StartError { program, error, is_not_found, remedy, meant }
+        let advice = Advice::on(command, &error, path.as_deref());
+        StartError { program, error, is_not_found, advice }
     }
 
     /// Returns the error for a command that the system would start in a way that the user does not
     /// intend.
     #[cfg(unix)]
     pub(crate) fn before(command: &Command) -> Option<StartError> {
-        let error = find(command).and_then(|path| meant::not_for_sh(&path))?;
+        let error = find(command).and_then(|path| not_for_sh(&path))?;
         Some(StartError::new(command, error))
     }
 
     /// Returns the error that starting the command would give, as far as its file shows.
-    #[cfg(feature = "cli")]
     pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
         let error = match find(command) {
             None => io::ErrorKind::NotFound.into(),
             Some(path) if !is_executable(&path) => io::ErrorKind::PermissionDenied.into(),
-            Some(path) => meant::not_for_sh(&path)?,
+            Some(path) => not_for_sh(&path)?,
         };
         Some(StartError::new(command, error))
     }
 
     /// Returns the words of the command that was probably meant.
-    #[cfg(feature = "cli")]
     pub(crate) fn meant(&self) -> Option<&[OsString]> {
-        self.meant.as_deref()
+        self.advice.meant.as_deref()
     }
 
     /// Returns whether the program itself is missing, rather than something that it needs.
@@ -94,7 +76,7 @@ impl StartError {
     /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> &str {
-        &self.remedy
+        &self.advice.remedy
     }
 
     /// Returns the system's error.
@@ -106,15 +88,12 @@ impl StartError {
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot start {:?}: {}; {}", self.program, self.error, self.remedy)
+        write!(f, "cannot start {:?}: {}; {}", self.program, self.error, self.advice.remedy)
     }
 }
 
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
-    }
-}
+// The text contains the system's error, so it is not the source once more.
+impl std::error::Error for StartError {}
 
 debug_is_text!(StartError);
 
@@ -131,74 +110,6 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
         None => Environment::current().get("PATH").map(OsStr::to_owned),
     };
     std::env::split_paths(&path?).map(|folder| folder.join(name)).find(|path| path.is_file())
-}
-
-fn remedy(error: &io::Error, path: Option<&Path>) -> String {
-    let by_number = match error.raw_os_error() {
-        Some(EMFILE) => Some("this process cannot open more files: raise its limit (ulimit -n)"),
-        Some(ENFILE) => Some("this host cannot open more files: raise its limit (fs.file-max)"),
-        Some(ENOEXEC) => Some(
-            "it is neither a program for this machine nor a script: check its architecture with `file`, or start it \
-             with a line like #!/bin/sh",
-        ),
-        _ => None,
-    };
-    let text = match (error.kind(), path) {
-        _ if by_number.is_some() => by_number.unwrap_or_default(),
-        (io::ErrorKind::NotFound, None) => "check that it is installed on this host and on PATH",
-        (io::ErrorKind::NotFound, Some(path)) => return what_it_needs(path),
-        (io::ErrorKind::PermissionDenied, Some(path)) if path.is_dir() => {
-            "it is a folder: choose a program in it"
-        }
-        (io::ErrorKind::PermissionDenied, Some(path)) if !is_executable(path) => {
-            return format!("it is not executable: chmod +x {}", path.display());
-        }
-        (io::ErrorKind::PermissionDenied, _) => {
-            "check the permissions of its folders and of the interpreter in its first line, and whether its file system is \
-             mounted noexec"
-        }
-        (io::ErrorKind::ArgumentListTooLong, _) => {
-            "its arguments and variables are longer than the system allows, one of them or all together (getconf ARG_MAX, \
-             ulimit -s): shorten them, or pass them in a file"
-        }
-        (io::ErrorKind::WouldBlock, _) => {
-            "no more processes can be started: raise the limit of this user (ulimit -u) or of the container (pids.max), or \
-             start fewer"
-        }
-        (io::ErrorKind::OutOfMemory, _) => {
-            "there is not enough memory: raise the limit (ulimit -v), or start fewer"
-        }
-        (io::ErrorKind::ExecutableFileBusy, _) => {
-            "another process is writing to it: try again later"
-        }
-        _ => "check its path, its permissions and its first line",
-    };
-    text.to_owned()
-}
-
-/// Names the file that the system did not find, although the program itself exists.
-fn what_it_needs(path: &Path) -> String {
-    let mut head = Vec::new();
-    // An unreadable file is treated as empty.
-    let _ = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
-    let Some(line) = head.strip_prefix(b"#!") else {
-        return "its dynamic loader is not on this host, because it was built for another C library or CPU (`file` shows \
-                which)"
-            .to_owned();
-    };
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let interpreter = String::from_utf8_lossy(line.trim_ascii()).into_owned();
-    let interpreter = interpreter.split_ascii_whitespace().next().unwrap_or_default();
-    if line.ends_with(b"\r") {
-        return format!(
-            "its first line ends with a carriage return, as on Windows, so the system looks for \
-             \"{interpreter}\\r\": sed -i 's/\\r$//' {}",
-            path.display()
-        );
-    }
-    format!(
-        "its first line names the interpreter {interpreter:?}, which is not on this host: install it, or correct the line"
-    )
 }
 
 #[cfg(unix)]

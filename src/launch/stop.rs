@@ -1,8 +1,14 @@
-//! A request to end the job: SIGINT or SIGTERM, which this process has received, or SIGHUP if the
-//! terminal then stopped a worker.
+//! What ends or stops workers from outside: requests to end the job, and stops by the terminal.
+//!
+//! A request is SIGINT or SIGTERM, which this process has received, or SIGHUP if the terminal then
+//! stopped a worker.
 
 use std::fmt;
 use std::time::{Duration, Instant};
+
+use crate::launch::ending::of_ranks;
+use crate::launch::role::Role;
+use crate::launch::tell;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
 /// process group.
@@ -12,7 +18,12 @@ pub(super) const SAME_REQUEST: Duration = Duration::from_millis(500);
 /// The signals that end a job on request.
 const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
-const SIGTERM: i32 = 15;
+/// Asks workers to exit.
+pub(super) const SIGTERM: i32 = 15;
+/// Kills a process without notice.
+pub(super) const SIGKILL: i32 = 9;
+/// Kills a process when it writes to a pipe without a reader.
+pub(super) const SIGPIPE: i32 = 13;
 
 /// The first request to end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,17 +35,13 @@ pub(super) struct Request {
 }
 
 impl Request {
-    #[cfg_attr(
-        not(all(feature = "launch", unix)),
-        expect(dead_code, reason = "no signal is caught")
-    )]
     pub(super) fn new(signal: i32) -> Request {
         Request { signal, since: Instant::now(), is_repeated: false }
     }
 
     /// A request to end a worker that the terminal has stopped after a hang-up.
     pub(super) fn by_hang_up() -> Request {
-        Request { signal: SIGHUP, since: Instant::now(), is_repeated: false }
+        Request::new(SIGHUP)
     }
 
     /// Returns when workers that remain are killed.
@@ -43,9 +50,20 @@ impl Request {
     }
 }
 
+/// A signal that ends the job, and arrived while no worker was running.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
+pub(super) enum Late {
+    First,
+    /// The job was already asked to end.
+    Repeated(Request),
+}
+
 /// The longest time that workers may take: a year is as good as forever, and adding it to an
 /// `Instant` cannot overflow.
 pub(super) const LONGEST: Duration = Duration::from_secs(365 * 86400);
+/// A time that no one waits for.
+const FOREVER: Duration = Duration::from_secs(100 * 86400);
 
 /// How long workers may take to exit.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +72,8 @@ pub(super) struct Grace {
     pub after_signal: Duration,
 }
 
-/// Returns whether a signal of this number requests the end of the job.
+/// Returns whether a signal of this number requests the end of the job: workers that ignore it are
+/// killed. SIGHUP does not, because programs that ignore it (`nohup`) are meant to go on.
 pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
@@ -71,4 +90,75 @@ impl fmt::Display for Name {
             number => write!(f, "signal {number}"),
         }
     }
+}
+
+/// Why a worker is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(all(feature = "launch", unix)),
+    expect(dead_code, reason = "stops are not detected here")
+)]
+pub(super) enum Stop {
+    /// It read the terminal while in the background.
+    ReadsTerminal,
+    /// It changed the terminal's settings or wrote to it while in the background.
+    SetsTerminal,
+    /// It received this signal.
+    Signal(i32),
+}
+
+impl Stop {
+    /// Returns whether the terminal stops the worker, and stops it again whenever it continues.
+    pub(super) fn is_by_terminal(self) -> bool {
+        matches!(self, Stop::ReadsTerminal | Stop::SetsTerminal)
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let terminal = match self {
+            Stop::ReadsTerminal => "it reads the terminal (SIGTTIN)",
+            Stop::SetsTerminal => "it writes to the terminal or changes its settings (SIGTTOU)",
+            Stop::Signal(number) => {
+                return write!(f, "signal {number} stopped it; SIGCONT continues it");
+            }
+        };
+        write!(
+            f,
+            "{terminal}, and workers run in the background; pass its input in a file or through a \
+             pipe, or run the program without launch"
+        )
+    }
+}
+
+/// Reports on stderr which workers have not followed a request to end the job, and what ends them.
+pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
+    let who = if ranks.is_empty() { "processes".to_owned() } else { of_ranks(ranks) };
+    let end = match left > FOREVER {
+        true => String::new(),
+        false => format!("; SIGKILL ends them in {:.0} s", left.as_secs_f64()),
+    };
+    tell(&format!(
+        "after {}, mpienv waits for {who}; a second signal kills them at once{end}",
+        Name(signal)
+    ));
+}
+
+/// Reports on stderr that a worker is stopped, and why. A stopped worker does nothing, and nothing
+/// else reports it.
+///
+/// `killed_in`: the worker was asked to exit, and is killed after this time.
+pub(super) fn tell_stop(role: Role, process: u32, stop: Stop, killed_in: Option<Duration>) {
+    let role = match role {
+        Role::Rank(rank) => format!("rank {rank}"),
+        Role::Scheduler(_) => "the scheduler".to_owned(),
+    };
+    let end = match killed_in {
+        Some(grace) => {
+            format!("; it was asked to end, and SIGKILL ends it in {} s", grace.as_secs_f64())
+        }
+        None if stop.is_by_terminal() => "; Ctrl-C ends the job".to_owned(),
+        None => String::new(),
+    };
+    tell(&format!("{role} (process {process}) is stopped: {stop}{end}"));
 }

@@ -4,10 +4,10 @@
 //! worker are stopped with it, and signals are passed on. On Linux, all descendants of a worker are
 //! stopped with it, in any process group. Without the feature, workers are only killed.
 
+#[cfg(all(feature = "launch", unix))]
+mod adoption;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 mod binding;
-#[cfg(all(feature = "launch", unix))]
-mod descendants;
 #[cfg(not(all(feature = "launch", unix)))]
 mod fallback;
 #[cfg(all(feature = "launch", unix))]
@@ -24,11 +24,11 @@ mod watchdog;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub(super) use binding::Unbound;
 #[cfg(not(all(feature = "launch", unix)))]
-pub(super) use fallback::{Late, Signals, Supervisor, Waker};
+pub(super) use fallback::{Signals, Supervisor, Waker};
 #[cfg(all(feature = "launch", unix))]
-pub(super) use groups::{Supervisor, Waker};
+pub(super) use groups::Supervisor;
 #[cfg(all(feature = "launch", unix))]
-pub(super) use signals::{Late, Signals};
+pub(super) use signals::{Signals, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub use watchdog::serve_as_watchdog;
 

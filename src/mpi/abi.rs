@@ -4,8 +4,6 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
 
-use super::request::{Call, Started};
-
 /// Which binary interface an MPI library has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -29,27 +27,13 @@ impl fmt::Display for Abi {
     }
 }
 
-/// The type of an ABI's handles: an `int` or a pointer.
-pub(super) trait Handle: Copy + 'static {
-    /// Wraps a started call of a library with such handles.
-    fn started(call: Call<Self>) -> Started;
-}
-
-/// A handle of Open MPI and of the standard ABI.
+/// A handle of Open MPI and of the standard ABI (a pointer), or of MPICH's ABI (an `int`). Which of
+/// the two it is, the library's ABI says.
 #[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Pointer(pub *mut c_void);
-
-impl Handle for Pointer {
-    fn started(call: Call<Pointer>) -> Started {
-        Started::Pointers(call)
-    }
-}
-
-impl Handle for c_int {
-    fn started(call: Call<c_int>) -> Started {
-        Started::Ints(call)
-    }
+#[repr(C)]
+pub(super) union Handle {
+    pub pointer: *mut c_void,
+    pub int: c_int,
 }
 
 // One type for each kind of handle, so that passing a datatype for a communicator does not compile.
@@ -57,67 +41,66 @@ impl Handle for c_int {
 /// `MPI_Comm`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Comm<W>(pub W);
+pub(super) struct Comm(pub Handle);
 
 /// `MPI_Datatype`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Datatype<W>(pub W);
+pub(super) struct Datatype(pub Handle);
 
 /// `MPI_Op`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Op<W>(pub W);
+pub(super) struct Op(pub Handle);
 
 /// `MPI_Errhandler`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct Errhandler<W>(pub W);
+pub(super) struct Errhandler(pub Handle);
 
 /// `MPI_Request`.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct RequestHandle<W>(pub W);
+pub(super) struct RequestHandle(pub Handle);
 
 /// The constants of `mpi.h` that differ from ABI to ABI.
-pub(super) struct Constants<W> {
-    pub comm_world: Comm<W>,
-    pub comm_self: Comm<W>,
-    pub byte: Datatype<W>,
-    pub float: Datatype<W>,
-    pub double: Datatype<W>,
-    pub sum: Op<W>,
-    pub errors_return: Errhandler<W>,
-    pub request_null: RequestHandle<W>,
+pub(super) struct Constants {
+    pub comm_world: Comm,
+    pub comm_self: Comm,
+    pub byte: Datatype,
+    pub float: Datatype,
+    pub double: Datatype,
+    pub sum: Op,
+    pub errors_return: Errhandler,
+    pub request_null: RequestHandle,
     pub in_place: *const c_void,
     pub status_ignore: *mut c_void,
     pub thread_funneled: c_int,
 }
 
-impl Constants<c_int> {
+impl Constants {
     /// As in the `mpi.h` of MPICH 3 to 5. Intel MPI has the same constants, by the MPICH ABI
     /// initiative.
-    pub(super) fn mpich() -> Constants<c_int> {
+    pub(super) fn mpich() -> Constants {
+        let handle = |int| Handle { int };
         Constants {
-            comm_world: Comm(0x4400_0000),
-            comm_self: Comm(0x4400_0001),
-            byte: Datatype(0x4c00_010d),
-            float: Datatype(0x4c00_040a),
-            double: Datatype(0x4c00_080b),
-            sum: Op(0x5800_0003),
-            errors_return: Errhandler(0x5400_0001),
-            request_null: RequestHandle(0x2c00_0000),
+            comm_world: Comm(handle(0x4400_0000)),
+            comm_self: Comm(handle(0x4400_0001)),
+            byte: Datatype(handle(0x4c00_010d)),
+            float: Datatype(handle(0x4c00_040a)),
+            double: Datatype(handle(0x4c00_080b)),
+            sum: Op(handle(0x5800_0003)),
+            errors_return: Errhandler(handle(0x5400_0001)),
+            request_null: RequestHandle(handle(0x2c00_0000)),
             in_place: ptr::without_provenance(usize::MAX),
             status_ignore: ptr::without_provenance_mut(1),
             thread_funneled: 1,
         }
     }
-}
 
-impl Constants<Pointer> {
     /// As in the `mpi_abi.h` of the MPI 5 standard.
-    pub(super) fn standard() -> Constants<Pointer> {
-        let handle = |number| Pointer(ptr::without_provenance_mut(number));
+    pub(super) fn standard() -> Constants {
+        let handle = |number| Handle { pointer: ptr::without_provenance_mut(number) };
         Constants {
             comm_world: Comm(handle(0x101)),
             comm_self: Comm(handle(0x102)),
@@ -137,8 +120,8 @@ impl Constants<Pointer> {
     /// or its name if the library lacks it.
     pub(super) fn open_mpi(
         address: impl Fn(&'static str) -> Result<*mut c_void, &'static str>,
-    ) -> Result<Constants<Pointer>, &'static str> {
-        let handle = |name| address(name).map(Pointer);
+    ) -> Result<Constants, &'static str> {
+        let handle = |name| address(name).map(|pointer| Handle { pointer });
         Ok(Constants {
             comm_world: Comm(handle(OPEN_MPI_WORLD)?),
             comm_self: Comm(handle("ompi_mpi_comm_self")?),

@@ -1,13 +1,13 @@
-//! The calls of MPI with Rust types, checked lengths, and errors instead of error codes.
+//! A library that can be called: with Rust types, and with errors instead of error codes.
 
 #![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
-use super::abi::{Comm, Constants, Datatype, Handle, RequestHandle};
+use super::abi::{Comm, Constants, Datatype, RequestHandle};
 use super::element::{Element, ElementKind};
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::functions::Functions;
 use crate::value::rank::Rank;
 
@@ -15,24 +15,21 @@ use crate::value::rank::Rank;
 ///
 /// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be
 /// called; before and after, only those that say so.
-pub(super) struct Api<W> {
-    functions: Functions<W>,
-    constants: Constants<W>,
+pub(super) struct Api {
+    pub functions: Functions,
+    pub constants: Constants,
 }
 
 /// The longest text of any ABI: MPI_MAX_LIBRARY_VERSION_STRING of MPICH and of the standard.
 const LONGEST_TEXT: usize = 8192;
 
-/// The most elements that one call takes: well within an `int`.
-const MOST: usize = 1 << 30;
-
-impl<W: Handle> Api<W> {
-    pub(super) fn new(functions: Functions<W>, constants: Constants<W>) -> Api<W> {
+impl Api {
+    pub(super) fn new(functions: Functions, constants: Constants) -> Api {
         Api { functions, constants }
     }
 
     /// The communicator of all ranks.
-    pub(super) fn world(&self) -> Comm<W> {
+    pub(super) fn world(&self) -> Comm {
         self.constants.comm_world
     }
 
@@ -42,19 +39,19 @@ impl<W: Handle> Api<W> {
     }
 
     /// Returns whether MPI is initialized. May be called before init.
-    pub(super) fn is_initialized(&self) -> Result<bool, MpiError> {
+    pub(super) fn is_initialized(&self) -> Result<bool> {
         let mut flag = 0;
         // SAFETY: the argument points to an int.
-        let code = unsafe { (self.functions.initialized)(&raw mut flag) };
+        let code = unsafe { self.functions.initialized(&raw mut flag) };
         self.check("MPI_Initialized", code).map(|()| flag != 0)
     }
 
     /// Initializes MPI, and returns the thread level that MPI provides.
-    pub(super) fn init(&self) -> Result<c_int, MpiError> {
+    pub(super) fn init(&self) -> Result<c_int> {
         let mut provided = 0;
         // SAFETY: argc and argv may be null; `provided` is an int.
         let code = unsafe {
-            (self.functions.init_thread)(
+            self.functions.init_thread(
                 ptr::null_mut(),
                 ptr::null_mut(),
                 self.funneled(),
@@ -69,16 +66,16 @@ impl<W: Handle> Api<W> {
         Ok(provided)
     }
 
-    pub(super) fn finalize(&self) -> Result<(), MpiError> {
+    pub(super) fn finalize(&self) -> Result<()> {
         // SAFETY: the function has no arguments.
-        let code = unsafe { (self.functions.finalize)() };
+        let code = unsafe { self.functions.finalize() };
         self.check("MPI_Finalize", code)
     }
 
     /// Exits all processes of the communicator. Returns only if MPI cannot.
-    pub(super) fn abort(&self, comm: Comm<W>, code: c_int) {
+    pub(super) fn abort(&self, comm: Comm, code: c_int) {
         // SAFETY: the handle is a communicator's.
-        unsafe { (self.functions.abort)(comm, code) };
+        unsafe { self.functions.abort(comm, code) };
     }
 
     /// The name and version at the start of the library's own version text. May be called before
@@ -87,7 +84,7 @@ impl<W: Handle> Api<W> {
         // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
         // an int.
         let text =
-            one_line(|text, length| unsafe { (self.functions.get_library_version)(text, length) });
+            one_line(|text, length| unsafe { self.functions.get_library_version(text, length) });
         let text = text.unwrap_or_default();
         // "Open MPI v4.1.4, package: ...", "MPICH Version:      5.0.2, MPICH Release date: ...".
         let first = text.split(',').next().unwrap_or_default();
@@ -95,21 +92,21 @@ impl<W: Handle> Api<W> {
     }
 
     /// Makes MPI return a communicator's errors.
-    fn return_errors(&self, comm: Comm<W>) -> Result<(), MpiError> {
+    fn return_errors(&self, comm: Comm) -> Result<()> {
         // SAFETY: the handles are a communicator's and an error handler's.
         let code =
-            unsafe { (self.functions.comm_set_errhandler)(comm, self.constants.errors_return) };
+            unsafe { self.functions.comm_set_errhandler(comm, self.constants.errors_return) };
         self.check("MPI_Comm_set_errhandler", code)
     }
 
     /// This process's place in a communicator.
-    pub(super) fn rank(&self, comm: Comm<W>) -> Result<Rank, MpiError> {
+    pub(super) fn rank(&self, comm: Comm) -> Result<Rank> {
         let (mut rank, mut size): (c_int, c_int) = (0, 0);
         // SAFETY: the handle is a communicator's; the pointer is to an int.
-        let code = unsafe { (self.functions.comm_rank)(comm, &raw mut rank) };
+        let code = unsafe { self.functions.comm_rank(comm, &raw mut rank) };
         self.check("MPI_Comm_rank", code)?;
         // SAFETY: the handle is a communicator's; the pointer is to an int.
-        let code = unsafe { (self.functions.comm_size)(comm, &raw mut size) };
+        let code = unsafe { self.functions.comm_size(comm, &raw mut size) };
         self.check("MPI_Comm_size", code)?;
         // Negative numbers become far too large ones.
         Rank::new(rank.cast_unsigned(), size.cast_unsigned()).map_err(|error| MpiError::Call {
@@ -119,322 +116,87 @@ impl<W: Handle> Api<W> {
         })
     }
 
-    pub(super) fn duplicate(&self, comm: Comm<W>) -> Result<Comm<W>, MpiError> {
+    pub(super) fn duplicate(&self, comm: Comm) -> Result<Comm> {
         let mut new = comm;
         // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
         // overwrites.
-        let code = unsafe { (self.functions.comm_dup)(comm, &raw mut new) };
+        let code = unsafe { self.functions.comm_dup(comm, &raw mut new) };
         self.check("MPI_Comm_dup", code)?;
         self.return_errors(new).map(|()| new)
     }
 
-    pub(super) fn split(&self, comm: Comm<W>, color: u32, key: u32) -> Result<Comm<W>, MpiError> {
+    pub(super) fn split(&self, comm: Comm, color: u32, key: u32) -> Result<Comm> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
         let mut new = comm;
         // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
         // overwrites.
-        let code = unsafe { (self.functions.comm_split)(comm, color, key, &raw mut new) };
+        let code = unsafe { self.functions.comm_split(comm, color, key, &raw mut new) };
         self.check(CALL, code)?;
         self.return_errors(new).map(|()| new)
     }
 
     /// Frees a communicator, which must not be used afterwards.
-    pub(super) fn free(&self, mut comm: Comm<W>) -> Result<(), MpiError> {
+    pub(super) fn free(&self, mut comm: Comm) -> Result<()> {
         // SAFETY: the pointer is to a communicator's handle.
-        let code = unsafe { (self.functions.comm_free)(&raw mut comm) };
+        let code = unsafe { self.functions.comm_free(&raw mut comm) };
         self.check("MPI_Comm_free", code)
     }
 
-    pub(super) fn all_reduce_sum<T: Element>(
+    /// Starts a call, which overwrites the request and returns an error code.
+    pub(super) fn start(
         &self,
-        comm: Comm<W>,
-        values: &mut [T],
-    ) -> Result<(), MpiError> {
-        let (datatype, sum) = (self.datatype::<T>(), self.constants.sum);
-        // Without values, make the call all the same: other ranks wait for it.
-        let only = values.is_empty().then_some(&mut [] as &mut [T]);
-        for part in only.into_iter().chain(values.chunks_mut(MOST)) {
-            let count = int("MPI_Allreduce", part.len())?;
-            let values = address(part.as_mut_ptr(), part.len());
-            // SAFETY: `values` are `count` elements of this datatype that MPI reads and writes in
-            // place, until it returns.
-            let code = unsafe {
-                (self.functions.allreduce)(
-                    self.constants.in_place,
-                    values,
-                    count,
-                    datatype,
-                    sum,
-                    comm,
-                )
-            };
-            self.check("MPI_Allreduce", code)?;
-        }
-        Ok(())
+        call: &'static str,
+        start: impl FnOnce(*mut RequestHandle) -> Result<c_int>,
+    ) -> Result<RequestHandle> {
+        let mut request = self.constants.request_null;
+        self.check(call, start(&raw mut request)?).map(|()| request)
     }
 
-    /// Sums in place. This rank's part of the sum, of `part` elements, then comes first.
-    pub(super) fn reduce_scatter_sum<T: Element>(
-        &self,
-        comm: Comm<W>,
-        values: &mut [T],
-        part: usize,
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Reduce_scatter_block";
-        let (datatype, sum, count) = (self.datatype::<T>(), self.constants.sum, int(CALL, part)?);
-        let values = address(values.as_mut_ptr(), values.len());
-        // SAFETY: `values` are `count` elements of this datatype for each rank, as the caller has
-        // checked. MPI reads and writes them in place until it returns.
-        let code = unsafe {
-            (self.functions.reduce_scatter_block)(
-                self.constants.in_place,
-                values,
-                count,
-                datatype,
-                sum,
-                comm,
-            )
-        };
-        self.check(CALL, code)
-    }
-
-    /// Exchanges parts of `part` bytes in place.
-    pub(super) fn all_to_all(
-        &self,
-        comm: Comm<W>,
-        bytes: &mut [u8],
-        part: usize,
-    ) -> Result<(), MpiError> {
-        const CALL: &str = "MPI_Alltoall";
-        let (count, byte) = (int(CALL, part)?, self.constants.byte);
-        let bytes = address(bytes.as_mut_ptr(), bytes.len());
-        // SAFETY: `bytes` are `count` bytes for each rank, as the caller has checked. MPI reads and
-        // writes them until it returns. The data to send is in place, so MPI does not read its
-        // count and datatype.
-        let code = unsafe {
-            (self.functions.alltoall)(self.constants.in_place, 0, byte, bytes, count, byte, comm)
-        };
-        self.check(CALL, code)
-    }
-
-    pub(super) fn broadcast(
-        &self,
-        comm: Comm<W>,
-        bytes: &mut [u8],
-        root: u32,
-    ) -> Result<(), MpiError> {
-        let root = int("MPI_Bcast", root)?;
-        let only = bytes.is_empty().then_some(&mut [] as &mut [u8]);
-        for part in only.into_iter().chain(bytes.chunks_mut(MOST)) {
-            let count = int("MPI_Bcast", part.len())?;
-            let bytes = address(part.as_mut_ptr(), part.len());
-            // SAFETY: `bytes` are `count` bytes that MPI reads or writes until it returns.
-            let code =
-                unsafe { (self.functions.bcast)(bytes, count, self.constants.byte, root, comm) };
-            self.check("MPI_Bcast", code)?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn barrier(&self, comm: Comm<W>) -> Result<(), MpiError> {
+    pub(super) fn start_barrier(&self, comm: Comm) -> Result<RequestHandle> {
         // SAFETY: the handle is a communicator's.
-        let code = unsafe { (self.functions.barrier)(comm) };
-        self.check("MPI_Barrier", code)
-    }
-
-    /// Starts a sum in place.
-    ///
-    /// # Safety
-    /// `values` are `count` elements that nothing else uses and that stay in place until the
-    /// request is done.
-    pub(super) unsafe fn start_all_reduce_sum<T: Element>(
-        &self,
-        comm: Comm<W>,
-        values: *mut T,
-        count: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        const CALL: &str = "MPI_Iallreduce";
-        let values = address(values, count);
-        let (count, datatype, sum) = (int(CALL, count)?, self.datatype::<T>(), self.constants.sum);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallreduce;
-            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
-    }
-
-    /// Starts a sum in place. This rank's part of the sum then comes first.
-    ///
-    /// # Safety
-    /// `values` are `part` elements for each rank. Nothing else uses or moves them until the
-    /// request is done.
-    pub(super) unsafe fn start_reduce_scatter_sum<T: Element>(
-        &self,
-        comm: Comm<W>,
-        values: *mut T,
-        part: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        const CALL: &str = "MPI_Ireduce_scatter_block";
-        let values = address(values, part);
-        let (count, datatype, sum) = (int(CALL, part)?, self.datatype::<T>(), self.constants.sum);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the elements for MPI, which overwrites the request.
-        let code = unsafe {
-            let start = self.functions.ireduce_scatter_block;
-            start(self.constants.in_place, values, count, datatype, sum, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
-    }
-
-    /// Starts to exchange parts of `part` bytes, in place.
-    ///
-    /// # Safety
-    /// `bytes` are `part` bytes for each rank. Nothing else uses or moves them until the request is
-    /// done.
-    pub(super) unsafe fn start_all_to_all(
-        &self,
-        comm: Comm<W>,
-        bytes: *mut u8,
-        part: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        const CALL: &str = "MPI_Ialltoall";
-        let bytes = address(bytes, part);
-        let (count, byte) = (int(CALL, part)?, self.constants.byte);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.ialltoall;
-            start(self.constants.in_place, 0, byte, bytes, count, byte, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
-    }
-
-    /// Starts a broadcast.
-    ///
-    /// # Safety
-    /// `bytes` are `count` bytes that nothing else uses and that stay in place until the request is
-    /// done.
-    pub(super) unsafe fn start_broadcast(
-        &self,
-        comm: Comm<W>,
-        bytes: *mut u8,
-        count: usize,
-        root: u32,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        const CALL: &str = "MPI_Ibcast";
-        let bytes = address(bytes, count);
-        let (count, root) = (int(CALL, count)?, int(CALL, root)?);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the bytes for MPI, which overwrites the request.
-        let code = unsafe {
-            (self.functions.ibcast)(bytes, count, self.constants.byte, root, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
-    }
-
-    pub(super) fn start_barrier(&self, comm: Comm<W>) -> Result<RequestHandle<W>, MpiError> {
-        let mut request = self.constants.request_null;
-        // SAFETY: the handle is a communicator's, and MPI overwrites the request.
-        let code = unsafe { (self.functions.ibarrier)(comm, &raw mut request) };
-        self.check("MPI_Ibarrier", code).map(|()| request)
-    }
-
-    /// Starts to gather blocks of one length, in place.
-    ///
-    /// # Safety
-    /// `blocks` has room for `count` bytes from every rank and already holds this rank's own. It
-    /// stays in place, and nothing else uses it, until the request is done.
-    pub(super) unsafe fn start_all_gather(
-        &self,
-        comm: Comm<W>,
-        blocks: *mut u8,
-        count: usize,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        const CALL: &str = "MPI_Iallgather";
-        let blocks = address(blocks, count);
-        let (count, byte) = (int(CALL, count)?, self.constants.byte);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps the blocks for MPI. The data to send is in place, so MPI does
-        // not read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallgather;
-            start(self.constants.in_place, 0, byte, blocks, count, byte, comm, &raw mut request)
-        };
-        self.check(CALL, code).map(|()| request)
-    }
-
-    /// Starts to gather blocks of different lengths, in place.
-    ///
-    /// # Safety
-    /// `counts` and `places` have a number for every rank. `blocks` has `length` bytes, with room
-    /// for `counts[rank]` bytes at `places[rank]` from every rank, and already holds this rank's
-    /// own. All three stay in place, and nothing else uses `blocks` or writes to the others, until
-    /// the request is done.
-    pub(super) unsafe fn start_all_gather_varying(
-        &self,
-        comm: Comm<W>,
-        blocks: *mut u8,
-        length: usize,
-        counts: *const c_int,
-        places: *const c_int,
-    ) -> Result<RequestHandle<W>, MpiError> {
-        let (blocks, byte) = (address(blocks, length), self.constants.byte);
-        let mut request = self.constants.request_null;
-        // SAFETY: the caller keeps all three for MPI. The data to send is in place, so MPI does not
-        // read its count and datatype. MPI overwrites the request.
-        let code = unsafe {
-            let start = self.functions.iallgatherv;
-            start(
-                self.constants.in_place,
-                0,
-                byte,
-                blocks,
-                counts,
-                places,
-                byte,
-                comm,
-                &raw mut request,
-            )
-        };
-        self.check("MPI_Iallgatherv", code).map(|()| request)
+        let start = |request| Ok(unsafe { self.functions.ibarrier(comm, request) });
+        self.start("MPI_Ibarrier", start)
     }
 
     /// Returns whether a started call is done. The request is then null, which is always done.
-    pub(super) fn test(
-        &self,
-        call: &'static str,
-        request: &mut RequestHandle<W>,
-    ) -> Result<bool, MpiError> {
+    pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle) -> Result<bool> {
         let mut flag = 0;
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
         let code =
-            unsafe { (self.functions.test)(request, &raw mut flag, self.constants.status_ignore) };
+            unsafe { self.functions.test(request, &raw mut flag, self.constants.status_ignore) };
         self.check(call, code).map(|()| flag != 0)
     }
 
     /// Waits until a started call is done.
-    pub(super) fn wait(
-        &self,
-        call: &'static str,
-        request: &mut RequestHandle<W>,
-    ) -> Result<(), MpiError> {
+    pub(super) fn wait(&self, call: &'static str, request: &mut RequestHandle) -> Result<()> {
         // SAFETY: the request is one that MPI returned, or null; the status is ignored.
-        let code = unsafe { (self.functions.wait)(request, self.constants.status_ignore) };
+        let code = unsafe { self.functions.wait(request, self.constants.status_ignore) };
         self.check(call, code)
     }
 
-    fn datatype<T: Element>(&self) -> Datatype<W> {
-        match T::KIND {
+    /// Describes `count` numbers, in a buffer of one or several times as many.
+    pub(super) fn numbers<T: Element>(
+        &self,
+        call: &'static str,
+        first: *mut T,
+        count: usize,
+    ) -> Result<Buffer> {
+        let datatype = match T::KIND {
             ElementKind::F32 => self.constants.float,
             ElementKind::F64 => self.constants.double,
-        }
+        };
+        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
     }
 
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), MpiError> {
+    /// Describes `count` bytes, in a buffer of one or several times as many.
+    pub(super) fn bytes(&self, call: &'static str, first: *mut u8, count: usize) -> Result<Buffer> {
+        let datatype = self.constants.byte;
+        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
+    }
+
+    /// Returns the error for a code, unless it is that of success.
+    pub(super) fn check(&self, call: &'static str, code: c_int) -> Result<()> {
         // MPI_SUCCESS is 0 in every ABI.
         if code == 0 {
             return Ok(());
@@ -442,13 +204,20 @@ impl<W: Handle> Api<W> {
         // SAFETY: the callback's pointers are to a buffer as long as any ABI's longest text and to
         // an int.
         let text =
-            one_line(|text, length| unsafe { (self.functions.error_string)(code, text, length) });
+            one_line(|text, length| unsafe { self.functions.error_string(code, text, length) });
         Err(MpiError::Call {
             call,
             code,
             text: text.unwrap_or_else(|| "unknown to MPI_Error_string".to_owned()),
         })
     }
+}
+
+/// Numbers or bytes, as MPI expects them.
+pub(super) struct Buffer {
+    pub first: *mut c_void,
+    pub count: c_int,
+    pub datatype: Datatype,
 }
 
 /// The address of a buffer, as MPI expects it.
@@ -461,7 +230,7 @@ fn address<T>(first: *mut T, count: usize) -> *mut c_void {
 pub(super) fn int<N: Copy + TryInto<c_int> + TryInto<u64>>(
     call: &'static str,
     number: N,
-) -> Result<c_int, MpiError> {
+) -> Result<c_int> {
     number
         .try_into()
         .map_err(|_| MpiError::TooLarge { call, value: number.try_into().unwrap_or(u64::MAX) })

@@ -1,14 +1,11 @@
 //! Ranks that call MPI together.
 
-use std::ffi::c_int;
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::abi::{Comm, Handle, Pointer};
-use super::element::Element;
-use super::error::MpiError;
-use super::request::{Blocks, Request};
+use super::abi::Comm;
+use super::error::Result;
 use super::session::{About, Session};
 use crate::value::rank::Rank;
 
@@ -50,222 +47,30 @@ use crate::value::rank::Rank;
 /// }
 /// ```
 pub struct Communicator {
-    group: AnyAbi,
-}
-
-/// A communicator of a library with either type of handle.
-enum AnyAbi {
-    Pointers(Group<Pointer>),
-    Ints(Group<c_int>),
-}
-
-/// A communicator of a library with such handles.
-struct Group<W: Handle> {
-    session: Rc<Session<W>>,
-    comm: Comm<W>,
+    pub(super) session: Rc<Session>,
+    pub(super) comm: Comm,
     rank: Rank,
     /// Whether a split made the communicator, so that it must be freed.
     is_own: bool,
 }
 
-/// Evaluates the same expression with the group of either kind.
-macro_rules! with {
-    ($group:pat = $either:expr => $expression:expr) => {
-        match $either {
-            AnyAbi::Pointers($group) => $expression,
-            AnyAbi::Ints($group) => $expression,
-        }
-    };
-}
-
 impl Communicator {
-    /// The communicator of all ranks, for a library whose handles are pointers.
-    pub(super) fn of_pointers(session: Session<Pointer>) -> Result<Communicator, MpiError> {
-        Group::world(session).map(|group| Communicator { group: AnyAbi::Pointers(group) })
-    }
-
-    /// The communicator of all ranks, for a library whose handles are ints.
-    pub(super) fn of_ints(session: Session<c_int>) -> Result<Communicator, MpiError> {
-        Group::world(session).map(|group| Communicator { group: AnyAbi::Ints(group) })
+    /// The communicator of all ranks.
+    pub(super) fn world(session: Session) -> Result<Communicator> {
+        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
+        Ok(Communicator { session: Rc::new(session), comm, rank, is_own: false })
     }
 
     /// This process's rank in the communicator, according to MPI.
     #[must_use]
     pub fn rank(&self) -> Rank {
-        with!(group = &self.group => group.rank)
+        self.rank
     }
 
     /// How many ranks the communicator has, according to MPI.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.rank().size()
-    }
-
-    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank
-    /// gets the sum.
-    ///
-    /// All ranks must pass the same number of values. The library chooses the order of the
-    /// additions, which may differ between libraries and sizes.
-    ///
-    /// # Errors
-    /// If MPI returns an error; the values are then undefined.
-    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.all_reduce_sum(group.comm, values)))
-    }
-
-    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each
-    /// rank. This rank's part overwrites the first values; the others are then undefined
-    /// (`MPI_Reduce_scatter_block`).
-    ///
-    /// # Errors
-    /// If the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns
-    /// an error.
-    pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<(), MpiError> {
-        let part = self.part("MPI_Reduce_scatter_block", values.len())?;
-        with!(group = &self.group => group.session.run(|api| api.reduce_scatter_sum(group.comm, values, part)))
-    }
-
-    /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it
-    /// with what rank r sent (`MPI_Alltoall`). All ranks must pass the same number of bytes.
-    ///
-    /// # Errors
-    /// If the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an
-    /// error.
-    pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<(), MpiError> {
-        let part = self.part("MPI_Alltoall", bytes.len())?;
-        with!(group = &self.group => group.session.run(|api| api.all_to_all(group.comm, bytes, part)))
-    }
-
-    /// The length of one rank's part of a buffer.
-    fn part(&self, call: &'static str, length: usize) -> Result<usize, MpiError> {
-        let size = self.size() as usize;
-        if length.is_multiple_of(size) {
-            Ok(length / size)
-        } else {
-            Err(MpiError::Indivisible { call, length, size })
-        }
-    }
-
-    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number
-    /// of bytes.
-    ///
-    /// # Errors
-    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
-    /// undefined.
-    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.broadcast(group.comm, bytes, root)))
-    }
-
-    /// Returns once every rank has made this call (`MPI_Barrier`).
-    ///
-    /// # Errors
-    /// If MPI returns an error.
-    pub fn barrier(&self) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.run(|api| api.barrier(group.comm)))
-    }
-
-    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
-    ///
-    /// # Errors
-    /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
-    pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, MpiError> {
-        self.all_gather_by(bytes, Request::wait, Request::wait)
-    }
-
-    /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive
-    /// in time.
-    ///
-    /// # Errors
-    /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two
-    /// exchanges takes longer than `limit`.
-    pub fn all_gather_within(
-        &self,
-        bytes: &[u8],
-        limit: Duration,
-    ) -> Result<Vec<Vec<u8>>, MpiError> {
-        self.all_gather_by(
-            bytes,
-            |request| request.wait_within(limit),
-            |request| request.wait_within(limit),
-        )
-    }
-
-    fn all_gather_by(
-        &self,
-        bytes: &[u8],
-        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>, MpiError>,
-        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks, MpiError>,
-    ) -> Result<Vec<Vec<u8>>, MpiError> {
-        let own = (bytes.len() as u64).to_ne_bytes();
-        let announced = wait_for_lengths(self.start_all_gather(&own)?)?;
-        let lengths: Vec<_> =
-            announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)).collect();
-        let (blocks, counts, places) = wait_for_blocks(with!(group = &self.group => {
-            Request::all_gather_varying(&group.session, group.comm, group.rank, bytes, &lengths)
-        })?)?;
-        let ends = counts.iter().zip(&places);
-        Ok(ends
-            .map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec())
-            .collect())
-    }
-
-    /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
-    ///
-    /// # Errors
-    /// If MPI returns an error, or there are 2^31 values or more.
-    pub fn start_all_reduce_sum<T: Element>(
-        &self,
-        values: Vec<T>,
-    ) -> Result<Request<Vec<T>>, MpiError> {
-        with!(group = &self.group => Request::<Vec<T>>::all_reduce_sum(&group.session, group.comm, values))
-    }
-
-    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum)
-    /// (`MPI_Ireduce_scatter_block`).
-    ///
-    /// # Errors
-    /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
-    pub fn start_reduce_scatter_sum<T: Element>(
-        &self,
-        values: Vec<T>,
-    ) -> Result<Request<Vec<T>>, MpiError> {
-        let part = self.part("MPI_Ireduce_scatter_block", values.len())?;
-        with!(group = &self.group => Request::reduce_scatter_sum(&group.session, group.comm, values, part))
-    }
-
-    /// Starts [`all_to_all`](Communicator::all_to_all) (`MPI_Ialltoall`).
-    ///
-    /// # Errors
-    /// As [`all_to_all`](Communicator::all_to_all).
-    pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>, MpiError> {
-        let part = self.part("MPI_Ialltoall", bytes.len())?;
-        with!(group = &self.group => Request::all_to_all(&group.session, group.comm, bytes, part))
-    }
-
-    /// Starts [`broadcast`](Communicator::broadcast) (`MPI_Ibcast`).
-    ///
-    /// # Errors
-    /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>, MpiError> {
-        with!(group = &self.group => Request::broadcast(&group.session, group.comm, bytes, root))
-    }
-
-    /// Starts [`barrier`](Communicator::barrier) (`MPI_Ibarrier`).
-    ///
-    /// # Errors
-    /// If MPI returns an error.
-    pub fn start_barrier(&self) -> Result<Request<()>, MpiError> {
-        with!(group = &self.group => Request::barrier(&group.session, group.comm))
-    }
-
-    /// Starts to gather one block from every rank on every rank, in rank order (`MPI_Iallgather`).
-    ///
-    /// All blocks must have the same length.
-    ///
-    /// # Errors
-    /// Returns an error if MPI returns an error, or if the blocks do not fit into memory.
-    pub fn start_all_gather(&self, block: &[u8]) -> Result<Request<Vec<u8>>, MpiError> {
-        with!(group = &self.group => Request::all_gather(&group.session, group.comm, group.rank, block))
     }
 
     /// Splits the ranks into one communicator for each `color` (`MPI_Comm_split`).
@@ -275,24 +80,24 @@ impl Communicator {
     ///
     /// # Errors
     /// Returns an error if MPI returns an error, or if `color` or `key` is 2^31 or more.
-    pub fn split(&self, color: u32, key: u32) -> Result<Communicator, MpiError> {
-        let group = match &self.group {
-            AnyAbi::Pointers(group) => AnyAbi::Pointers(group.split(color, key)?),
-            AnyAbi::Ints(group) => AnyAbi::Ints(group.split(color, key)?),
-        };
-        Ok(Communicator { group })
+    pub fn split(&self, color: u32, key: u32) -> Result<Communicator> {
+        let (comm, rank) = self.session.run(|api| {
+            let comm = api.split(self.comm, color, key)?;
+            Ok((comm, api.rank(comm)?))
+        })?;
+        Ok(Communicator { session: Rc::clone(&self.session), comm, rank, is_own: true })
     }
 
     pub(super) fn about(&self) -> &About {
-        with!(group = &self.group => &group.session.about)
+        &self.session.about
     }
 
-    pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
-        with!(group = &self.group => group.session.end(limit))
+    pub(super) fn end(&self, limit: Duration) -> Result<()> {
+        self.session.end(limit)
     }
 
     pub(super) fn abort(&self, code: i32) {
-        with!(group = &self.group => group.session.abort(code));
+        self.session.abort(code);
     }
 }
 
@@ -305,22 +110,7 @@ impl fmt::Debug for Communicator {
     }
 }
 
-impl<W: Handle> Group<W> {
-    fn world(session: Session<W>) -> Result<Group<W>, MpiError> {
-        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
-        Ok(Group { session: Rc::new(session), comm, rank, is_own: false })
-    }
-
-    fn split(&self, color: u32, key: u32) -> Result<Group<W>, MpiError> {
-        let (comm, rank) = self.session.run(|api| {
-            let comm = api.split(self.comm, color, key)?;
-            Ok((comm, api.rank(comm)?))
-        })?;
-        Ok(Group { session: Rc::clone(&self.session), comm, rank, is_own: true })
-    }
-}
-
-impl<W: Handle> Drop for Group<W> {
+impl Drop for Communicator {
     fn drop(&mut self) {
         if self.is_own && self.session.is_sound() {
             // If this fails, the communicator is freed when the process exits.

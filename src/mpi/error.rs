@@ -4,8 +4,11 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
+
+/// What calls return.
+pub(super) type Result<T, E = MpiError> = std::result::Result<T, E>;
 
 /// Why MPI cannot be used, or why a call failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,86 +6,205 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-use super::abi::{Comm, Datatype, Errhandler, Op, RequestHandle};
+use super::abi::{Abi, Comm, Datatype, Errhandler, Handle, Op, RequestHandle};
 
-/// Defines a table of functions and fills it, from each function's Rust name, C name and argument
-/// types.
+/// The type of a library's handles.
+pub(super) trait HandleType {
+    /// # Safety
+    /// The handle has this type.
+    unsafe fn of(handle: Handle) -> Self;
+}
+
+impl HandleType for *mut c_void {
+    unsafe fn of(handle: Handle) -> *mut c_void {
+        // SAFETY: the caller knows that the handle is a pointer.
+        unsafe { handle.pointer }
+    }
+}
+
+impl HandleType for c_int {
+    unsafe fn of(handle: Handle) -> c_int {
+        // SAFETY: the caller knows that the handle is an int.
+        unsafe { handle.int }
+    }
+}
+
+/// An argument of a function of a library whose handles have the type `W`.
+pub(super) trait Argument<W> {
+    /// Its type in C.
+    type InC;
+
+    /// # Safety
+    /// The library's handles have the type `W`.
+    unsafe fn in_c(self) -> Self::InC;
+}
+
+/// Implements [`Argument`] for types that are the same for all libraries, for handles, and for
+/// places where a library writes a handle: each kind of handle begins where the union does.
+macro_rules! arguments {
+    ($($plain:ty),*; $($handle:ident),*; $($place:ty),*) => {
+        $(impl<W> Argument<W> for $plain {
+            type InC = $plain;
+            unsafe fn in_c(self) -> $plain {
+                self
+            }
+        })*
+        $(impl<W: HandleType> Argument<W> for $handle {
+            type InC = W;
+            unsafe fn in_c(self) -> W {
+                // SAFETY: the caller knows the type of the handles.
+                unsafe { W::of(self.0) }
+            }
+        })*
+        $(impl<W> Argument<W> for *mut $place {
+            type InC = *mut W;
+            unsafe fn in_c(self) -> *mut W {
+                self.cast()
+            }
+        })*
+    };
+}
+
+arguments! {
+    c_int, *mut c_int, *const c_int, *mut c_char, *mut *mut *mut c_char, *const c_void, *mut c_void;
+    Comm, Datatype, Op, Errhandler;
+    Comm, RequestHandle
+}
+
+/// Defines a table of functions and fills it, from each function's Rust name, C name and arguments.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $field:ident = $name:literal($($argument:ty),*);)*) => {
-        /// The functions of a loaded library. Each returns an error code, which is 0 for success.
-        pub(super) struct Functions<W> {
-            $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+    ($($(#[$doc:meta])* $field:ident = $name:literal($($argument:ident: $type:ty),*);)*) => {
+        /// The functions of a library whose handles have the type `W`.
+        pub(super) struct Table<W: HandleType> {
+            $($field: unsafe extern "C" fn($(<$type as Argument<W>>::InC),*) -> c_int,)*
         }
 
-        impl<W> Functions<W> {
-            /// Finds the functions of a library. The error is the name of the first missing one.
-            ///
+        impl<W: HandleType> Table<W> {
             /// # Safety
             /// `W` is the type of the library's handles, and the library is never unloaded.
-            pub(super) unsafe fn find(library: &Library) -> Result<Functions<W>, &'static str> {
-                Ok(Functions {
+            unsafe fn find(library: &Library) -> Result<Box<Table<W>>, &'static str> {
+                Ok(Box::new(Table {
                     $($field: {
                         // SAFETY: the type is that of the function in the MPI standard, with this
                         // library's handles, of which the caller guarantees the type.
                         let symbol = unsafe {
-                            library.get::<unsafe extern "C" fn($($argument),*) -> c_int>($name)
+                            library.get::<unsafe extern "C" fn(
+                                $(<$type as Argument<W>>::InC),*
+                            ) -> c_int>($name)
                         };
                         *symbol.map_err(|_| $name)?
                     },)*
-                })
+                }))
             }
+        }
+
+        #[expect(clippy::too_many_arguments, reason = "MPI's functions have as many")]
+        impl Functions {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Safety
+                /// What the MPI standard requires of the arguments, with handles of this library.
+                pub(super) unsafe fn $field(&self, $($argument: $type),*) -> c_int {
+                    // SAFETY: the caller's, and the table is that of the library's handles.
+                    unsafe {
+                        match self {
+                            Functions::Pointers(table) => (table.$field)(
+                                $(Argument::<*mut c_void>::in_c($argument)),*
+                            ),
+                            Functions::Ints(table) => (table.$field)(
+                                $(Argument::<c_int>::in_c($argument)),*
+                            ),
+                        }
+                    }
+                }
+            )*
         }
     };
 }
 
+/// The functions of a loaded library. Each returns an error code, which is 0 for success.
+pub(super) enum Functions {
+    Pointers(Box<Table<*mut c_void>>),
+    Ints(Box<Table<c_int>>),
+}
+
+impl Functions {
+    /// Finds the functions of a library. The error is the name of the first missing one.
+    ///
+    /// # Safety
+    /// The library has this ABI, and is never unloaded.
+    pub(super) unsafe fn find(library: &Library, abi: Abi) -> Result<Functions, &'static str> {
+        // SAFETY: the handles of each ABI have this type, and the library stays loaded.
+        unsafe {
+            match abi {
+                Abi::OpenMpi | Abi::Standard => Table::find(library).map(Functions::Pointers),
+                Abi::Mpich => Table::find(library).map(Functions::Ints),
+            }
+        }
+    }
+}
+
 functions! {
-    initialized = "MPI_Initialized"(*mut c_int);
-    /// argc, argv, requested thread level, provided thread level.
-    init_thread = "MPI_Init_thread"(*mut c_int, *mut *mut *mut c_char, c_int, *mut c_int);
+    initialized = "MPI_Initialized"(flag: *mut c_int);
+    init_thread = "MPI_Init_thread"(
+        argc: *mut c_int, argv: *mut *mut *mut c_char, required: c_int, provided: *mut c_int
+    );
     finalize = "MPI_Finalize"();
-    abort = "MPI_Abort"(Comm<W>, c_int);
-    get_library_version = "MPI_Get_library_version"(*mut c_char, *mut c_int);
-    error_string = "MPI_Error_string"(c_int, *mut c_char, *mut c_int);
-    comm_set_errhandler = "MPI_Comm_set_errhandler"(Comm<W>, Errhandler<W>);
-    comm_rank = "MPI_Comm_rank"(Comm<W>, *mut c_int);
-    comm_size = "MPI_Comm_size"(Comm<W>, *mut c_int);
-    comm_dup = "MPI_Comm_dup"(Comm<W>, *mut Comm<W>);
-    /// Communicator, color, key, new communicator.
-    comm_split = "MPI_Comm_split"(Comm<W>, c_int, c_int, *mut Comm<W>);
-    comm_free = "MPI_Comm_free"(*mut Comm<W>);
-    /// Send buffer, receive buffer, count, ...
-    allreduce = "MPI_Allreduce"(*const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>);
-    /// Buffer, count, datatype, root, communicator.
-    bcast = "MPI_Bcast"(*mut c_void, c_int, Datatype<W>, c_int, Comm<W>);
-    barrier = "MPI_Barrier"(Comm<W>);
+    abort = "MPI_Abort"(comm: Comm, code: c_int);
+    get_library_version = "MPI_Get_library_version"(text: *mut c_char, length: *mut c_int);
+    error_string = "MPI_Error_string"(code: c_int, text: *mut c_char, length: *mut c_int);
+    comm_set_errhandler = "MPI_Comm_set_errhandler"(comm: Comm, handler: Errhandler);
+    comm_rank = "MPI_Comm_rank"(comm: Comm, rank: *mut c_int);
+    comm_size = "MPI_Comm_size"(comm: Comm, size: *mut c_int);
+    comm_dup = "MPI_Comm_dup"(comm: Comm, new: *mut Comm);
+    comm_split = "MPI_Comm_split"(comm: Comm, color: c_int, key: c_int, new: *mut Comm);
+    comm_free = "MPI_Comm_free"(comm: *mut Comm);
+    allreduce = "MPI_Allreduce"(
+        send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,
+        comm: Comm
+    );
+    bcast = "MPI_Bcast"(
+        buffer: *mut c_void, count: c_int, datatype: Datatype, root: c_int, comm: Comm
+    );
+    barrier = "MPI_Barrier"(comm: Comm);
     iallreduce = "MPI_Iallreduce"(
-        *const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>, *mut RequestHandle<W>
+        send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,
+        comm: Comm, request: *mut RequestHandle
     );
-    ibcast = "MPI_Ibcast"(*mut c_void, c_int, Datatype<W>, c_int, Comm<W>, *mut RequestHandle<W>);
-    ibarrier = "MPI_Ibarrier"(Comm<W>, *mut RequestHandle<W>);
+    ibcast = "MPI_Ibcast"(
+        buffer: *mut c_void, count: c_int, datatype: Datatype, root: c_int, comm: Comm,
+        request: *mut RequestHandle
+    );
+    ibarrier = "MPI_Ibarrier"(comm: Comm, request: *mut RequestHandle);
     iallgather = "MPI_Iallgather"(
-        *const c_void, c_int, Datatype<W>, *mut c_void, c_int, Datatype<W>, Comm<W>, *mut RequestHandle<W>
+        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
+        datatype: Datatype, comm: Comm, request: *mut RequestHandle
     );
-    /// As MPI_Iallgather, with a count and a displacement for each rank.
+    /// With a count and a displacement for each rank.
     iallgatherv = "MPI_Iallgatherv"(
-        *const c_void, c_int, Datatype<W>, *mut c_void, *const c_int, *const c_int, Datatype<W>, Comm<W>,
-        *mut RequestHandle<W>
+        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void,
+        counts: *const c_int, places: *const c_int, datatype: Datatype, comm: Comm,
+        request: *mut RequestHandle
     );
-    /// As MPI_Allreduce; the count is that of one rank's part.
+    /// The count is that of one rank's part.
     reduce_scatter_block = "MPI_Reduce_scatter_block"(
-        *const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>
+        send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,
+        comm: Comm
     );
     ireduce_scatter_block = "MPI_Ireduce_scatter_block"(
-        *const c_void, *mut c_void, c_int, Datatype<W>, Op<W>, Comm<W>, *mut RequestHandle<W>
+        send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,
+        comm: Comm, request: *mut RequestHandle
     );
-    /// As MPI_Allgather; the counts are those of one rank's part.
+    /// The counts are those of one rank's part.
     alltoall = "MPI_Alltoall"(
-        *const c_void, c_int, Datatype<W>, *mut c_void, c_int, Datatype<W>, Comm<W>
+        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
+        datatype: Datatype, comm: Comm
     );
     ialltoall = "MPI_Ialltoall"(
-        *const c_void, c_int, Datatype<W>, *mut c_void, c_int, Datatype<W>, Comm<W>, *mut RequestHandle<W>
+        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
+        datatype: Datatype, comm: Comm, request: *mut RequestHandle
     );
-    /// Request, whether it is done, status.
-    test = "MPI_Test"(*mut RequestHandle<W>, *mut c_int, *mut c_void);
-    wait = "MPI_Wait"(*mut RequestHandle<W>, *mut c_void);
+    test = "MPI_Test"(request: *mut RequestHandle, flag: *mut c_int, status: *mut c_void);
+    wait = "MPI_Wait"(request: *mut RequestHandle, status: *mut c_void);
 }

@@ -24,11 +24,12 @@ pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 /// ```
 /// use mpienv::mpi::Hints;
 ///
-/// // SAFETY: this program has one thread.
-/// let hints = unsafe { Hints::new() }.one_machine(true).eager_limit(64 * 1024);
+/// let hints = Hints::new().one_machine(true).eager_limit(64 * 1024);
 /// # let _ = hints;
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// [`World::init_with`](super::World::init_with) sets the parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Hints {
     one_machine: bool,
@@ -37,12 +38,7 @@ pub struct Hints {
 
 impl Hints {
     /// No hints yet.
-    ///
-    /// # Safety
-    /// [`World::init_with`](super::World::init_with) sets hints as variables of this process's
-    /// environment. During that call, no other thread may read or change the environment, except
-    /// through `std::env`.
-    pub const unsafe fn new() -> Hints {
+    pub const fn new() -> Hints {
         Hints { one_machine: false, eager_limit: None }
     }
 
@@ -67,11 +63,13 @@ impl Hints {
     }
 
     /// Puts the parameters into the environment. The library must be initialized afterwards.
+    ///
+    /// # Safety
+    /// Meanwhile, no other thread may read or change the environment, except through `std::env`.
     #[expect(clippy::disallowed_methods, reason = "Open MPI reads its parameters nowhere else")]
-    pub(super) fn set(&self, version: &str, vars: &MpiVars<'_>) {
+    pub(super) unsafe fn set(&self, version: &str, vars: &MpiVars<'_>) {
         for (name, value) in self.parameters(version, vars) {
-            // SAFETY: the caller of `Hints::new` has promised to keep other threads from the
-            // environment.
+            // SAFETY: the caller keeps other threads from the environment.
             unsafe { env::set_var(name, value) };
         }
     }
@@ -105,8 +103,7 @@ mod tests {
     use super::*;
     use crate::environment::Environment;
 
-    // SAFETY: these hints are never set in the environment.
-    const NONE: Hints = unsafe { Hints::new() };
+    const NONE: Hints = Hints::new();
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);
 
     fn given(hints: Hints, version: &str, set: &[&str]) -> Vec<String> {

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::MpiVars;
-use crate::launcher::{Launcher, MpiFamily};
+use mpienv_core::Launcher;
+use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
 
 /// The files to try, in this order. The system's loader finds names without a folder.
 ///
@@ -77,7 +78,7 @@ fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
     let [open_mpi, spectrum] = [file::OPEN_MPI, file::SPECTRUM];
     let open_mpi_first = || [&[open_mpi][..], &file::MPICH].concat();
     let mpich_first = || [&file::MPICH[..], &[open_mpi]].concat();
-    match launcher.spec().mpi {
+    match launcher.mpi_family() {
         // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs
         // as rank 0 of 1 under Hydra.
         MpiFamily::OpenMpi => vec![open_mpi],

@@ -8,42 +8,32 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-use super::abi::{Constants, MPICH_DUP_FN, OPEN_MPI_WORLD, Pointer};
+use super::abi::{Abi, Constants, MPICH_DUP_FN, OPEN_MPI_WORLD};
 use super::api::Api;
-use super::error::MpiError;
+use super::error::{MpiError, Result};
 use super::functions::Functions;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 
 /// A library with a known ABI, ready to be called.
-pub(super) enum Loaded {
-    OpenMpi(Api<Pointer>),
-    Mpich(Api<c_int>),
-    Standard(Api<Pointer>),
+pub(super) struct Loaded {
+    pub api: Api,
+    pub abi: Abi,
+    /// The name by which it was loaded.
+    pub file: PathBuf,
 }
 
-impl Loaded {
-    /// The library's name and version, as it reports them.
-    pub(super) fn version(&self) -> String {
-        match self {
-            Loaded::OpenMpi(api) | Loaded::Standard(api) => api.version(),
-            Loaded::Mpich(api) => api.version(),
-        }
-    }
-}
-
-/// Loads the first file that can be loaded. Also returns its name.
-pub(super) fn load(
-    launcher: Launcher,
-    candidates: Vec<PathBuf>,
-) -> Result<(Loaded, PathBuf), MpiError> {
+/// Loads the first file that can be loaded.
+pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded> {
     let mut tried = Vec::new();
-    for name in candidates {
-        match open(&name) {
-            Ok(library) => match recognise(library) {
-                Ok(loaded) => return Ok((loaded, name)),
-                Err(missing) => return Err(MpiError::NotRecognised { library: name, missing }),
-            },
-            Err(error) => tried.push((name, reason(&error))),
+    for file in candidates {
+        match open(&file) {
+            Ok(library) => {
+                return match recognise(library) {
+                    Ok((api, abi)) => Ok(Loaded { api, abi, file }),
+                    Err(missing) => Err(MpiError::NotRecognised { library: file, missing }),
+                };
+            }
+            Err(error) => tried.push((file, reason(&error))),
         }
     }
     Err(MpiError::NoLibrary { launcher, tried })
@@ -74,27 +64,23 @@ const UNKNOWN_ABI: &str =
     "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
 
 /// Recognizes the ABI by the library's symbols. The error names what the library lacks.
-fn recognise(library: Library) -> Result<Loaded, &'static str> {
+fn recognise(library: Library) -> Result<(Api, Abi), &'static str> {
     // Never unload the library: MPI leaves threads and exit handlers behind.
     let library = ManuallyDrop::new(library);
     address(&library, "MPI_Init_thread")?;
     // Check this first: a library with the standard ABI may depend on one that has Open MPI's
     // objects.
-    if is_standard(&library) {
-        // SAFETY: handles of the standard ABI are pointers, and the library stays.
-        let functions = unsafe { Functions::find(&library) }?;
-        return Ok(Loaded::Standard(Api::new(functions, Constants::standard())));
-    }
-    if address(&library, OPEN_MPI_WORLD).is_ok() {
-        let constants = Constants::open_mpi(|name| address(&library, name))?;
-        // SAFETY: handles of Open MPI are pointers, and the library stays.
-        let functions = unsafe { Functions::find(&library) }?;
-        return Ok(Loaded::OpenMpi(Api::new(functions, constants)));
-    }
-    address(&library, MPICH_DUP_FN).map_err(|_| UNKNOWN_ABI)?;
-    // SAFETY: handles of the MPICH ABI are ints, and the library stays.
-    let functions = unsafe { Functions::find(&library) }?;
-    Ok(Loaded::Mpich(Api::new(functions, Constants::mpich())))
+    let (abi, constants) = if is_standard(&library) {
+        (Abi::Standard, Constants::standard())
+    } else if address(&library, OPEN_MPI_WORLD).is_ok() {
+        (Abi::OpenMpi, Constants::open_mpi(|name| address(&library, name))?)
+    } else {
+        address(&library, MPICH_DUP_FN).map_err(|_| UNKNOWN_ABI)?;
+        (Abi::Mpich, Constants::mpich())
+    };
+    // SAFETY: the library has this ABI, and it stays.
+    let functions = unsafe { Functions::find(&library, abi) }?;
+    Ok((Api::new(functions, constants), abi))
 }
 
 /// The address of a symbol. The error is its name, if the library lacks it.

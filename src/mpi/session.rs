@@ -5,20 +5,21 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::abi::{Abi, Comm, Handle};
+use super::abi::{Abi, Comm};
 use super::api::Api;
-use super::error::MpiError;
-use crate::process::Owner;
+use super::error::{MpiError, Result};
+use super::load::Loaded;
+use mpienv_core::seam::Owner;
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
-pub(super) struct Session<W: Handle> {
-    api: Api<W>,
+pub(super) struct Session {
+    api: Api,
     /// A second communicator of all ranks, so that no other call can match the barrier before
     /// MPI_Finalize.
-    closing: Comm<W>,
+    closing: Comm,
     state: Cell<State>,
     /// How many started calls are not done.
     started: Cell<u32>,
@@ -44,9 +45,10 @@ enum State {
     Finalized,
 }
 
-impl<W: Handle> Session<W> {
+impl Session {
     /// Initializes MPI.
-    pub(super) fn begin(api: Api<W>, library: PathBuf, abi: Abi) -> Result<Session<W>, MpiError> {
+    pub(super) fn begin(loaded: Loaded) -> Result<Session> {
+        let Loaded { api, abi, file: library } = loaded;
         if api.is_initialized()? {
             return Err(MpiError::AlreadyInitialized);
         }
@@ -71,10 +73,7 @@ impl<W: Handle> Session<W> {
     }
 
     /// Makes calls, and remembers whether one failed.
-    pub(super) fn run<T>(
-        &self,
-        calls: impl FnOnce(&Api<W>) -> Result<T, MpiError>,
-    ) -> Result<T, MpiError> {
+    pub(super) fn run<T>(&self, calls: impl FnOnce(&Api) -> Result<T>) -> Result<T> {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
@@ -107,7 +106,7 @@ impl<W: Handle> Session<W> {
     ///
     /// In some MPIs, MPI_Finalize waits for the other ranks forever, so a barrier with a time limit
     /// precedes it.
-    pub(super) fn end(&self, limit: Duration) -> Result<(), MpiError> {
+    pub(super) fn end(&self, limit: Duration) -> Result<()> {
         const CALL: &str = "the barrier before MPI_Finalize";
         let count = self.started.get();
         if count > 0 {
@@ -133,7 +132,7 @@ impl<W: Handle> Session<W> {
     }
 }
 
-impl<W: Handle> Drop for Session<W> {
+impl Drop for Session {
     fn drop(&mut self) {
         if self.is_sound() {
             // There is no caller to return an error to. The launcher reports a rank that exits
@@ -150,8 +149,8 @@ impl<W: Handle> Drop for Session<W> {
 /// of times as long.
 pub(super) fn done_within(
     limit: Duration,
-    mut is_done: impl FnMut() -> Result<bool, MpiError>,
-) -> Result<bool, MpiError> {
+    mut is_done: impl FnMut() -> Result<bool>,
+) -> Result<bool> {
     // After this long, the delay is another rank's computation and not the network's.
     const PATIENCE: Duration = Duration::from_secs(1);
     let start = Instant::now();

@@ -1,5 +1,5 @@
 //! Keys and tags: HMAC-SHA-256 of data that both ends know. See
-//! [`guide::wire_format`](crate::guide::wire_format).
+//! `mpienv::guide::wire_format`.
 
 use std::io;
 
@@ -86,7 +86,6 @@ impl JobKey {
     }
 
     /// Wraps a key that was already derived.
-    #[cfg(feature = "collective")]
     pub(super) fn of_bytes(key: Bytes32) -> JobKey {
         JobKey(key)
     }
@@ -123,7 +122,7 @@ pub(super) struct Session {
 
 /// One direction of a connection: its key, and the number of its next message.
 #[derive(Clone)]
-pub(crate) struct Direction {
+pub struct Direction {
     key: Bytes32,
     sequence: u64,
 }
@@ -154,7 +153,6 @@ impl Direction {
     }
 
     /// A key for encryption, which replaces the tags.
-    #[cfg(feature = "collective")]
     pub(super) fn seal_key(&self) -> Bytes32 {
         derive(&self.key, &[b"mpienv seal"])
     }

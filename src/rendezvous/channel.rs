@@ -11,7 +11,7 @@ use super::frame::{Message, REPLY_HEAD, ReplyHead, ReplyKind};
 
 /// A connection to another process of the meeting.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel {
     stream: TcpStream,
     rank: u32,
     sent: Direction,
@@ -20,14 +20,14 @@ pub(crate) struct Channel {
 
 /// What this end sends.
 #[derive(Debug)]
-pub(crate) struct Sender {
+pub struct Sender {
     stream: TcpStream,
     direction: Direction,
 }
 
 /// What the other end sends.
 #[derive(Debug)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     stream: TcpStream,
     direction: Direction,
 }
@@ -43,13 +43,13 @@ impl Channel {
     }
 
     /// The rank at the other end.
-    pub(crate) fn rank(&self) -> u32 {
+    pub fn rank(&self) -> u32 {
         self.rank
     }
 
     /// Returns both directions. `silence` limits how long the other end may send nothing, and how
     /// long it may read nothing.
-    pub(crate) fn open(self, silence: Duration) -> io::Result<(Sender, Receiver)> {
+    pub fn open(self, silence: Duration) -> io::Result<(Sender, Receiver)> {
         let Channel { stream, sent, received, .. } = self;
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(silence))?;
@@ -61,7 +61,7 @@ impl Channel {
 
 impl Sender {
     /// Sends a message of at most [`LONGEST_BLOB`] bytes, in one write.
-    pub(crate) fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         if payload.len() > LONGEST_BLOB {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -71,25 +71,25 @@ impl Sender {
     }
 
     /// Closes one or both directions, even while another thread reads or writes.
-    pub(crate) fn shutdown(&self, how: Shutdown) {
+    pub fn shutdown(&self, how: Shutdown) {
         // If this fails, the connection is already closed.
         let _ = self.stream.shutdown(how);
     }
 
     /// Another handle of the connection, to close it while another thread sends.
-    pub(crate) fn closer(&self) -> io::Result<TcpStream> {
+    pub fn closer(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
 }
 
 impl Receiver {
     /// Sets how long the other end may send nothing.
-    pub(crate) fn patience(&self, silence: Duration) -> io::Result<()> {
+    pub fn patience(&self, silence: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(silence))
     }
 
     /// Receives the next message. Fails if a message was changed, repeated or left out.
-    pub(crate) fn receive(&mut self) -> io::Result<Vec<u8>> {
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
         let mut raw = [0; REPLY_HEAD];
         self.stream.read_exact(&mut raw)?;
         let head = ReplyHead::decode(raw).filter(|head| head.kind == ReplyKind::Message);

@@ -16,8 +16,8 @@ use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
-use crate::value::resolve;
 use link::{Bad, Link, is_timeout};
+use mpienv_core::seam::look_up;
 
 /// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -211,7 +211,7 @@ fn resolve(
         return Ok(vec![SocketAddr::new(address, port.get())]);
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    match resolve::resolve(name, port.get(), left) {
+    match look_up(name, port.get(), left) {
         Some(Ok(found)) if !found.is_empty() => Ok(found),
         Some(found) => {
             let why = found.err().map_or("no address".to_owned(), |error| error.to_string());

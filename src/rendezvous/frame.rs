@@ -1,5 +1,4 @@
-//! The messages on the wire. [`guide::wire_format`](crate::guide::wire_format) specifies them byte
-//! by byte.
+//! The messages on the wire. `mpienv::guide::wire_format` specifies them byte by byte.
 //!
 //! Rank 0 speaks first, so that a rank sends nothing to another program's port.
 
@@ -10,10 +9,9 @@ use std::sync::Arc;
 
 use super::auth::{Bytes32, LENGTH, digest};
 
-#[cfg(feature = "collective")]
 pub(super) use hello::BARE;
 pub(super) use hello::FIRST;
-pub(crate) use hello::Purpose;
+pub use hello::Purpose;
 pub(super) use hello::{Hello, HelloReader, Reject, Secret};
 
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.

@@ -3,7 +3,7 @@
 //!
 //! The rank that accepts the connection sends the greeting, the rank that connects says hello, and
 //! the first rank sends the welcome. Both have then proven that they have the key. See
-//! [`guide::wire_format`](crate::guide::wire_format).
+//! `mpienv::guide::wire_format`.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -17,17 +17,17 @@ use super::frame::{
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 
-pub(crate) use super::frame::Purpose;
+pub use super::frame::Purpose;
 
 /// The key for connections to one rank.
-pub(crate) struct ConnectionKey {
+pub struct ConnectionKey {
     secret: Secret,
     purpose: Purpose,
 }
 
 impl ConnectionKey {
     /// Derives the key for connections to the rank `to` from a key that all ranks share.
-    pub(crate) fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
+    pub fn new(shared: &Bytes32, purpose: Purpose, to: u32) -> ConnectionKey {
         let key = for_purpose(shared, format!("connections to rank {to}").as_bytes());
         ConnectionKey { secret: Secret::of_key(key), purpose }
     }
@@ -35,41 +35,43 @@ impl ConnectionKey {
 
 /// Both directions of a connection, as one end sees them.
 #[derive(Debug)]
-pub(crate) struct Directions {
+pub struct Directions {
     /// What this end sends.
-    pub(crate) outgoing: Direction,
+    pub outgoing: Direction,
     /// What this end receives.
-    pub(crate) incoming: Direction,
+    pub incoming: Direction,
 }
 
 impl Directions {
     /// The keys for encryption, outgoing and incoming.
-    pub(crate) fn seal_keys(&self) -> [Bytes32; 2] {
+    pub fn seal_keys(&self) -> [Bytes32; 2] {
         [self.outgoing.seal_key(), self.incoming.seal_key()]
     }
 }
 
 /// For connections whose messages are signed but not encrypted.
-#[cfg(feature = "mpi")]
 impl Direction {
     /// The tag of the next message.
-    pub(crate) fn sign(&mut self, message: &[u8]) -> Bytes32 {
+    pub fn sign(&mut self, message: &[u8]) -> Bytes32 {
         self.tag(&digest(&[message]))
     }
 
     /// Returns whether this is the tag of the next message.
-    pub(crate) fn is_signed(&mut self, message: &[u8], tag: &[u8]) -> bool {
+    pub fn is_signed(&mut self, message: &[u8], tag: &[u8]) -> bool {
         self.verify(&digest(&[message]), tag)
     }
 }
 
 /// Why a connection to a rank failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
+pub enum Refusal {
+    /// The connection broke.
     #[error("{0}")]
     Connection(#[from] io::Error),
+    /// The other end is no rank of this job.
     #[error("another program answered, or one that belongs to another job")]
     Stranger,
+    /// The other end does not have the key.
     #[error(
         "what answered cannot prove that it belongs to this job: something between the hosts changes messages"
     )]
@@ -77,28 +79,24 @@ pub(crate) enum Refusal {
 }
 
 /// A connection to another rank, before it has welcomed this one.
-pub(crate) struct Joining {
+pub struct Joining {
     line: Link,
 }
 
 /// A connection on which this rank has said hello.
-pub(crate) struct Introduced {
+pub struct Introduced {
     line: Link,
     session: super::auth::Session,
 }
 
 impl Joining {
     /// The deadline applies to all steps.
-    pub(crate) fn new(stream: TcpStream, deadline: Instant) -> Joining {
+    pub fn new(stream: TcpStream, deadline: Instant) -> Joining {
         Joining { line: Link { stream, deadline } }
     }
 
     /// Waits for the greeting and says hello.
-    pub(crate) fn say_hello(
-        mut self,
-        key: &ConnectionKey,
-        rank: Rank,
-    ) -> Result<Introduced, Refusal> {
+    pub fn say_hello(mut self, key: &ConnectionKey, rank: Rank) -> Result<Introduced, Refusal> {
         let port = self.line.stream.peer_addr()?.port();
         let greeting = self.line.greeting().map_err(|_| self.why())?;
         if greeting.len() != GREETING {
@@ -125,7 +123,7 @@ impl Joining {
 
 impl Introduced {
     /// Waits for the welcome.
-    pub(crate) fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
+    pub fn welcomed(mut self) -> Result<(TcpStream, Directions), Refusal> {
         let head = self
             .line
             .head()
@@ -144,30 +142,32 @@ impl Introduced {
 }
 
 /// An accepted connection that has not said hello.
-pub(crate) struct Guest {
+pub struct Guest {
     reader: HelloReader,
     heard: usize,
 }
 
 /// A rank that has proven that it has the key.
 #[derive(Debug)]
-pub(crate) struct Admitted {
-    pub(crate) rank: u32,
-    pub(crate) directions: Directions,
+pub struct Admitted {
+    /// The rank.
+    pub rank: u32,
+    /// The keys of its connection.
+    pub directions: Directions,
     /// The first bytes to send to the rank.
-    pub(crate) welcome: Vec<u8>,
+    pub welcome: Vec<u8>,
 }
 
 /// The peer is not one of this job's ranks.
 #[derive(Debug)]
-pub(crate) struct Stranger;
+pub struct Stranger;
 
 impl Guest {
     /// The length of a hello.
-    pub(crate) const LONGEST: usize = BARE;
+    pub const LONGEST: usize = BARE;
 
     /// A guest for a new connection, and the greeting to send first.
-    pub(crate) fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
+    pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
         let nonce = nonce()?;
         let purposes: &[Purpose] = match key.purpose {
             Purpose::Watch => &[Purpose::Watch],
@@ -180,13 +180,13 @@ impl Guest {
     }
 
     /// How many more bytes to read. Bytes after the hello are not for this handshake.
-    pub(crate) fn due(&self) -> usize {
+    pub fn due(&self) -> usize {
         BARE - self.heard
     }
 
     /// Takes the next bytes. Returns the rank once its hello is complete and has the world size
     /// `size`.
-    pub(crate) fn feed(
+    pub fn feed(
         &mut self,
         bytes: &[u8],
         key: &ConnectionKey,

@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 use super::error::RendezvousError;
 use crate::value::host::Host;
 use crate::value::port::Port;
-use crate::value::resolve::resolve;
+use mpienv_core::seam::look_up;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns whether a connection could not be accepted because this process or the system has no
 /// file descriptor left.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+pub fn is_out_of_files(error: &io::Error) -> bool {
     // EMFILE, ENFILE and, on Windows, WSAEMFILE, for which the standard library has no `ErrorKind`.
     matches!(error.raw_os_error(), Some(24 | 23 | 10024))
 }
@@ -41,7 +41,7 @@ impl Addresses {
             interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
         choose(master, bind, &own, || {
             let found =
-                resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
+                look_up(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
             found.into_iter().map(|address| address.ip().to_canonical()).collect()
         })
     }
@@ -129,8 +129,7 @@ pub(crate) fn listen(
 
 /// Returns whether a program of this host listens on the port, at any address. Nothing can connect
 /// meanwhile.
-#[cfg(feature = "cli")]
-pub(crate) fn is_in_use(port: Port) -> bool {
+pub fn is_in_use(port: Port) -> bool {
     let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
     match bound(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())) {
         Ok(_) => false,

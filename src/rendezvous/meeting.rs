@@ -29,7 +29,6 @@ use crate::value::port::Port;
 /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
 /// ```
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum Gathered {
     /// On rank 0: what all ranks brought.
     All(Meeting),

@@ -9,7 +9,7 @@ use super::frame::Version;
 use super::most_in_all;
 use crate::value::host::Host;
 use crate::value::port::Port;
-use crate::value::rank_list;
+use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
 
 /// How many items of a kind the text names. It only counts the rest.
 const NAMED: usize = 8;
@@ -320,7 +320,7 @@ fn ranks_from(from: &BTreeMap<u32, IpAddr>) -> String {
 /// Formats ranks: `rank 3`, `ranks 1,3-7`. The list must be sorted.
 fn ranks(sorted: &[u32]) -> String {
     let noun = if sorted.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", list(&rank_list::runs(sorted)))
+    format!("{noun} {}", list(&runs_of_ranks(sorted)))
 }
 
 /// The ranges of `0..size` that are not in `heard`.
@@ -340,7 +340,7 @@ fn gaps(heard: &BTreeSet<u32>, size: u32) -> Vec<(u32, u32)> {
 }
 
 fn list(runs: &[(u32, u32)]) -> String {
-    let text = rank_list::list(runs.iter().take(4 * NAMED), ",");
+    let text = list_of_ranks(runs.iter().take(4 * NAMED), ",");
     if runs.len() > 4 * NAMED { text + ",..." } else { text }
 }
 

@@ -9,6 +9,7 @@ mod support {
     pub mod dotenv;
     pub mod hosts;
     pub mod launched;
+    #[path = "../../src/collective/tests/measured.rs"]
     pub mod measured;
     #[cfg(target_os = "linux")]
     pub mod munged;
@@ -43,7 +44,6 @@ mod dialects;
 mod doctor;
 mod documentation;
 mod errors;
-mod floors;
 #[cfg(target_os = "linux")]
 mod foreign_processes;
 #[cfg(target_os = "linux")]

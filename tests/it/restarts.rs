@@ -126,6 +126,19 @@ fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
 }
 
 #[test]
+fn words_that_do_not_fit_the_port_of_an_attempt_are_the_error() {
+    // Two attempts have two ports, and the sum is valid for the first port only.
+    let mut command = clean("mpienv");
+    command.args(["launch", "--template", "--port-range", "64000-64001", "--nproc-per-node", "1"]);
+    command.args(["--max-restarts", "1", "--", "sh", "-c", "exit 1", "{master_port+1535}"]);
+    let output = command.output().unwrap();
+    let said = said(&output);
+    let end = "mpienv: \"{master_port+1535}\": 64001 + 1535 is not a number from 1 to 65535; ";
+    assert!(said.lines().last().is_some_and(|line| line.starts_with(end)), "{said}");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
 fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     for name in ["TERM", "INT", "HUP", "USR1"] {
         let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 3000 & wait; done");

@@ -24,14 +24,13 @@ fn main() -> ExitCode {
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::builder().from_environment(environment)?;
+    let hints = match parts {
+        [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
+        _ => Hints::new(),
+    };
     #[expect(unsafe_code, reason = "hints are set in the environment")]
     // SAFETY: this process has one thread.
-    let none = unsafe { Hints::new() };
-    let hints = match parts {
-        [first, ..] if first == "hints" => none.one_machine(true).eager_limit(65536),
-        _ => none,
-    };
-    let init = || World::init_with(info.launcher(), &MpiVars::of(environment), &hints);
+    let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
     let world = init()?;
     let ranks = world.communicator();
     world.check(info.world())?;

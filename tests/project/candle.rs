@@ -37,12 +37,12 @@ fn the_pages_count_the_lines_of_the_program_on_candle() {
 fn the_program_on_candle_calls_only_what_the_library_has() {
     let program = text(PROGRAM);
     let calls = [
-        ("ClusterInfo::", "src/cluster/discover.rs"),
-        ("Environment::", "src/environment.rs"),
-        ("environment.", "src/environment.rs"),
+        ("ClusterInfo::", "src/core/cluster/discover.rs"),
+        ("Environment::", "src/core/environment.rs"),
+        ("environment.", "src/core/environment.rs"),
         ("Group::", "src/collective/group.rs"),
         ("group.", "src/collective/group.rs"),
-        ("rank.", "src/value/rank.rs"),
+        ("rank.", "src/core/value/rank.rs"),
     ];
     for (start, file) in calls {
         let names = names_after(&program, start);
@@ -66,17 +66,42 @@ fn the_program_on_candle_calls_only_what_the_library_has() {
 /// program uses.
 #[test]
 fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
-    let manifest = text("Cargo.toml");
+    let crates: [(&str, &str, &[&str]); 5] = [
+        ("mpienv", ".", &["collective"]),
+        ("mpienv-collective", "src/collective", &[]),
+        ("mpienv-core", "src/core", &["routes"]),
+        ("mpienv-launch", "src/launch", &["rendezvous"]),
+        ("mpienv-rendezvous", "src/rendezvous", &[]),
+    ];
+    let lock = text("examples/candle/Cargo.lock");
+    for (name, folder, features) in crates {
+        let (_, entry) = lock.split_once(&format!("name = \"{name}\"\n")).unwrap();
+        let (_, list) = entry.split_once("dependencies = [\n").unwrap();
+        let (list, _) = list.split_once("]\n").unwrap();
+        let locked: BTreeSet<_> = list
+            .lines()
+            .map(|line| line.trim_matches([' ', '"', ',']).split(' ').next().unwrap().to_owned())
+            .collect();
+        assert_eq!(
+            locked,
+            needed(&text(&format!("{folder}/Cargo.toml")), features),
+            "{name}: run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`"
+        );
+    }
+}
+
+/// The dependencies of a package with these features.
+fn needed(manifest: &str, features: &[&str]) -> BTreeSet<String> {
     let (_, dependencies) = manifest.split_once("\n[dependencies]\n").unwrap();
-    let (dependencies, _) = dependencies.split_once("\n[dev-dependencies]\n").unwrap();
+    let (dependencies, _) = dependencies.split_once("dev-dependencies]\n").unwrap();
     let mut needed: BTreeSet<String> = BTreeSet::new();
     for line in dependencies
         .lines()
         .filter(|line| line.contains(" = ") && !line.contains("optional = true"))
     {
-        needed.insert(line.split(' ').next().unwrap().to_owned());
+        needed.insert(line.split([' ', '.']).next().unwrap().to_owned());
     }
-    let mut features = vec!["collective".to_owned()];
+    let mut features: Vec<String> = features.iter().map(|&feature| feature.to_owned()).collect();
     while let Some(feature) = features.pop() {
         let list =
             manifest.lines().find_map(|line| line.strip_prefix(&format!("{feature} = ["))).unwrap();
@@ -91,16 +116,5 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
             }
         }
     }
-    let lock = text("examples/candle/Cargo.lock");
-    let (_, entry) = lock.split_once("name = \"mpienv\"\n").unwrap();
-    let (_, list) = entry.split_once("dependencies = [\n").unwrap();
-    let (list, _) = list.split_once("]\n").unwrap();
-    let locked: BTreeSet<_> = list
-        .lines()
-        .map(|line| line.trim_matches([' ', '"', ',']).split(' ').next().unwrap().to_owned())
-        .collect();
-    assert_eq!(
-        locked, needed,
-        "run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`"
-    );
+    needed
 }

@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The names of all files in the package.
-fn files() -> Vec<String> {
+/// The names of all files in a package.
+fn files(package: &str) -> Vec<String> {
     let mut command = Command::new(env!("CARGO"));
-    command.args(["package", "--package", "mpienv", "--list", "--allow-dirty", "--offline"]);
+    command.args(["package", "--package", package, "--list", "--allow-dirty", "--offline"]);
     let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -14,7 +14,7 @@ fn files() -> Vec<String> {
 
 #[test]
 fn the_package_has_what_users_need_and_nothing_heavy() {
-    let files = files();
+    let files = files("mpienv");
     for file in [
         "README.md",
         "CHANGELOG.md",
@@ -33,7 +33,13 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
     ] {
         assert!(files.iter().any(|found| found == file), "{file} is missing");
     }
-    for other in ["examples/trainer/", "examples/candle/"] {
+    for other in [
+        "examples/sharding/",
+        "examples/trainer/",
+        "examples/candle/",
+        "src/core/",
+        "src/collective/",
+    ] {
         assert!(
             !files.iter().any(|file| file.starts_with(other)),
             "{other} is a package of its own"
@@ -49,4 +55,17 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
     }
     let all: u64 = files.iter().map(size).sum();
     assert!(all < 4_000_000, "the package has {all} bytes");
+}
+
+#[test]
+fn each_crate_of_the_library_is_a_package_of_its_own() {
+    for part in ["collective", "core", "launch", "mpi", "rendezvous"] {
+        let files = files(&format!("mpienv-{part}"));
+        for file in ["Cargo.toml", "lib.rs", "seam.rs"] {
+            let is_there = files.iter().any(|found| found == file);
+            let has_seam = !["collective", "mpi"].contains(&part);
+            assert_eq!(is_there, has_seam || file != "seam.rs", "{part}: {file}");
+        }
+        assert!(files.iter().all(|file| !file.starts_with("src/")), "{part}: {files:?}");
+    }
 }

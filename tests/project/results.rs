@@ -41,8 +41,8 @@ fn every_command_of_the_test_results_names_tests_that_exist() {
         );
         let mut words = program.split_whitespace();
         let program = words.next().unwrap();
-        let packages = [folder.join("tests"), folder.join("examples/trainer/tests")];
-        let programs = packages.map(|tests| tests.join(program));
+        let packages = ["tests", "examples/sharding/tests", "examples/trainer/tests"];
+        let programs = packages.map(|tests| folder.join(tests).join(program));
         let names: Vec<String> =
             programs.iter().filter(|folder| folder.is_dir()).flat_map(|path| names(path)).collect();
         for word in words.filter(|word| !word.starts_with("--")) {

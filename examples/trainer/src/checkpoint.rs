@@ -10,17 +10,17 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::checksum;
 use crate::config_check;
 use crate::data::Dataset;
-use crate::folder_lock::LockError;
-use crate::list::join;
 use crate::parameters::{self, OtherShapes, Shapes};
 use crate::stop::Stop;
-use crate::tensor_file::{TensorFile, TensorFileError};
 use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
 use mpienv::collective::Group;
+use mpienv_sharding::file::checksum;
+use mpienv_sharding::file::folder_lock::LockError;
+use mpienv_sharding::file::tensor_file::{TensorFile, TensorFileError};
+use mpienv_sharding::list::join;
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -291,7 +291,6 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
 
 /// Why an undamaged file is not a checkpoint of this run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum Refusal {
     #[error("is of another model: it {0}")]
     OtherModel(OtherShapes),
@@ -303,7 +302,6 @@ pub enum Refusal {
 
 /// Why a run cannot write checkpoints or resume from one.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CheckpointError {
     /// The folder or one of its entries cannot be read or changed.
     #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]

@@ -13,16 +13,19 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mpienv::Rank;
 
-use crate::backend::Backend;
 use crate::checkpoint;
 use crate::data::source::Source;
-use crate::exit;
 use crate::model::Architecture;
 use crate::sampler::Order;
-use crate::sharding::assignment::Assignment;
-use crate::sharding::plan::Collectives;
 use crate::train::TrainConfig;
-use values::{address, at_least_one, positive, seconds, svg, whole_u32, whole_u64};
+use mpienv_sharding::assignment::Assignment;
+use mpienv_sharding::plan::Collectives;
+use mpienv_sharding::program::arguments::{
+    PlannedRanks, numbers_may_be_negative, positive, seconds, whole_u32, whole_u64,
+};
+use mpienv_sharding::program::backend::Backend;
+use mpienv_sharding::program::exit;
+use values::{address, at_least_one, svg};
 
 /// The default learning rate.
 pub const LEARNING_RATE: f32 = 0.01;
@@ -135,18 +138,6 @@ pub struct Cuts {
     /// Collective calls to use with --strategy; the losses agree to rounding
     #[arg(long, value_enum, default_value_t = Collectives::Compat, requires = "strategies")]
     pub collectives: Collectives,
-}
-
-/// The ranks that a plan is for.
-#[derive(Clone, Debug, PartialEq, clap::Args)]
-pub struct PlannedRanks {
-    /// The number of ranks
-    #[arg(short = 'n', long = "ranks", default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
-    pub ranks: u32,
-
-    /// The rank whose slices and groups are printed
-    #[arg(long, default_value_t = 0, value_name = "R", value_parser = whole_u32)]
-    pub rank: u32,
 }
 
 /// The plan to print.
@@ -280,14 +271,6 @@ impl MnistArgs {
     }
 }
 
-/// Lets all options take negative numbers, so that the error shows the allowed range.
-pub(crate) fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
-    let takes_one = |arg: &clap::Arg| !arg.is_positional() && arg.get_action().takes_values();
-    let command = command
-        .mut_args(|arg| if takes_one(&arg) { arg.allow_negative_numbers(true) } else { arg });
-    command.mut_subcommands(numbers_may_be_negative)
-}
-
 /// Returns the arguments for the ranks that this process starts: all except `--ranks N`.
 pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut kept = Vec::new();
@@ -412,10 +395,5 @@ mod tests {
         let arguments =
             "--quiet --ranks 2 --seed 3 --ranks=4 --lr 1".split(' ').map(OsString::from);
         assert_eq!(without_ranks(arguments), ["--quiet", "--seed", "3", "--lr", "1"]);
-    }
-
-    #[test]
-    fn the_definition_is_consistent() {
-        MnistArgs::command().debug_assert();
     }
 }

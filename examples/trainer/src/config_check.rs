@@ -39,9 +39,6 @@ pub struct Disagreement {
 }
 
 /// Compares the model, strategy, configuration and label counts of all ranks.
-///
-/// # Errors
-/// If a rank differs or is lost.
 pub fn check(
     model: &'static str,
     strategy: &str,

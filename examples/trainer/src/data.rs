@@ -26,9 +26,6 @@ pub struct Dataset {
 impl Dataset {
     /// Creates a data set from images of [`PIXELS`] bytes each and their labels, each below
     /// [`CLASSES`].
-    ///
-    /// # Errors
-    /// If there are none, their counts differ, or a label is out of range.
     pub fn new(images: Vec<u8>, labels: Vec<u8>) -> Result<Dataset, DatasetError> {
         if labels.is_empty() {
             return Err(DatasetError::Empty);
@@ -75,7 +72,6 @@ impl Dataset {
 
 /// Why images and labels do not form a [`Dataset`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum DatasetError {
     #[error("there are no images")]
     Empty,

@@ -14,9 +14,9 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
-use crate::atomic_write::{self, naming};
-use crate::folder_lock::{FolderLock, LockError};
-use crate::regular_file;
+use mpienv_sharding::file::atomic_write::{self, naming};
+use mpienv_sharding::file::folder_lock::{FolderLock, LockError};
+use mpienv_sharding::file::regular_file;
 
 /// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
 pub const MIRRORS: [&str; 2] = [
@@ -43,9 +43,6 @@ pub struct Fetch {
 impl Fetch {
     /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to
     /// `remarks`.
-    ///
-    /// # Errors
-    /// If an existing file is wrong, or a missing one cannot be fetched.
     pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");
@@ -168,7 +165,6 @@ fn bar(name: &str) -> ProgressBar {
 
 /// Why fetching failed.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum FetchError {
     /// Another run uses the folder.
     #[error("{0}, or name another folder")]

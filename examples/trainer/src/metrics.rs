@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
+use mpienv_sharding::file::atomic_write::{self, naming};
 
 /// A file of JSON lines, written without buffering.
 #[derive(Debug)]
@@ -37,9 +37,6 @@ enum State {
 
 impl Metrics {
     /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
         match atomic_write::place_of(path)? {
             place if place.exists() => {

@@ -9,22 +9,22 @@ use std::process::{self, Command};
 
 use mpienv::Rank;
 
-use crate::backend::{self, BackendError};
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, MnistArgs};
-use crate::cluster::{self, ClusterError};
 use crate::data::source::{Source, SourceError};
 use crate::data::{Dataset, Datasets};
-use crate::exit;
-use crate::job::{self, JobError};
 use crate::log::Log;
 use crate::model::Model;
-use crate::readiness::{self, OtherRank, Readiness};
-use crate::sharding::{self, plan::PlanError};
 use crate::stop::{Signal, Stop};
 use crate::train::{self, Epoch, Report, Sharded, TrainError};
 use crate::weights::{self, WeightsError};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::plan::{Plan, PlanError};
+use mpienv_sharding::program::backend::{self, BackendError};
+use mpienv_sharding::program::cluster::{self, ClusterError};
+use mpienv_sharding::program::exit;
+use mpienv_sharding::program::job::{self, JobError};
+use mpienv_sharding::program::readiness::{self, OtherRank};
 use outputs::OutputError;
 
 /// A trained network must be more than this many times as accurate as always guessing the most
@@ -121,11 +121,8 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
         }
     };
     let result = job::run(connected, prepared, print, |prepared, group| {
-        match readiness::of_all(prepared, group)? {
-            Readiness::All(prepared) => prepared.train(options, out, group, &remark),
-            Readiness::NotThis(error) => Err(MnistError::NotReady(Box::new(error))),
-            Readiness::NotAnother(other) => Err(MnistError::OtherRank(other)),
-        }
+        let prepared = readiness::of_all(prepared, group, MnistError::NotReady)?;
+        prepared.train(options, out, group, &remark)
     });
     result.map_err(|error| {
         if error.is_of_all_ranks() { MnistError::Reported(Box::new(error)) } else { error }
@@ -137,7 +134,7 @@ struct Prepared {
     data: Datasets,
     config: train::TrainConfig,
     /// The plan, if the operators are cut.
-    cut: Option<sharding::plan::Plan>,
+    cut: Option<Plan>,
     model: Box<dyn Model>,
     parameters: Vec<f32>,
     outputs: Vec<Box<dyn Report>>,
@@ -179,25 +176,12 @@ impl Prepared {
             Some(cut) => run.with_strategies(&cut.named_strategies()),
             None => run,
         };
+        let settings = options.checkpoints();
         let mut checkpoints =
-            Checkpoints::begin(&options.checkpoints(), run, &mut parameters, group, &mut |text| {
-                remark(text)
-            })?;
+            Checkpoints::begin(&settings, run, &mut parameters, group, &mut |text| remark(text))?;
         checkpoints.stop = stop.clone();
-        if let Some(folder) = options.checkpoints().folder.filter(|_| rank.is_first()) {
-            // Print this now, because some launchers drop a rank's output once they receive a stop
-            // signal.
-            remark(&format!(
-                "checkpoints go to {}: if the run is stopped, continue with --resume",
-                folder.display()
-            ));
-        }
-        let (done, epochs) = (checkpoints.start().epoch, config.epochs);
-        if rank.is_first() && done > 0 && done >= epochs {
-            remark(&format!(
-                "nothing is left to train: {done} epochs are done, and --epochs is {epochs}; continue with --epochs {} or more",
-                done.saturating_add(1)
-            ));
+        if rank.is_first() {
+            remark_start(&settings, checkpoints.start().epoch, config.epochs, remark);
         }
         let mut log = Log {
             out,
@@ -208,28 +192,18 @@ impl Prepared {
             stop,
             reader_gone: false,
         };
+        let (model, parameters) = (model.as_mut(), parameters.as_mut_slice());
         let trained = match &cut {
-            Some(cut) => {
-                let sharded = Sharded { model: model.as_mut(), plan: cut };
-                train::train_sharded(
-                    sharded,
-                    &mut parameters,
-                    &data,
-                    &config,
-                    group,
-                    &checkpoints,
-                    &mut log,
-                )
-            }
-            None => train::train(
-                model.as_mut(),
-                &mut parameters,
+            Some(plan) => train::train_sharded(
+                Sharded { model, plan },
+                parameters,
                 &data,
                 &config,
                 group,
                 &checkpoints,
                 &mut log,
             ),
+            None => train::train(model, parameters, &data, &config, group, &checkpoints, &mut log),
         };
         let finished = log.finish().map_err(TrainError::Report);
         match trained.and(finished) {
@@ -240,6 +214,24 @@ impl Prepared {
             ended => ended?,
         }
         Ok(log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))?)
+    }
+}
+
+/// Remarks where checkpoints go, and whether the `done` epochs are all that were asked for.
+fn remark_start(settings: &checkpoint::Settings, done: u32, epochs: u32, remark: &dyn Fn(&str)) {
+    if let Some(folder) = &settings.folder {
+        // Print this now, because some launchers drop a rank's output once they receive a stop
+        // signal.
+        remark(&format!(
+            "checkpoints go to {}: if the run is stopped, continue with --resume",
+            folder.display()
+        ));
+    }
+    if done > 0 && done >= epochs {
+        remark(&format!(
+            "nothing is left to train: {done} epochs are done, and --epochs is {epochs}; continue with --epochs {} or more",
+            done.saturating_add(1)
+        ));
     }
 }
 
@@ -270,7 +262,6 @@ fn has_learned(
 
 /// Why `mnist` fails.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MnistError {
     /// The launcher's variables are wrong.
     #[error(transparent)]
@@ -290,7 +281,7 @@ pub enum MnistError {
     NotReady(Box<MnistError>),
     /// Another rank cannot start.
     #[error(transparent)]
-    OtherRank(OtherRank),
+    OtherRank(#[from] OtherRank),
     #[error(
         "{what}: this program was built without the feature `{feature}`; build it with --features {feature}"
     )]

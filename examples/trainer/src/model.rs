@@ -13,7 +13,7 @@ use pulp::Arch;
 use crate::batch::Image;
 use crate::data::CLASSES;
 use crate::parameters::Shapes;
-use crate::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 
 /// The available models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -1,8 +1,8 @@
 //! Converts between a model's parameters and the named tensors in files.
 
-use crate::list::join;
-use crate::sharding::number::Number;
-use crate::tensor_file::{NamedTensor, TensorFile, Type};
+use mpienv_sharding::file::tensor_file::{NamedTensor, TensorFile, Type};
+use mpienv_sharding::list::join;
+use mpienv_sharding::number::{from_bytes, to_bytes};
 
 /// The names and shapes of a model's parameters, in the order of the model's slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;
@@ -21,22 +21,19 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
         let (values, after) = rest.split_at(shape.iter().product::<usize>().min(rest.len()));
         rest = after;
-        let bytes = f32::to_bytes(values);
+        let bytes = to_bytes(values);
         NamedTensor { name: (*name).to_owned(), numbers: Type::F32, shape: shape.clone(), bytes }
     };
     shapes.iter().map(tensor).collect()
 }
 
 /// Reads the parameters from a file. Tensors with other names are ignored.
-///
-/// # Errors
-/// If a tensor is missing, or has another shape or type.
 pub fn from_file(shapes: &Shapes, file: &TensorFile) -> Result<Vec<f32>, OtherShapes> {
     let mut parameters = Vec::new();
     for (name, shape) in shapes {
         match file.get(name).filter(|tensor| tensor.shape == *shape && tensor.numbers == Type::F32)
         {
-            Some(tensor) => parameters.extend(f32::from_bytes(&tensor.bytes)),
+            Some(tensor) => parameters.extend(from_bytes(&tensor.bytes)),
             None => {
                 let found = file
                     .tensors

@@ -10,11 +10,11 @@ use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::FontTransform;
 
-use crate::atomic_write::{self, naming};
 use crate::checkpoint::Position;
-use crate::regular_file;
 use crate::train::{Epoch, Report, Step};
 use history::History;
+use mpienv_sharding::file::atomic_write::{self, naming};
+use mpienv_sharding::file::regular_file;
 
 /// The size of the picture in pixels, as wide as a column of text.
 const SIZE: (u32, u32) = (860, 380);
@@ -47,9 +47,6 @@ pub struct Plot {
 
 impl Plot {
     /// Creates a plot of a run with `steps` steps per epoch, to be drawn to `path`.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Fail before the training instead of after it.
         atomic_write::check(path)?;

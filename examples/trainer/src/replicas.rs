@@ -1,11 +1,9 @@
 //! Checks that all ranks hold the same parameters, bit for bit.
 
-use std::collections::BTreeMap;
-
 use sha2::{Digest, Sha256};
 
-use crate::list::join;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::list::join;
 
 /// Some ranks hold different parameters from the majority.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,9 +21,6 @@ pub struct Divergence {
 }
 
 /// Compares digests of all ranks' parameters. All ranks get the same result.
-///
-/// # Errors
-/// If a rank is lost.
 pub fn check(
     parameters: &[f32],
     group: &mut Group,
@@ -40,23 +35,18 @@ pub fn check(
 }
 
 /// Compares the bytes that ranks hold, given in rank order.
-///
-/// # Errors
-/// If they differ.
 pub fn compare(held: &[(usize, &[u8])]) -> Result<(), Divergence> {
-    let mut holders = BTreeMap::<&[u8], Vec<usize>>::new();
-    for &(rank, bytes) in held {
-        holders.entry(bytes).or_default().push(rank);
-    }
-    let largest = holders
-        .into_values()
-        .max_by_key(|ranks| (ranks.len(), std::cmp::Reverse(ranks.first().copied())));
-    let most = largest.unwrap_or_default();
-    if most.len() == held.len() {
+    if held.iter().all(|(_, bytes)| *bytes == held[0].1) {
         return Ok(());
     }
-    let odd = held.iter().map(|(rank, _)| *rank).filter(|rank| !most.contains(rank)).collect();
-    Err(Divergence { odd, most })
+    let holders = |bytes: &[u8]| held.iter().filter(|(_, other)| *other == bytes).count();
+    // Of equally frequent bytes, the last maximum is that of the lowest rank.
+    let Some((_, right)) = held.iter().rev().max_by_key(|(_, bytes)| holders(bytes)) else {
+        return Ok(());
+    };
+    let (most, odd): (Vec<_>, Vec<_>) = held.iter().partition(|(_, bytes)| bytes == right);
+    let ranks = |of: Vec<(usize, &[u8])>| of.into_iter().map(|(rank, _)| rank).collect();
+    Err(Divergence { odd: ranks(odd), most: ranks(most) })
 }
 
 /// Formats `rank 3 holds` or `ranks 1, 2 hold`. A long list is abbreviated.

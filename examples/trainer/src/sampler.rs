@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use mpienv::Rank;
 
-use crate::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 
 /// The order of the samples in an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]

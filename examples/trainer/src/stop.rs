@@ -72,9 +72,6 @@ pub struct Stop(Arc<AtomicUsize>);
 impl Stop {
     /// From now on, SIGINT and SIGTERM request a stop. Repeating one later exits the process, in
     /// case the run hangs.
-    ///
-    /// # Errors
-    /// If the handlers cannot be installed.
     pub fn on_signals() -> io::Result<Stop> {
         let stop = Stop::default();
         for (number, signal) in

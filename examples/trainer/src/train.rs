@@ -18,11 +18,11 @@ use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
 use crate::sampler::{self, Order};
-use crate::sharding::execute::ExecuteError;
-use crate::sharding::number::Number;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::execute::ExecuteError;
+use mpienv_sharding::number::{from_bytes, to_bytes};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
@@ -118,7 +118,6 @@ pub trait Report {
 
 /// Why training ended early.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TrainError {
     #[error(
         "epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr"
@@ -216,9 +215,6 @@ struct Outcome {
 /// All ranks start with rank 0's parameters. `model` must have room for
 /// [`TrainConfig::largest_batch`] samples. The run begins at [`Checkpoints::start`]. If any rank's
 /// [`Checkpoints::stop`] is raised, all ranks stop after the same step.
-///
-/// # Errors
-/// If the run fails or is stopped.
 pub fn train(
     model: &mut dyn Model,
     parameters: &mut [f32],
@@ -231,8 +227,9 @@ pub fn train(
     config_check::check(model.name(), config_check::DATA_PARALLEL, config, data, group)?;
     take_first_parameters(parameters, group)?;
     let batch = Batch::new(config.largest_share(data.train.count(), group.rank()));
-    let mut learner = DataParallel::new(model, parameters, config.learning_rate, batch);
-    run(&mut learner, data, config, group, checkpoints, report)
+    let learner = &mut DataParallel::new(model, parameters, config.learning_rate, batch);
+    let position = checkpoints.start();
+    Run { learner, data, config, group, checkpoints, report, position }.train()
 }
 
 /// Trains like [`train`], but with the operators cut over the ranks. The losses agree to rounding.
@@ -254,137 +251,134 @@ pub fn train_sharded<'a>(
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
 ) -> Result<(), TrainError> {
-    config_check::check(
-        sharded.model.name(),
-        &sharded.plan.named_strategies(),
-        config,
-        data,
-        group,
-    )?;
+    let strategies = sharded.plan.named_strategies();
+    config_check::check(sharded.model.name(), &strategies, config, data, group)?;
     take_first_parameters(parameters, group)?;
-    let mut learner = ShardedLearner::new(sharded, parameters, group)?;
-    run(&mut learner, data, config, group, checkpoints, report)
+    let learner = &mut ShardedLearner::new(sharded, parameters, group)?;
+    let position = checkpoints.start();
+    Run { learner, data, config, group, checkpoints, report, position }.train()
 }
 
-fn run(
-    learner: &mut dyn Learner,
-    data: &Datasets,
-    config: &TrainConfig,
-    group: &mut Group,
-    checkpoints: &Checkpoints,
-    report: &mut dyn Report,
-) -> Result<(), TrainError> {
-    let rank = group.rank();
-    let samples = data.train.count();
-    let global_size = config.batch_size.saturating_mul(rank.size() as usize);
-    let epoch_steps = config.steps(samples, rank.size()) as u64;
-    let mut test_batch = Batch::new(EVALUATION_BATCH);
-    let mut order = vec![0; samples];
-    let mut own = Vec::with_capacity(config.largest_share(samples, rank));
-    let mut position = checkpoints.start();
+/// A run in progress.
+struct Run<'a> {
+    learner: &'a mut dyn Learner,
+    data: &'a Datasets,
+    config: &'a TrainConfig,
+    group: &'a mut Group,
+    checkpoints: &'a Checkpoints,
+    report: &'a mut dyn Report,
+    position: Position,
+}
 
-    report.begin(position)?;
-    while position.epoch < config.epochs {
-        let start = Instant::now();
-        let epoch = position.epoch;
+impl Run<'_> {
+    fn train(mut self) -> Result<(), TrainError> {
+        let samples = self.data.train.count();
+        let mut order = vec![0; samples];
+        self.report.begin(self.position)?;
+        while self.position.epoch < self.config.epochs {
+            let epoch = self.position.epoch;
+            let start = Instant::now();
+            self.config.order.arrange(&mut order, self.config.seed, epoch);
+            let seen = self.steps(&order)?;
+            let seconds = start.elapsed().as_secs_f64();
+            self.sync()?;
+            let test = self.evaluate()?;
+            let test_loss = test.loss / test.count as f64;
+            if !test_loss.is_finite() {
+                let step = self.position.step;
+                return Err(TrainError::Diverged { epoch, step, loss: test_loss });
+            }
+            self.report.epoch(&Epoch {
+                epoch,
+                train_loss: self.position.loss_sum / samples as f64,
+                test_loss,
+                test_accuracy: test.correct as f64 / test.count as f64,
+                samples_per_second: seen as f64 / seconds,
+                seconds,
+            })?;
+            self.position = Position { epoch: epoch + 1, ..Position::default() };
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Trains on the samples that the epoch has left. Returns how many there were.
+    fn steps(&mut self, order: &[usize]) -> Result<usize, TrainError> {
+        let (rank, samples, epoch) = (self.group.rank(), order.len(), self.position.epoch);
+        let global_size = self.config.batch_size.saturating_mul(rank.size() as usize);
+        let epoch_steps = self.config.steps(samples, rank.size()) as u64;
+        let first = usize::try_from(self.position.step).unwrap_or(usize::MAX);
+        let mut own = Vec::with_capacity(self.config.largest_share(samples, rank));
         let mut seen = 0;
-        config.order.arrange(&mut order, config.seed, epoch);
-        let first = usize::try_from(position.step).unwrap_or(usize::MAX);
         for (step, positions) in
             sampler::global_batches(samples, global_size).enumerate().skip(first)
         {
             let whole = positions.len();
             own.clear();
             own.extend(sampler::share(positions, rank).map(|position| order[position]));
-            let share =
-                Share { data: &data.train, own: &own, whole, stop: checkpoints.stop.weight() };
-            let outcome = learner.step(&share, group)?;
+            let stop = self.checkpoints.stop.weight();
+            let share = Share { data: &self.data.train, own: &own, whole, stop };
+            let outcome = self.learner.step(&share, self.group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
                 return Err(TrainError::Diverged { epoch, step: step as u64, loss });
             }
-            position.loss_sum += loss * whole as f64;
-            position.step += 1;
+            self.position.loss_sum += loss * whole as f64;
+            self.position.step += 1;
             seen += whole;
             if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
-                report.step(&Step { epoch, step, loss })?;
+                self.report.step(&Step { epoch, step, loss })?;
             }
-            let steps = position.steps(epoch_steps);
-            if signal.is_none() && !checkpoints.are_due(steps) {
+            if signal.is_none() && !self.checkpoints.are_due(self.position.steps(epoch_steps)) {
                 continue;
             }
-            sync(learner, position, group)?;
-            let path = checkpoints.save(position, learner.parameters(), group)?;
+            self.sync()?;
+            let path = self.save()?;
             if let Some(signal) = signal {
-                let Position { step, .. } = position;
-                return Err(TrainError::Stopped {
-                    signal,
-                    epoch,
-                    step,
-                    kept: checkpoints.are_kept(),
-                    path,
-                });
+                let (step, kept) = (self.position.step, self.checkpoints.are_kept());
+                return Err(TrainError::Stopped { signal, epoch, step, kept, path });
             }
         }
-        let seconds = start.elapsed().as_secs_f64();
-        sync(learner, position, group)?;
-        let test = evaluate(learner, &data.test, &mut test_batch, group)?;
-        let test_loss = test.loss / test.count as f64;
-        if !test_loss.is_finite() {
-            return Err(TrainError::Diverged { epoch, step: position.step, loss: test_loss });
+        Ok(seen)
+    }
+
+    /// Saves the parameters as of the last sync.
+    fn save(&mut self) -> Result<Option<PathBuf>, TrainError> {
+        self.checkpoints.save(self.position, self.learner.parameters(), self.group)
+    }
+
+    /// Gathers the whole parameters on every rank. Fails if replicas differ.
+    fn sync(&mut self) -> Result<(), TrainError> {
+        let Position { epoch, step, .. } = self.position;
+        let synced = self.learner.sync(self.group)?;
+        synced.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
+    }
+
+    /// Evaluates the test set. Every rank evaluates its share.
+    fn evaluate(&mut self) -> Result<Evaluation, CollectiveError> {
+        let (rank, data) = (self.group.rank(), &self.data.test);
+        let mut batch = Batch::new(EVALUATION_BATCH);
+        let mut own = Evaluation::default();
+        let size = EVALUATION_BATCH * rank.size() as usize;
+        for positions in sampler::global_batches(data.count(), size) {
+            batch.gather(data, sampler::share(positions, rank));
+            own.add(self.learner.evaluate(&batch));
         }
-        report.epoch(&Epoch {
-            epoch,
-            train_loss: position.loss_sum / samples as f64,
-            test_loss,
-            test_accuracy: test.correct as f64 / test.count as f64,
-            samples_per_second: seen as f64 / seconds,
-            seconds,
-        })?;
-        position = Position { epoch: epoch + 1, ..Position::default() };
-        checkpoints.save(position, learner.parameters(), group)?;
+        let mut all = Evaluation::default();
+        // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the
+        // same bits.
+        for bytes in self.group.all_gather(&own.to_bytes())? {
+            all.add(Evaluation::from_bytes(&bytes));
+        }
+        Ok(all)
     }
-    Ok(())
-}
-
-/// Gathers the whole parameters on every rank. Fails if replicas differ.
-fn sync(
-    learner: &mut dyn Learner,
-    position: Position,
-    group: &mut Group,
-) -> Result<(), TrainError> {
-    let Position { epoch, step, .. } = position;
-    learner.sync(group)?.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
-}
-
-/// Evaluates all of `data`. Every rank evaluates its share.
-fn evaluate(
-    learner: &mut dyn Learner,
-    data: &Dataset,
-    batch: &mut Batch,
-    group: &mut Group,
-) -> Result<Evaluation, CollectiveError> {
-    let mut own = Evaluation::default();
-    let rank = group.rank();
-    for positions in sampler::global_batches(data.count(), EVALUATION_BATCH * rank.size() as usize)
-    {
-        batch.gather(data, sampler::share(positions, rank));
-        own.add(learner.evaluate(batch));
-    }
-    let mut all = Evaluation::default();
-    // An all-reduce of f32 cannot count beyond 2^24. Adding in rank order gives all ranks the same
-    // bits.
-    for bytes in group.all_gather(&own.to_bytes())? {
-        all.add(Evaluation::from_bytes(&bytes));
-    }
-    Ok(all)
 }
 
 /// Replaces the parameters of all ranks with rank 0's.
 fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
-    let mut bytes = f32::to_bytes(parameters);
+    let mut bytes = to_bytes(parameters);
     group.broadcast(&mut bytes, 0)?;
-    for (parameter, number) in parameters.iter_mut().zip(f32::from_bytes(&bytes)) {
+    for (parameter, number) in parameters.iter_mut().zip(from_bytes(&bytes)) {
         *parameter = number;
     }
     Ok(())

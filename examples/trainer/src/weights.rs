@@ -1,36 +1,33 @@
 //! Reads initial weights from a file, for exact comparison with other systems.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
-use crate::sharding::number::Number;
-use crate::tensor_file::{self, TensorFile, TensorFileError};
-use crate::{bounded_read, regular_file};
+use mpienv_sharding::file::regular_file;
+use mpienv_sharding::file::tensor_file::{self, TensorFile, TensorFileError};
+use mpienv_sharding::number::from_bytes;
 
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;
 
 /// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw
 /// little-endian f32 weights of shape (10, 784), with biases of 0.
-///
-/// # Errors
-/// If the file cannot be read, or does not fit the model.
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     let unreadable = |error| WeightsError::Unreadable { path: path.to_owned(), error };
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
-    let mut file = regular_file::open(path).map_err(unreadable)?;
+    let file = regular_file::open(path).map_err(unreadable)?;
     // One byte more than expected is enough to detect a file that is too long.
-    bounded_read::up_to(expected as u64 + 1, &mut file, &mut bytes).map_err(unreadable)?;
+    (&file).take(expected as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() != expected && bytes.get(HEADER) == Some(&b'{') {
         if file.metadata().map_err(unreadable)?.len() > tensor_file::LARGEST {
             return Err(TensorFileError::TooLarge { path: path.to_owned() }.into());
         }
         let more = tensor_file::LARGEST + 1 - bytes.len() as u64;
-        bounded_read::up_to(more, &mut file, &mut bytes).map_err(unreadable)?;
+        (&file).take(more).read_to_end(&mut bytes).map_err(unreadable)?;
         let file = TensorFile::from_bytes(path, &bytes)?;
         return parameters::from_file(shapes, &file)
             .map_err(|reason| WeightsError::Shapes { path: path.to_owned(), reason });
@@ -43,12 +40,11 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, WeightsError> {
     {
         return Err(WeightsError::OnlyLinear { path: path.to_owned() });
     }
-    Ok(f32::from_bytes(&bytes).into_iter().chain([0.0; CLASSES]).collect())
+    Ok(from_bytes(&bytes).into_iter().chain([0.0; CLASSES]).collect())
 }
 
 /// Why a file of initial weights cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum WeightsError {
     #[error("{}: cannot be read: {error}; --weights must name a file of initial weights", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
@@ -71,7 +67,7 @@ pub enum WeightsError {
 mod tests {
     use super::*;
     use crate::data::PIXELS;
-    use crate::tensor_file::{NamedTensor, Type};
+    use mpienv_sharding::file::tensor_file::{NamedTensor, Type};
     use std::fs;
 
     fn shapes() -> Shapes {

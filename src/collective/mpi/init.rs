@@ -8,15 +8,18 @@ use std::time::Duration;
 use super::lost::{self, OnLost};
 use crate::cluster::info::ClusterInfo;
 use crate::collective::error::{CollectiveError, ConnectError};
-use crate::environment::Environment;
-use crate::mpi::{Hints, MpiError, MpiVars, World};
+use mpienv_core::{Environment, Launcher};
+use mpienv_mpi::{MpiError, MpiVars, World};
+
+/// Initializes MPI, with or without hints.
+pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
 
 /// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
-pub(in crate::collective) fn init(
+pub(crate) fn init(
     info: &ClusterInfo,
     timeout: Duration,
     required: bool,
-    hints: Option<&Hints>,
+    initialize: Initialize<'_>,
     on_lost: OnLost,
 ) -> Result<Result<World, &'static str>, ConnectError> {
     let environment = Environment::current();
@@ -26,11 +29,7 @@ pub(in crate::collective) fn init(
     }
     let limit = limit(timeout, on_lost)
         .map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
-    let world = match hints {
-        Some(hints) => World::init_with(info.launcher(), &vars, hints),
-        None => World::init(info.launcher(), &vars),
-    };
-    let world = match world {
+    let world = match initialize(info.launcher(), &vars) {
         // Do not skip a library that the user named.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));

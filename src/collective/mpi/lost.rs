@@ -4,11 +4,11 @@ use crate::collective::error::CollectiveError;
 
 /// Runs before the process exits because of a lost rank, and returns the exit code. By default it
 /// prints the error.
-pub(in crate::collective) type OnLost = fn(&CollectiveError) -> u8;
+pub(crate) type OnLost = fn(&CollectiveError) -> u8;
 
 /// Exits the process from any thread. Nothing is dropped: the main thread may never return from
 /// MPI.
-pub(in crate::collective) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
+pub(crate) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
     let code = on_lost(error);
     #[cfg(unix)]
     signal_hook::low_level::exit(code.into());

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::{HostInfo, Listener};
-use crate::process::Owner;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 use mio::{Poll, Token, Waker};
+use mpienv_core::seam::Owner;
 
 const WAKE: Token = Token(usize::MAX);
 /// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.

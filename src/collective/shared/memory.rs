@@ -8,6 +8,9 @@
 
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
@@ -34,14 +37,16 @@ const SLOT: usize = 512 * 1024;
 /// The most bytes of all slots.
 const MOST: usize = 64 << 20;
 
-/// The state of one rank in the rounds, which the others read. All zeros is a valid start.
+/// The state of one rank in the rounds, which the others read. All zeros, as a new file is, is a
+/// valid start.
 #[repr(C, align(128))]
 struct Place {
     /// The last round that the rank has published.
     published: AtomicU32,
     /// The processor that the rank ran on when it published.
     processor: AtomicU32,
-    /// The rank's calls in even and odd rounds.
+    /// The rank's calls in even and odd rounds: like its slots, because it may publish the next
+    /// round before another rank has read this one's.
     calls: [Described; 2],
     sleepers: Sleepers,
 }
@@ -107,7 +112,7 @@ fn processor() -> u32 {
 }
 
 /// The most bytes that each of `ranks` ranks can publish in a round.
-pub(in crate::collective) fn slot_length(ranks: usize) -> usize {
+pub(crate) fn slot_length(ranks: usize) -> usize {
     (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
 }
 
@@ -188,6 +193,7 @@ impl Memory {
     /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
+        // Populated, because a page fault on each first touch takes longer than copying a page.
         let (access, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the system chooses an address that nothing else uses.
@@ -235,9 +241,11 @@ impl Memory {
         (unsafe { self.base.add(slots_begin(self.ranks) + index * self.slot) }, self.slot)
     }
 
-    /// This rank's slot of the next round, to be filled, and all slots of the current round; `None`
-    /// if not all ranks have published the current round.
-    pub(super) fn next(&mut self) -> Option<(&mut [u8], Slots<'_>)> {
+    /// This rank's slot of the next round, to be filled, and all slots of the current round.
+    ///
+    /// # Errors
+    /// A rank that has not published the current round.
+    pub(super) fn next(&mut self) -> Result<(&mut [u8], Slots<'_>), usize> {
         self.slots()?;
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
         // SAFETY: the bytes lie within the memory. All ranks have published the current round, so
@@ -245,7 +253,7 @@ impl Memory {
         // again only after this rank publishes the next round, when this borrow has ended. The
         // current round uses the other slots.
         let own = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), length) };
-        Some((own, Slots { memory: self, round: self.round }))
+        Ok((own, Slots { memory: self, round: self.round }))
     }
 
     /// Publishes this rank's next slot to all others.
@@ -257,9 +265,11 @@ impl Memory {
         let [operation, kind, refused] = call.codes();
         described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
+        // Relaxed, as the slot's bytes: storing the round below publishes everything before it to
+        // those who load the round.
         place.processor.store(processor(), Ordering::Relaxed);
         // Sequentially consistent, as in `sleep`: either this rank sees the sleeper, or the sleeper
-        // sees the round.
+        // sees the round. Without sleepers, no system call is made.
         place.published.store(self.round, Ordering::SeqCst);
         if place.sleepers.0.load(Ordering::SeqCst) > 0 {
             // If this fails, the sleeper wakes at its own timeout, a little later.
@@ -287,24 +297,35 @@ impl Memory {
         let published = place.published.load(Ordering::SeqCst);
         if published.wrapping_sub(self.round).cast_signed() < 0 {
             let longest = longest.try_into().ok();
-            // Woken, interrupted or timed out: the caller checks.
+            // The system puts this thread to sleep only if the value is still the one read above,
+            // so a round in between is not slept through. Woken, interrupted or timed out: the
+            // caller checks.
             let _ =
                 futex::wait(&place.published, futex::Flags::empty(), published, longest.as_ref());
         }
         place.sleepers.0.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// The call that a rank makes in the current round, which it must have published.
-    pub(super) fn call(&self, rank: usize) -> Call {
+    /// The call that a rank makes in the current round, which it must have published; `None` if it
+    /// cannot be read.
+    pub(super) fn call(&self, rank: usize) -> Option<Call> {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
         let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
         Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed))
     }
 
-    /// The slots of the current round, once all ranks have published it.
-    pub(super) fn slots(&mut self) -> Option<Slots<'_>> {
-        self.is_complete = self.is_complete || (0..self.ranks).all(|rank| self.has_published(rank));
-        self.is_complete.then_some(Slots { memory: self, round: self.round })
+    /// The slots of the current round.
+    ///
+    /// # Errors
+    /// A rank that has not published it.
+    pub(super) fn slots(&mut self) -> Result<Slots<'_>, usize> {
+        if !self.is_complete
+            && let Some(rank) = (0..self.ranks).find(|&rank| !self.has_published(rank))
+        {
+            return Err(rank);
+        }
+        self.is_complete = true;
+        Ok(Slots { memory: self, round: self.round })
     }
 }
 
@@ -312,85 +333,5 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the memory was mapped with this length, and nothing borrows from it any longer.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.length) };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_that_is_not_the_memory_is_refused() {
-        let (file, mut offer) = create(2).unwrap();
-        assert!(open(&offer, 2).is_ok());
-        assert!(open(&offer, 3).is_err(), "of another number of ranks");
-        offer.nonce[3] ^= 1;
-        let error = open(&offer, 2).unwrap_err().to_string();
-        assert!(error.ends_with("is another process's"), "{error}");
-        drop(file);
-        assert!(open(&offer, 2).is_err(), "closed");
-
-        // Opening this pipe would wait for a writer.
-        let (reader, _writer) = std::io::pipe().unwrap();
-        offer.descriptor = reader.as_raw_fd();
-        let error = open(&offer, 2).unwrap_err().to_string();
-        assert!(error.ends_with("is another file"), "{error}");
-    }
-
-    #[test]
-    fn the_memory_cannot_be_shortened_under_those_who_use_it() {
-        let (file, _) = create(2).unwrap();
-        assert!(rustix::fs::ftruncate(&file, 0).is_err());
-    }
-
-    #[test]
-    fn slots_neither_overlap_nor_leave_the_memory() {
-        for ranks in [1, 2, 3, 64, 1000] {
-            let (file, _) = create(ranks).unwrap();
-            let memory = Memory::map(&file, ranks, 0).unwrap();
-            let mut before = memory.base.as_ptr() as usize + LINE + ranks * size_of::<Place>();
-            for rank in 0..ranks {
-                for round in 0..2 {
-                    let (at, length) = memory.slot_at(rank, round);
-                    let at = at.as_ptr() as usize;
-                    assert!(at >= before && at.is_multiple_of(LINE));
-                    before = at + length;
-                }
-            }
-            assert!(before <= memory.base.as_ptr() as usize + memory.length);
-            assert!(
-                memory.length <= MOST + (1 << 20),
-                "{ranks} ranks take {} bytes",
-                memory.length
-            );
-        }
-    }
-
-    #[test]
-    fn the_counter_of_rounds_may_wrap_around() {
-        let (file, _) = create(2).unwrap();
-        let [mut one, mut two] = [0, 1].map(|own| Memory::map(&file, 2, own).unwrap());
-        for memory in [&mut one, &mut two] {
-            memory.round = u32::MAX - 1;
-            memory.place(memory.own).published.store(u32::MAX - 1, Ordering::SeqCst);
-        }
-        for round in 0..4_u8 {
-            for memory in [&mut one, &mut two] {
-                memory.next().unwrap().0[0] = round;
-                memory.publish(Call::BARRIER);
-            }
-            for (memory, other) in [(&mut one, 1), (&mut two, 0)] {
-                assert_eq!(memory.slots().unwrap().of(other)[0], round);
-            }
-        }
-        two.publish(Call::BARRIER);
-        one.publish(Call::BARRIER);
-        one.publish(Call::BARRIER);
-        assert!(
-            two.has_published(0)
-                && !one.has_published(1)
-                && one.slots().is_none()
-                && one.next().is_none()
-        );
     }
 }

@@ -5,143 +5,106 @@ use std::rc::Rc;
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
-use super::inbox::Inbox;
-use super::peer::Transfer;
-use super::transfer::Links;
+use super::frame::Transfer;
+use super::peer::Fault;
+use super::transfer::{Exchange, Links};
 use crate::collective::call::Call;
-use crate::collective::error::CollectiveError;
+use crate::collective::error::{CollectiveError, Result};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
-pub(in crate::collective) struct Members {
+pub(crate) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their common calls in the same order,
     /// in whichever groups.
     links: Rc<RefCell<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
-    /// The place of every world rank; `None` outside the group.
-    places: Vec<Option<usize>>,
     /// The number of the last transfer.
     number: u32,
-}
-
-/// Receives from members, by place, and from no other rank.
-struct OfMembers<'a, I> {
-    places: &'a [Option<usize>],
-    inbox: &'a mut I,
-}
-
-impl<I: Inbox> Inbox for OfMembers<'_, I> {
-    fn from(&mut self, peer: usize) -> Option<&mut [u8]> {
-        self.inbox.from(place(self.places, peer)?)
-    }
-}
-
-fn place(places: &[Option<usize>], peer: usize) -> Option<usize> {
-    places.get(peer).copied().flatten()
 }
 
 impl Members {
     /// All ranks.
     pub(super) fn world(links: Links) -> Members {
-        let members: Vec<usize> = (0..links.size()).collect();
-        let places = members.iter().copied().map(Some).collect();
-        Members { links: Rc::new(RefCell::new(links)), members, places, number: 0 }
+        let members = (0..links.size()).collect();
+        Members { links: Rc::new(RefCell::new(links)), members, number: 0 }
     }
 
     /// A group of the members at the places `chosen`, in that order. All of them must pass the same
     /// `color`.
     pub(super) fn part(&self, chosen: &[usize], color: u32) -> Members {
-        let members: Vec<usize> =
-            chosen.iter().filter_map(|&place| self.members.get(place).copied()).collect();
-        let mut places = vec![None; self.places.len()];
-        for (place, &member) in members.iter().enumerate() {
-            places[member] = Some(place);
-        }
+        let members = chosen.iter().map(|&place| self.members[place]).collect();
         // Far from the numbers of other groups, so that a call on the wrong group is noticed.
         let number = self
             .number
             .wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1))
             .rotate_left(16);
-        Members { links: Rc::clone(&self.links), members, places, number }
+        Members { links: Rc::clone(&self.links), members, number }
     }
 
     pub(super) fn size(&self) -> usize {
         self.members.len()
     }
 
-    /// Sends `out(place)` to each member and fills `inbox`, all at once, as part of a call.
+    /// The same bytes for every member.
+    pub(super) fn to_all<'b>(&self, bytes: &'b [u8]) -> Vec<Option<&'b [u8]>> {
+        vec![Some(bytes); self.size()]
+    }
+
+    /// Sends and receives all at once, as part of a call: `send` and `receive` have an entry for
+    /// each member, in the order of their places, or end with the last one that has any. This
+    /// rank's own entries count for nothing.
     pub(super) fn transfer<'b>(
         &mut self,
         call: Call,
-        out: impl Fn(usize) -> Option<&'b [u8]>,
-        inbox: &mut impl Inbox,
-    ) -> Result<(), CollectiveError> {
+        send: Vec<Option<&'b [u8]>>,
+        receive: Vec<Option<&'b mut [u8]>>,
+    ) -> Result<()> {
         self.number = self.number.wrapping_add(1);
         let transfer = Transfer { number: self.number, call };
-        let places = &self.places[..];
-        let mut inbox = OfMembers { places, inbox };
-        self.links.borrow_mut().transfer(transfer, |peer| out(place(places, peer)?), &mut inbox)
+        let mut links = self.links.borrow_mut();
+        let mut all: Vec<Exchange<'b>> = Vec::new();
+        all.resize_with(links.size(), Exchange::default);
+        for (&member, send) in self.members.iter().zip(send) {
+            all[member].send = send;
+        }
+        for (&member, receive) in self.members.iter().zip(receive) {
+            all[member].receive = receive;
+        }
+        links.transfer(transfer, &mut all)
     }
 
-    /// Fails if an earlier call failed, or if a rank was lost after its part in the last call.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn check(&self) -> Result<(), CollectiveError> {
-        self.links.borrow_mut().check()
-    }
-
-    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
-    /// `place` by other means. If that member `has_come`, this call goes on and the next one fails.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn look(
-        &self,
-        call: Call,
-        place: usize,
-        since: Instant,
-        has_come: impl Fn() -> bool,
-    ) -> Result<(), CollectiveError> {
-        self.links.borrow_mut().look(call, self.member(place), since, has_come)
-    }
-
-    /// Gives up on the member at `place`, after waiting too long for it by other means.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn late(&self, place: usize) -> CollectiveError {
-        self.links.borrow_mut().late(self.member(place))
-    }
-
-    /// Gives up because the member at `place` made another call.
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn differs(
+    /// Empties `bytes` and reserves memory for as many as the member at `place` has announced. The
+    /// system provides the memory as bytes arrive.
+    ///
+    /// # Errors
+    /// If the announcement cannot be true or cannot be met.
+    pub(crate) fn reserve(
         &self,
         place: usize,
-        found: Call,
-        expected: Call,
-    ) -> CollectiveError {
-        self.links.borrow_mut().differs(self.member(place), found, expected)
+        bytes: &mut Vec<u8>,
+        announced: u64,
+    ) -> Result<usize> {
+        bytes.clear();
+        let length = usize::try_from(announced).ok();
+        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
+            Some(length) => Ok(length),
+            None => {
+                let own = self.links.borrow().own();
+                let reason =
+                    format!("it announced {announced} bytes, more than rank {own} can allocate");
+                Err(self.give_up_on(place, Fault::Lost(reason)))
+            }
+        }
     }
 
-    #[cfg(target_os = "linux")]
-    pub(in crate::collective) fn timeout(&self) -> Duration {
-        self.links.borrow().timeout()
+    /// Gives up because what the member at `place` sent cannot be read.
+    pub(crate) fn unreadable(&self, place: usize) -> CollectiveError {
+        self.give_up_on(place, Fault::unreadable())
     }
 
-    /// The world rank at a place.
-    fn member(&self, place: usize) -> usize {
-        self.members.get(place).copied().unwrap_or(place)
-    }
-
-    /// This rank's number in the world.
-    pub(in crate::collective) fn own(&self) -> u32 {
-        self.links.borrow().own()
-    }
-
-    /// Gives up because of what the member at `place` sent.
-    pub(in crate::collective) fn give_up_on(
-        &self,
-        place: usize,
-        reason: String,
-    ) -> CollectiveError {
-        self.links.borrow_mut().give_up_on(self.member(place), reason)
+    fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
+        self.links.borrow_mut().give_up_on(self.members[place], fault)
     }
 
     /// How many bytes this rank has written to all others, in all groups, including frame heads.
@@ -151,7 +114,43 @@ impl Members {
 
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
-    pub(in crate::collective) fn fail_silently(&self) {
+    pub(crate) fn fail_silently(&self) {
         self.links.borrow_mut().fail_silently();
+    }
+}
+
+/// What a transport needs that exchanges bytes by other means, such as shared memory, and has the
+/// connections to notice lost ranks.
+#[cfg(target_os = "linux")]
+impl Members {
+    /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
+    /// last call.
+    pub(crate) fn begin(&self, call: Call) -> Result<()> {
+        self.links.borrow_mut().begin(call)
+    }
+
+    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
+    /// `place`. If that member `has_come`, this call goes on and the next one fails.
+    pub(crate) fn check_while_waiting(
+        &self,
+        place: usize,
+        since: Instant,
+        has_come: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.links.borrow_mut().check_while_waiting(self.members[place], since, has_come)
+    }
+
+    /// Gives up on the member at `place`, after waiting too long for it.
+    pub(crate) fn late(&self, place: usize) -> CollectiveError {
+        self.links.borrow_mut().attribute_timeout(self.members[place], None)
+    }
+
+    /// Gives up because the member at `place` made another call; `None` if it cannot be read.
+    pub(crate) fn differs(&self, place: usize, found: Option<Call>) -> CollectiveError {
+        self.give_up_on(place, found.map_or_else(Fault::unreadable, Fault::Differs))
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.links.borrow().timeout()
     }
 }

@@ -10,7 +10,7 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use super::handshake::{self, Absence, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
-use crate::collective::error::{CollectiveError, ConnectError};
+use crate::collective::error::{CollectiveError, ConnectError, UNREADABLE};
 use crate::rendezvous::{self, Meeting, Rendezvous};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
@@ -26,13 +26,13 @@ const PROBES: u32 = 4;
 
 /// Where the ranks of a job meet.
 #[derive(Clone, Debug)]
-pub(in crate::collective) struct MeetingPoint {
+pub(crate) struct MeetingPoint {
     /// Rank 0's host.
-    pub(in crate::collective) host: Host,
+    pub(crate) host: Host,
     /// How this rank meets the others there.
-    pub(in crate::collective) rendezvous: Rendezvous,
+    pub(crate) rendezvous: Rendezvous,
     /// Whether the ranks have a key that others do not, so that messages are encrypted.
-    pub(in crate::collective) is_secret: bool,
+    pub(crate) is_secret: bool,
 }
 
 /// The connections to all other ranks.
@@ -54,31 +54,48 @@ pub(super) fn connect(
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
     let listener = listen(&place.host)?;
-    let meeting = meet(place, &listener, timeout)?;
-    let hosts = hosts(&meeting);
-    let lost = |index: usize, reason: String| {
-        ConnectError::Collective(CollectiveError::Lost {
-            rank: index as u32,
-            host: hosts[index].clone(),
-            reason,
-        })
-    };
-    let lower = meeting.members().iter().enumerate().take(rank.index() as usize);
-    let of_lower = |(index, member)| {
-        address(member)
-            .ok_or_else(|| lost(index, "its address from the rendezvous cannot be parsed".into()))
-    };
-    let addresses: Vec<SocketAddr> = lower.map(of_lower).collect::<Result<_, _>>()?;
+    let blob = Contact::blob(listener.local_addr()?, place.is_secret);
+    let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
+    let contacts = Contact::of_all(&meeting)?;
+    let (joined, rejected) = exchange_hellos(rank, &listener, &meeting, &contacts, timeout)?;
+    // If one rank has a secret, all messages are encrypted. All ranks read the same table.
+    let is_sealed = contacts.iter().any(|contact| contact.is_secret);
+    let peers = joined.into_iter().zip(contacts).map(|(joined, contact)| {
+        let Some((stream, directions)) = joined else { return Ok(None) };
+        // Nagle's algorithm would hold a short message back until the one before it is
+        // acknowledged, for up to 40 ms.
+        stream.set_nodelay(true)?;
+        notice_cuts(&stream, timeout)?;
+        stream.set_nonblocking(true)?;
+        let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
+        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), contact.host, seal)))
+    });
+    Ok(Mesh {
+        peers: peers.collect::<Result<_, ConnectError>>()?,
+        rejected: rejected + meeting.rejected(),
+    })
+}
+
+/// Connects to all lower ranks and accepts all higher ones, at the same time, so that no rank waits
+/// for its turn. Also returns how many other connections were rejected.
+fn exchange_hellos(
+    rank: Rank,
+    listener: &TcpListener,
+    meeting: &Meeting,
+    contacts: &[Contact],
+    timeout: Duration,
+) -> Result<(Vec<Option<Joined>>, u64), ConnectError> {
     let key = meeting.derive_key("collective");
+    let lower = &contacts[..rank.index() as usize];
+    let addresses: Vec<SocketAddr> = lower.iter().map(|contact| contact.address).collect();
     let deadline = Instant::now() + timeout;
     let mut places: Vec<Option<Joined>> = Vec::new();
-    places.resize_with(rank.size() as usize, || None);
+    places.resize_with(contacts.len(), || None);
     let stop = AtomicBool::new(false);
-    // Accept and join at the same time, so that no rank waits for its turn.
     let (accepted, joined) = std::thread::scope(|scope| {
         let places = &mut places;
         let accepted =
-            scope.spawn(|| handshake::accept(&listener, rank, &key, places, deadline, &stop));
+            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop));
         let joined = handshake::join(&addresses, rank, &key, deadline);
         stop.store(joined.is_err(), Ordering::Relaxed);
         let accepted = accepted
@@ -86,12 +103,14 @@ pub(super) fn connect(
             .unwrap_or_else(|_| Err(Absence::Socket(io::Error::other("a thread panicked"))));
         (accepted, joined)
     });
-    let joined = joined
-        .map_err(|(index, refusal)| lost(index, format!("{}: {refusal}", addresses[index])))?;
+    let joined = joined.map_err(|(index, refusal)| {
+        let Contact { host, address, .. } = &contacts[index];
+        lost(index, host.clone(), format!("{address}: {refusal}"))
+    })?;
     let rejected = accepted.map_err(|absence| match absence {
         Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
             rank: index as u32,
-            host: hosts[index].clone(),
+            host: contacts[index].host.clone(),
             seconds: timeout.as_secs_f64(),
         }),
         Absence::Socket(error) => ConnectError::Socket(error),
@@ -100,48 +119,70 @@ pub(super) fn connect(
     for (place, joined) in places.iter_mut().zip(joined) {
         *place = Some(joined);
     }
-    let is_sealed = meeting.members().iter().any(|member| member.blob().get(SEALS) == Some(&1));
-    let peers = places.into_iter().zip(hosts).map(|(joined, host)| {
-        let Some((stream, directions)) = joined else { return Ok(None) };
-        stream.set_nodelay(true)?;
-        notice_cuts(&stream, timeout)?;
-        stream.set_nonblocking(true)?;
-        let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
-        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), host, seal)))
-    });
-    Ok(Mesh {
-        peers: peers.collect::<Result<_, ConnectError>>()?,
-        rejected: rejected + meeting.rejected(),
-    })
+    Ok((places, rejected))
 }
 
-/// The offset in a rank's blob of whether it has a secret. If one rank has one, all messages are
-/// encrypted.
-const SEALS: usize = 3;
+fn lost(index: usize, host: String, reason: String) -> ConnectError {
+    ConnectError::Collective(CollectiveError::Lost { rank: index as u32, host, reason })
+}
 
-/// Meets all ranks. Each rank's blob says where it listens.
-fn meet(
-    place: &MeetingPoint,
-    listener: &TcpListener,
-    timeout: Duration,
-) -> Result<Meeting, ConnectError> {
-    let local = listener.local_addr()?;
-    let mut blob = vec![match local.ip() {
-        address if !address.is_loopback() => 0,
-        IpAddr::V4(_) => 4,
-        IpAddr::V6(_) => 6,
-    }];
-    blob.extend(local.port().to_be_bytes());
-    blob.push(place.is_secret.into());
-    blob.extend(host_name().unwrap_or_default().as_bytes());
-    Ok(place.rendezvous.clone().timeout(timeout).all_gather(blob)?)
+/// What a rank brings to the meeting: how to reach it, and whether it has a secret.
+struct Contact {
+    address: SocketAddr,
+    is_secret: bool,
+    /// Its host's name and address, for errors.
+    host: String,
+}
+
+impl Contact {
+    /// Where this rank listens: only on a loopback address (4 or 6), or on every address (0); its
+    /// port; whether it has a secret; the host's name.
+    fn blob(local: SocketAddr, is_secret: bool) -> Vec<u8> {
+        let family = match local.ip() {
+            address if !address.is_loopback() => 0,
+            IpAddr::V4(_) => 4,
+            IpAddr::V6(_) => 6,
+        };
+        let [high, low] = local.port().to_be_bytes();
+        let name = host_name().unwrap_or_default();
+        [&[family, high, low, is_secret.into()], name.as_bytes()].concat()
+    }
+
+    /// The contacts of all ranks.
+    fn of_all(meeting: &Meeting) -> Result<Vec<Contact>, ConnectError> {
+        let read = |(index, member): (usize, &rendezvous::Member)| {
+            let unreadable = || lost(index, member.address().to_string(), UNREADABLE.to_owned());
+            Contact::read(member).ok_or_else(unreadable)
+        };
+        meeting.members().iter().enumerate().map(read).collect()
+    }
+
+    fn read(member: &rendezvous::Member) -> Option<Contact> {
+        let [family, high, low, is_secret @ (0 | 1), name @ ..] = member.blob() else {
+            return None;
+        };
+        let port = Port::new(u16::from_be_bytes([*high, *low]))?;
+        let address = match family {
+            0 => member.at(port),
+            4 => (Ipv4Addr::LOCALHOST, port.get()).into(),
+            6 => (Ipv6Addr::LOCALHOST, port.get()).into(),
+            _ => return None,
+        };
+        let host = match (printable(name), member.address()) {
+            (name, address) if name.is_empty() => address.to_string(),
+            (name, address) => format!("{name} ({address})"),
+        };
+        Some(Contact { address, is_secret: *is_secret == 1, host })
+    }
 }
 
 /// Makes the system close a connection if the other host is silent for `timeout`, as after a cut
 /// cable or a power failure.
 ///
-/// The host of a hung process still answers, so the limit for unacknowledged data is the same as
-/// for a rank.
+/// Keep-alive probes notice this while nothing is sent. They are not sent while data is
+/// unacknowledged, which the system otherwise repeats for about 15 minutes: for that there is the
+/// user timeout. The host of a hung process still acknowledges data until its buffers are full, so
+/// this limit is no shorter than that for a rank.
 fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     // In whole seconds, within the system's limits.
@@ -177,29 +218,6 @@ fn open(address: IpAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-fn hosts(meeting: &Meeting) -> Vec<String> {
-    let host = |member: &rendezvous::Member| {
-        let name = printable(member.blob().get(SEALS + 1..).unwrap_or_default());
-        if name.is_empty() {
-            member.address().to_string()
-        } else {
-            format!("{name} ({})", member.address())
-        }
-    };
-    meeting.members().iter().map(host).collect()
-}
-
-/// The address at which a member listens.
-fn address(member: &rendezvous::Member) -> Option<SocketAddr> {
-    let &[family, high, low, ..] = member.blob() else { return None };
-    let port = Port::new(u16::from_be_bytes([high, low]))?;
-    Some(match family {
-        4 => (Ipv4Addr::LOCALHOST, port.get()).into(),
-        6 => (Ipv6Addr::LOCALHOST, port.get()).into(),
-        _ => member.at(port),
-    })
-}
-
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
@@ -216,8 +234,8 @@ mod tests {
             rendezvous.all_gather(b"\0\0\x01\0\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
         };
         let other = std::thread::spawn(move || meet(1));
-        for name in hosts(&meet(0)) {
-            assert_eq!(name, "\u{fffd}[2J\u{fffd}]0;owned\u{fffd}host (127.0.0.1)");
+        for Contact { host, .. } in Contact::of_all(&meet(0)).unwrap() {
+            assert_eq!(host, "\u{fffd}[2J\u{fffd}]0;owned\u{fffd}host (127.0.0.1)");
         }
         other.join().unwrap();
     }

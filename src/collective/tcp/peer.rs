@@ -1,4 +1,4 @@
-//! One connection to another rank, and the frames on it.
+//! One connection to another rank.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::thread;
@@ -6,18 +6,12 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
+use super::frame::{ABORT, BYE, DATA, DIFFERENCE, HEAD, Head, SUSPECT, Transfer, head, parse};
 use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::collective::call::Call;
+use crate::collective::error::UNREADABLE;
 use crate::value::printable::printable;
 
-/// The length of a frame's head: kind (1), operation (1), element (1), refused (1), transfer or
-/// blamed rank (4), length (8), the call's count (8); little-endian.
-pub(super) const HEAD: usize = 24;
-const DATA: u8 = 1;
-const BYE: u8 = 2;
-const ABORT: u8 = 3;
-const SUSPECT: u8 = 4;
-const DIFFERENCE: u8 = 5;
 /// Longest reason in the frame of a rank that gives up, in bytes.
 const LONGEST_REASON: usize = 1024;
 /// How long the reason may take to arrive after its frame's head.
@@ -32,27 +26,20 @@ pub(super) struct Peer {
     /// The host's name and address, for errors.
     pub(super) host: String,
     head_in: [u8; HEAD],
-    /// Bytes of the current frame, including its head.
+    /// Bytes of the current frame in each direction, including its head.
     received: usize,
     sent: usize,
     /// Unsent bytes of short frames (a goodbye, a reason or a suspicion).
     unsent: Vec<u8>,
-    /// Length of the incoming frame, including its head.
+    /// Length of the frame in each direction, including its head.
     due: usize,
+    to_send: usize,
     /// Bytes sent in all data frames, including heads.
     pub(super) written: u64,
     /// Whether the current transfer to and from this peer is complete.
     pub(super) is_through: bool,
     /// Whether the peer has closed the connection. There may still be data to read.
     pub(super) is_closed: bool,
-}
-
-/// What both ends must agree on besides the length of a frame.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Transfer {
-    /// Counts the transfers of a group, starting from a number that depends on the group.
-    pub(super) number: u32,
-    pub(super) call: Call,
 }
 
 /// What is wrong with a connection.
@@ -82,6 +69,10 @@ pub(super) enum Reason {
 }
 
 impl Fault {
+    pub(super) fn unreadable() -> Fault {
+        Fault::Lost(UNREADABLE.to_owned())
+    }
+
     /// The peer exited normally, but this rank still waits for it.
     pub(super) fn left() -> Fault {
         Fault::Lost("it exited before this rank did".to_owned())
@@ -107,6 +98,7 @@ impl Peer {
             sent: 0,
             unsent: Vec::new(),
             due: 0,
+            to_send: 0,
             written: 0,
             is_through: false,
             is_closed: false,
@@ -136,6 +128,7 @@ impl Peer {
     pub(super) fn push(&mut self, transfer: Transfer, bytes: &[u8]) -> Result<Progress, Fault> {
         let head = head(DATA, transfer.number, bytes.len() as u64, transfer.call);
         let (total, _) = self.lengths(bytes.len());
+        self.to_send = total;
         let before = self.sent;
         while self.sent < total {
             let wrote = if let Some(seal) = &mut self.seal {
@@ -186,18 +179,20 @@ impl Peer {
 
     fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
         let Head { kind, number, length, call } = parse(&self.head_in);
-        match kind {
-            DATA if call != transfer.call => Err(Fault::Differs(call)),
-            DATA if number != transfer.number || length != due => Err(Fault::Lost(format!(
-                "it sent {length} bytes in transfer {number} where {due} in transfer {} were due: the ranks do not make the \
-                 same calls",
-                transfer.number
-            ))),
-            DATA => Ok(()),
-            ABORT | DIFFERENCE => Err(self.reason(kind, number, length)),
-            SUSPECT => Err(Fault::Suspect { blamed: number }),
-            BYE => Err(Fault::left()),
-            _ => Err(Fault::Lost("what it sent cannot be read".to_owned())),
+        match (kind, call) {
+            (DATA, Some(call)) if call != transfer.call => Err(Fault::Differs(call)),
+            (DATA, Some(_)) if number != transfer.number || length != due => {
+                Err(Fault::Lost(format!(
+                    "it sent {length} bytes in transfer {number} where {due} in transfer {} were \
+                     due: the ranks do not make the same calls",
+                    transfer.number
+                )))
+            }
+            (DATA, Some(_)) => Ok(()),
+            (ABORT | DIFFERENCE, _) => Err(self.reason(kind, number, length)),
+            (SUSPECT, _) => Err(Fault::Suspect { blamed: number }),
+            (BYE, _) => Err(Fault::left()),
+            _ => Err(Fault::unreadable()),
         }
     }
 
@@ -221,8 +216,8 @@ impl Peer {
         }
     }
 
-    /// Reads the rest of a frame, which may arrive in pieces. Returns how many bytes arrived in
-    /// time.
+    /// Reads the rest of a frame, which may arrive in pieces, because the network cuts a stream
+    /// anywhere. Returns how many bytes arrived in time.
     fn read_rest(&mut self, into: &mut [u8]) -> usize {
         let (mut length, until) = (0, Instant::now() + REST);
         while length < into.len() {
@@ -240,9 +235,12 @@ impl Peer {
         length
     }
 
-    /// Checks, before or between frames, whether the peer is gone or has given up. Leaves data and
-    /// goodbyes unread.
+    /// Checks, before or between frames, whether the peer is gone or has given up.
+    ///
+    /// Leaves data and goodbyes unread: a peer that is ahead has already sent its part of the next
+    /// call, and may have exited normally after it.
     pub(super) fn last_words(&mut self) -> Option<Fault> {
+        // Within a frame, the next bytes are not a head.
         if self.received > 0 && self.received < self.due {
             return None;
         }
@@ -311,7 +309,7 @@ impl Peer {
             None => Ok([&head, text].concat()),
             Some(seal) => seal.message(&head, text),
         };
-        // Do not send what cannot be encrypted: the connection closes anyway.
+        // Never in clear text what cannot be encrypted: the connection closes anyway.
         self.unsent.extend(message.unwrap_or_default());
         self.say_rest()
     }
@@ -344,14 +342,16 @@ impl Peer {
         self.say(kind, blamed, &text.as_bytes()[..text.len().min(LONGEST_REASON)])
     }
 
-    /// Reports the rank that this one waits for, unless a frame is half sent.
-    pub(super) fn suspect(&mut self, half_sent: bool, blamed: u32) {
-        if !half_sent {
+    /// Reports the rank that this one waits for, unless a frame is half sent: a peer that does not
+    /// read the rest of it would not read this either.
+    pub(super) fn suspect(&mut self, blamed: u32) {
+        if !self.is_half_sent() {
             self.say(SUSPECT, blamed, &[]);
         }
     }
 
-    /// Closes the sending side. The other end notices after it has read everything.
+    /// Closes the sending side. The other end notices after it has read everything. The receiving
+    /// side stays open until [`Peer::discard`] has emptied it.
     pub(super) fn hang_up(&mut self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
@@ -368,10 +368,10 @@ impl Peer {
         }
     }
 
-    /// Returns whether a frame with `length` bytes of data is partly sent.
-    pub(super) fn is_half_sent(&self, length: usize) -> bool {
+    /// Returns whether the current frame is partly sent.
+    pub(super) fn is_half_sent(&self) -> bool {
         let is_pending = self.seal.as_ref().is_some_and(|seal| seal.is_pending());
-        is_pending || self.sent > 0 && self.sent < self.lengths(length).0
+        is_pending || self.sent > 0 && self.sent < self.to_send
     }
 }
 
@@ -384,35 +384,5 @@ fn meaning(error: &io::Error) -> String {
             format!("its host does not answer ({error}): it is down, or the network is cut")
         }
         _ => error.to_string(),
-    }
-}
-
-/// The head of a received frame.
-struct Head {
-    kind: u8,
-    number: u32,
-    length: u64,
-    call: Call,
-}
-
-fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD] {
-    let mut head = [0; HEAD];
-    head[0] = kind;
-    head[1..4].copy_from_slice(&call.codes());
-    head[4..8].copy_from_slice(&number.to_le_bytes());
-    head[8..16].copy_from_slice(&length.to_le_bytes());
-    head[16..].copy_from_slice(&call.count.to_le_bytes());
-    head
-}
-
-fn parse(head: &[u8; HEAD]) -> Head {
-    let mut parts = head.chunks_exact(8).map(|part| part.try_into().map_or(0, u64::from_le_bytes));
-    let [first, length, count] = [(); 3].map(|()| parts.next().unwrap_or(0));
-    let [kind, operation, element, refused, number @ ..] = first.to_le_bytes();
-    Head {
-        kind,
-        number: u32::from_le_bytes(number),
-        length,
-        call: Call::from_codes([operation, element, refused], count),
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, IoSliceMut, Read, Write};
 use mio::net::TcpStream;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 
-use super::peer::HEAD;
+use super::frame::HEAD;
 use crate::rendezvous::handshake::Directions;
 
 /// Length of a piece's tag, in bytes.
@@ -60,6 +60,8 @@ impl Numbered {
         Ok(Numbered { key: LessSafeKey::new(key), number: 0 })
     }
 
+    /// GCM breaks if a key seals two pieces with one nonce. Each direction of each connection has a
+    /// key of its own, from both ranks' random numbers, so that a counter never repeats.
     fn nonce(&self) -> Nonce {
         let mut nonce = [0; 12];
         nonce[4..].copy_from_slice(&self.number.to_be_bytes());
@@ -74,14 +76,14 @@ impl Numbered {
     }
 
     /// Opens the next piece, without counting it.
-    fn look(&self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
+    fn open_uncounted(&self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
         let opened =
             self.key.open_in_place_separate_tag(self.nonce(), Aad::empty(), tag.into(), bytes, 0..);
         opened.map(drop).map_err(|_| altered())
     }
 
     fn open(&mut self, bytes: &mut [u8], tag: [u8; TAG]) -> io::Result<()> {
-        self.look(bytes, tag)?;
+        self.open_uncounted(bytes, tag)?;
         self.number += 1;
         Ok(())
     }
@@ -114,12 +116,14 @@ impl Seal {
         self.sealed = None;
     }
 
-    /// Returns whether sealed bytes wait to be sent. They must be, because the peer counts pieces.
+    /// Returns whether sealed bytes wait to be sent. They must be sent before anything else: the
+    /// peer counts pieces, and can open none after one that it did not get.
     pub(super) fn is_pending(&self) -> bool {
         self.gone < self.wire.len()
     }
 
-    /// Writes more of the frame with this head and these bytes.
+    /// Writes more of the frame with this head and these bytes, which are sealed only once the
+    /// socket has accepted the piece before: a piece of 64 KiB stays in the processor's cache.
     pub(super) fn write(
         &mut self,
         stream: &mut TcpStream,
@@ -199,12 +203,13 @@ impl Seal {
         Ok(length)
     }
 
-    /// Opens the head of the next frame, without counting it.
+    /// Opens the head of the next frame, without counting it: its bytes remain in the socket, and
+    /// will be read and opened again.
     pub(super) fn peek(&self, sealed: &[u8; SEALED_HEAD]) -> io::Result<[u8; HEAD]> {
         let (mut head, mut tag) = ([0; HEAD], [0; TAG]);
         head.copy_from_slice(&sealed[..HEAD]);
         tag.copy_from_slice(&sealed[HEAD..]);
-        self.into.look(&mut head, tag)?;
+        self.into.open_uncounted(&mut head, tag)?;
         Ok(head)
     }
 

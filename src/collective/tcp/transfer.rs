@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::inbox::Inbox;
-use super::peer::{Fault, Peer, Reason, Transfer};
+use super::frame::Transfer;
+use super::peer::{Fault, Peer, Reason};
 #[cfg(target_os = "linux")]
 use crate::collective::call::Call;
-use crate::collective::error::CollectiveError;
-use crate::process::Owner;
+use crate::collective::error::{CollectiveError, Result};
+use mpienv_core::seam::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -20,9 +20,19 @@ const SPIN: Duration = Duration::from_micros(50);
 /// else arrives.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// What goes to a peer and comes from it in one transfer; `None` if nothing does.
+#[derive(Default)]
+pub(super) struct Exchange<'b> {
+    pub(super) send: Option<&'b [u8]>,
+    pub(super) receive: Option<&'b mut [u8]>,
+}
+
 /// The connections to all peers.
 #[derive(Debug)]
 pub(super) struct Links {
+    /// This rank's number in the world.
+    own: u32,
+    /// By their numbers in the world; `None` for this rank.
     peers: Vec<Option<Peer>>,
     poll: Poll,
     events: Events,
@@ -47,7 +57,11 @@ pub(super) struct Links {
 struct Culprit(usize, Fault);
 
 impl Links {
-    pub(super) fn new(mut peers: Vec<Option<Peer>>, timeout: Duration) -> io::Result<Links> {
+    pub(super) fn new(
+        own: u32,
+        mut peers: Vec<Option<Peer>>,
+        timeout: Duration,
+    ) -> io::Result<Links> {
         let poll = Poll::new()?;
         let both = Interest::READABLE | Interest::WRITABLE;
         for (index, peer) in peers.iter_mut().enumerate() {
@@ -60,6 +74,7 @@ impl Links {
         let events = Events::with_capacity(2 * peers.len().max(1));
         let current = Transfer::default();
         Ok(Links {
+            own,
             peers,
             poll,
             events,
@@ -77,13 +92,8 @@ impl Links {
         self.peers.len()
     }
 
-    /// Sends `out(peer)` to each peer and fills `inbox`, all at once.
-    pub(super) fn transfer<'b>(
-        &mut self,
-        transfer: Transfer,
-        out: impl Fn(usize) -> Option<&'b [u8]>,
-        inbox: &mut impl Inbox,
-    ) -> Result<(), CollectiveError> {
+    /// Sends to and receives from all peers at once: `all` has an entry for each of them.
+    pub(super) fn transfer(&mut self, transfer: Transfer, all: &mut [Exchange<'_>]) -> Result<()> {
         self.check()?;
         (self.current, self.awaited) = (transfer, None);
         for peer in self.peers.iter_mut().flatten() {
@@ -91,9 +101,9 @@ impl Links {
         }
         let mut moved_at = Instant::now();
         loop {
-            let (waits_for, moved) = match self.advance(&out, inbox) {
+            let (waits_for, moved) = match self.advance(all) {
                 Ok(progress) => progress,
-                Err(culprit) => return Err(self.give_up(&out, culprit)),
+                Err(culprit) => return Err(self.give_up(all, culprit)),
             };
             let Some(waits_for) = waits_for else { return Ok(()) };
             let now = Instant::now();
@@ -102,24 +112,26 @@ impl Links {
                 continue;
             }
             let waited = now - moved_at;
+            // The answer to a small message takes less time than the system takes to put this
+            // thread to sleep and to wake it.
             if waited < self.spin {
                 std::hint::spin_loop();
                 continue;
             }
             if waited >= self.timeout {
-                return Err(self.attribute_timeout(&out, waits_for, None));
+                return Err(self.attribute_timeout(waits_for, None));
             }
             self.awaited = Some((waits_for, moved_at));
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
-            let culprit = self.sleep(longest.min(self.timeout - waited), false, || true);
+            let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
             if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
-                return Err(self.give_up(&out, culprit));
+                return Err(self.give_up(all, culprit));
             }
         }
     }
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
-    pub(super) fn check(&mut self) -> Result<(), CollectiveError> {
+    fn check(&mut self) -> Result<()> {
         CollectiveError::check_owner(self.owner)?;
         if let Some((rank, reason)) = &self.failed {
             let mut earlier = reason.clone();
@@ -127,32 +139,7 @@ impl Links {
             text.push_str(" (in an earlier call)");
             return Err(self.failure(*rank, earlier));
         }
-        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&|_| None, culprit)))
-    }
-
-    /// Checks for peers that are lost or have given up, while this rank has been waiting since
-    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
-    /// goes on and the next one fails.
-    #[cfg(target_os = "linux")]
-    pub(super) fn look(
-        &mut self,
-        call: Call,
-        awaited: usize,
-        since: Instant,
-        has_come: impl Fn() -> bool,
-    ) -> Result<(), CollectiveError> {
-        (self.current.call, self.awaited) = (call, Some((awaited, since)));
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.is_through = index != awaited;
-            }
-        }
-        let culprit = self.sleep(Duration::ZERO, true, || !has_come());
-        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
-        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
-        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
-        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
-        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&|_| None, culprit)))
+        self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
     }
 
     /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from
@@ -163,28 +150,9 @@ impl Links {
             .map(|(culprit, _)| culprit)
     }
 
-    /// Gives up on `awaited`, after waiting too long for it by means other than its connection.
-    #[cfg(target_os = "linux")]
-    pub(super) fn late(&mut self, awaited: usize) -> CollectiveError {
-        self.attribute_timeout(&|_| None, awaited, None)
-    }
-
-    /// Gives up because a peer made another call than this rank.
-    #[cfg(target_os = "linux")]
-    pub(super) fn differs(&mut self, peer: usize, found: Call, expected: Call) -> CollectiveError {
-        self.current.call = expected;
-        self.give_up(&|_| None, Culprit(peer, Fault::Differs(found)))
-    }
-
     /// Gives up on `peer`.
-    pub(super) fn give_up_on(&mut self, peer: usize, reason: String) -> CollectiveError {
-        self.give_up(&|_| None, Culprit(peer, Fault::Lost(reason)))
-    }
-
-    /// How long to wait for a rank.
-    #[cfg(target_os = "linux")]
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
+    pub(super) fn give_up_on(&mut self, peer: usize, fault: Fault) -> CollectiveError {
+        self.give_up(&[], Culprit(peer, fault))
     }
 
     /// How many bytes were written to all peers, including heads.
@@ -200,23 +168,19 @@ impl Links {
 
     /// Moves all bytes that can move now. Returns the first unfinished peer, and whether any byte
     /// moved.
-    fn advance<'b>(
-        &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
-        inbox: &mut impl Inbox,
-    ) -> Result<(Option<usize>, bool), Culprit> {
+    fn advance(&mut self, all: &mut [Exchange<'_>]) -> Result<(Option<usize>, bool), Culprit> {
         let (mut waits_for, mut moved) = (None, false);
-        for (index, peer) in self.peers.iter_mut().enumerate() {
+        for (index, (peer, exchange)) in self.peers.iter_mut().zip(all).enumerate() {
             let Some(peer) = peer else { continue };
             let mut through = true;
-            if let Some(bytes) = out(index) {
+            if let Some(bytes) = exchange.send {
                 let progress = match peer.push(self.current, bytes) {
                     Ok(progress) => progress,
-                    // What the peer sent before it closed says more than the close.
+                    // The system refuses to send once the peer has closed, but still has what the
+                    // peer sent before: why it gave up says more than the close.
                     Err(close) => {
-                        let due = inbox
-                            .from(index)
-                            .and_then(|bytes| peer.pull(self.current, bytes).err());
+                        let receive = exchange.receive.as_deref_mut();
+                        let due = receive.and_then(|bytes| peer.pull(self.current, bytes).err());
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
                         let fault =
                             due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
@@ -226,7 +190,7 @@ impl Links {
                 through &= progress.done;
                 moved |= progress.moved;
             }
-            if let Some(bytes) = inbox.from(index) {
+            if let Some(bytes) = exchange.receive.as_deref_mut() {
                 let progress =
                     peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
                 through &= progress.done;
@@ -248,16 +212,17 @@ impl Links {
         &mut self,
         longest: Duration,
         is_idle: bool,
-        still_waits: impl Fn() -> bool,
+        still_waits: &dyn Fn() -> bool,
     ) -> Option<Culprit> {
-        // The system reports a close only once, perhaps while there is still data to read.
+        // The poll is edge-triggered: the system reports a close only once, perhaps while there is
+        // still data to read. What was reported before must not be slept through.
         let is_news = self.noted.is_none() && self.peers.iter().flatten().any(Peer::has_last_words);
         let longest = if is_news { Duration::ZERO } else { longest };
         if let Err(error) = self.poll.poll(&mut self.events, Some(longest))
             && error.kind() != io::ErrorKind::Interrupted
         {
-            // Not a peer's fault, but this rank can no longer wait for any peer.
-            return Some(Culprit(usize::MAX, Fault::Lost(error.to_string())));
+            // Not a peer's fault: this rank can no longer wait for any peer.
+            return Some(Culprit(self.own as usize, Fault::Lost(error.to_string())));
         }
         // In the order in which peers closed: a rank that gives up because of another closes after
         // it.
@@ -303,13 +268,52 @@ impl Links {
 
     /// This rank's number in the world.
     pub(super) fn own(&self) -> u32 {
-        self.peers.iter().position(Option::is_none).unwrap_or_default() as u32
+        self.own
     }
 
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref)
             .map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+    }
+}
+
+/// For ranks that exchange bytes by other means.
+#[cfg(target_os = "linux")]
+impl Links {
+    /// Begins a call. Fails as [`Links::check`] does.
+    pub(super) fn begin(&mut self, call: Call) -> Result<()> {
+        self.check()?;
+        self.current.call = call;
+        Ok(())
+    }
+
+    /// Checks for peers that are lost or have given up, while this rank has been waiting since
+    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
+    /// goes on and the next one fails.
+    pub(super) fn check_while_waiting(
+        &mut self,
+        awaited: usize,
+        since: Instant,
+        has_come: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        self.awaited = Some((awaited, since));
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.is_through = index != awaited;
+            }
+        }
+        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
+        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
+        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
+        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
+        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
+    }
+
+    /// How long to wait for a rank.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
     }
 }
 

@@ -1,25 +1,13 @@
 //! No rank returns from a call whose parameters differ between ranks: every call with every
-//! parameter, against every other one, over every transport that does not need a launcher.
+//! parameter, against every other one.
 
 use super::calls::{CALLS, Made, is_named};
 use super::*;
-use crate::collective::two_level;
-
-/// What each rank returns, by transport. The first two ranks are on one simulated host, and the
-/// last two on another.
-fn over_all<T: Send>(run: impl Fn(&mut Group) -> T + Sync) -> Vec<(&'static str, Vec<T>)> {
-    let mut over = over_each(4, &run);
-    over.push((
-        "two levels",
-        two_level::tests::ranks(PLENTY, &[0, 0, 1, 1], |mut group| run(&mut group)),
-    ));
-    over
-}
 
 /// Checks that no rank returns without an error when rank `odd` makes the call `other` and all
 /// others make `one`, and that every error names what differs.
 fn check(one: (&str, Made), other: (&str, Made), odd: u32) {
-    for (over, results) in over_all(|group| {
+    for (over, results) in over_each(4, |group| {
         let begun = Instant::now();
         let call = if group.rank().index() == odd { other.1 } else { one.1 };
         (call(group), begun.elapsed())
@@ -45,7 +33,7 @@ fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank() 
 #[test]
 fn no_rank_returns_from_a_broadcast_with_a_different_root_on_each_rank_however_often() {
     for turn in 0..40 {
-        for (over, results) in over_all(|group| {
+        for (over, results) in over_each(4, |group| {
             let own = group.rank().index();
             group
                 .broadcast(&mut vec![own as u8; 16], (own + turn) % 4)

@@ -1,41 +1,9 @@
 use super::*;
-
-const LONG: Duration = Duration::from_secs(1200);
-
-#[test]
-fn sums_are_the_same_bits_on_every_rank() {
-    let sums = run(4, LONG, |rank| {
-        let own = rank.rank().index() as f32;
-        let mut last = Vec::new();
-        for round in 0..100 {
-            last = vec![0.1 + own * 1e7, own, round as f32];
-            rank.all_reduce_sum(&mut last).unwrap();
-        }
-        last
-    })
-    .unwrap();
-    assert_eq!(sums[0][1..], [6.0, 396.0]);
-    assert!(sums.iter().all(|sum| sum == &sums[0]));
-}
-
-#[test]
-fn every_rank_gets_what_the_others_bring() {
-    let seen = run(3, LONG, |rank| {
-        let own = rank.rank().index() as u8;
-        let all = rank.all_gather(&vec![own; usize::from(own)]).unwrap();
-        let mut word = if own == 2 { b"from two".to_vec() } else { Vec::new() };
-        rank.broadcast(&mut word, 2).unwrap();
-        rank.barrier().unwrap();
-        (all, word)
-    })
-    .unwrap();
-    let expected = (vec![vec![], vec![1], vec![2, 2]], b"from two".to_vec());
-    assert!(seen.iter().all(|one| *one == expected), "{seen:?}");
-}
+use crate::collective::tests::PLENTY;
 
 #[test]
 fn a_split_makes_groups_ordered_by_key() {
-    let sums = run(6, LONG, |rank| {
+    let sums = run(6, PLENTY, |rank| {
         let own = rank.rank().index();
         // The same colors twice, in reverse rank order: 4 2 0 and 5 3 1.
         let mut groups =
@@ -68,7 +36,7 @@ fn a_split_makes_groups_ordered_by_key() {
 
 #[test]
 fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
-    let results = run(4, LONG, |rank| {
+    let results = run(4, PLENTY, |rank| {
         let own = rank.rank().index();
         let mut group = rank.split(own % 2, own).unwrap();
         if own == 3 { Ok(()) } else { group.barrier() }
@@ -82,59 +50,11 @@ fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
 }
 
 #[test]
-fn a_reduce_scatter_gives_each_rank_its_part_of_the_sum() {
-    let parts = run(2, LONG, |rank| {
-        let own = rank.rank().index() as f32;
-        rank.reduce_scatter_sum(&[1.0_f32, 2.0 + own, 3.0, 4.0 + own]).unwrap()
-    })
-    .unwrap();
-    assert_eq!(parts, [[2.0, 5.0], [6.0, 9.0]]);
-}
-
-#[test]
-fn an_all_to_all_brings_every_rank_its_parts() {
-    let parts = run(3, LONG, |rank| {
-        let own = rank.rank().index() as u8;
-        rank.all_to_all(&(0..3).map(|to| vec![own, to]).collect::<Vec<_>>()).unwrap()
-    })
-    .unwrap();
-    for (own, parts) in (0..3).zip(parts) {
-        assert_eq!(parts, [[0, own], [1, own], [2, own]]);
-    }
-}
-
-#[test]
-fn a_rank_that_ends_is_named() {
-    let results =
-        run(3, LONG, |rank| if rank.rank().index() == 1 { Ok(()) } else { rank.barrier() })
-            .unwrap();
-    for result in [&results[0], &results[2]] {
-        assert_eq!(
-            result.as_ref().unwrap_err().to_string(),
-            "rank 1 on this process is lost: it exited"
-        );
-    }
-}
-
-#[test]
 fn a_rank_that_does_not_come_is_named() {
     let mut ranks = group(2, Duration::from_millis(50)).unwrap();
     let error = Transport::barrier(&mut ranks[0]).unwrap_err().to_string();
     assert_eq!(
         error,
         "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started"
-    );
-}
-
-#[test]
-fn a_rank_that_brings_another_length_is_named() {
-    let results = run(2, LONG, |rank| {
-        rank.all_reduce_sum(&mut vec![1.0_f32; 3 + rank.rank().index() as usize])
-    })
-    .unwrap();
-    let error = results[0].as_ref().unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "rank 1 brought 4 numbers to a sum of 3: all ranks must run the same program with the same options"
     );
 }

@@ -5,14 +5,13 @@ use std::time::Duration;
 use super::*;
 use crate::collective::group::Group;
 use crate::collective::host_info::HostInfo;
+use crate::collective::hosts;
 use crate::collective::tcp::tests::{numbers, ranks_within};
-use crate::collective::tests::check_that_a_hung_rank_is_named;
-
-const PLENTY: Duration = Duration::from_secs(1200);
+use crate::collective::tests::{PLENTY, bits, check_that_a_hung_rank_is_named, sum_in_order};
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.
-pub(in crate::collective) fn ranks<T: Send>(
+pub(crate) fn ranks<T: Send>(
     timeout: Duration,
     hosts: &[u8],
     run: impl Fn(Group) -> T + Sync,
@@ -25,59 +24,33 @@ pub(in crate::collective) fn ranks<T: Send>(
     })
 }
 
-/// The sum of several ranks' numbers, in the order of the slices.
-fn sum(rows: &[Vec<f32>]) -> Vec<f32> {
-    rows.iter()
-        .skip(1)
-        .fold(rows[0].clone(), |sum, row| sum.iter().zip(row).map(|(a, b)| a + b).collect())
-}
-
 #[test]
 fn a_sum_is_made_in_rank_order_wherever_the_ranks_are() {
     for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1], &[7, 7, 7, 3, 3, 5], &[0, 1, 1], &[0, 0, 1]] {
         for length in [0, 1, 7850, 200_000] {
+            let expected = sum_in_order(0..hosts.len() as u32, length);
             let sums = ranks(PLENTY, hosts, |mut group| {
                 let mut sum = numbers(group.rank().index(), length);
                 group.all_reduce_sum(&mut sum).unwrap();
-                let again = sum.clone();
-                group.all_reduce_max(&mut sum).unwrap();
-                assert!(sum == again);
-                sum
+                bits(&sum)
             });
-            let expected =
-                sum(&(0..hosts.len() as u32).map(|rank| numbers(rank, length)).collect::<Vec<_>>());
             assert!(sums.iter().all(|sum| *sum == expected), "{hosts:?}, {length} numbers");
         }
     }
 }
 
 #[test]
-fn every_other_call_works_across_hosts() {
-    let all = ranks(PLENTY, &[0, 0, 1, 1], |mut group| {
+fn split_groups_detect_their_hosts_again() {
+    ranks(PLENTY, &[0, 0, 1, 1], |mut group| {
         let own = group.rank().index();
         assert_eq!(group.describe(), "shared memory on each host and TCP between 2 hosts");
-        let gathered = group.all_gather(&vec![own as u8; own as usize]).unwrap();
-        let mut word = vec![own as u8; 3];
-        group.broadcast(&mut word, 2).unwrap();
-        let exchanged =
-            group.all_to_all(&(0..4).map(|to| vec![own as u8, to]).collect::<Vec<_>>()).unwrap();
-        let part = group.reduce_scatter_sum(&[1_u64, 2, 3, 4]).unwrap();
-        group.barrier().unwrap();
-        // One host's ranks, and one rank of each host.
-        let [mut host, mut across] = [own / 2, own % 2].map(|color| group.split(color, 0).unwrap());
-        // Split groups detect the real host again.
-        assert_eq!([host.describe(), across.describe()], ["shared memory", "shared memory"]);
-        let mut sums = [[own], [own]];
-        host.all_reduce_sum(&mut sums[0]).unwrap();
-        across.all_reduce_sum(&mut sums[1]).unwrap();
-        (gathered, word, exchanged, part, sums)
+        // One host's ranks, and one rank of each host: all are on this host.
+        for (color, described) in
+            [(own / 2, "shared memory"), (own % 2, "shared memory"), (own, "TCP")]
+        {
+            assert_eq!(group.split(color, 0).unwrap().describe(), described);
+        }
     });
-    for (own, (gathered, word, exchanged, part, sums)) in (0_u8..).zip(all) {
-        assert_eq!(gathered, [vec![], vec![1], vec![2, 2], vec![3, 3, 3]]);
-        assert_eq!((word, part), (vec![2; 3], vec![4 * (u64::from(own) + 1)]));
-        assert_eq!(exchanged, [[0, own], [1, own], [2, own], [3, own]]);
-        assert_eq!(sums, [[[1], [5]][usize::from(own / 2)], [[2], [4]][usize::from(own % 2)]]);
-    }
 }
 
 #[test]

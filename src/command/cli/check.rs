@@ -4,13 +4,12 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::discover::unplaced::CODES as UNPLACED;
 use crate::command::check::{self, CheckError, JobMap};
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
-use crate::value::rank_list;
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
+use mpienv_core::seam::{UNPLACED, list_of_ranks, runs_of_ranks};
 
 use super::overrides::{self, Overrides};
 use super::{Failure, Quiet, examples, lines_of, seconds, stream};
@@ -147,5 +146,5 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
 
 /// Formats numbers, with consecutive ones joined: `0-3,5`.
 pub(super) fn runs(numbers: &[u32]) -> String {
-    rank_list::list(&rank_list::runs(numbers), ",")
+    list_of_ranks(&runs_of_ranks(numbers), ",")
 }

@@ -6,6 +6,8 @@ use std::process::Command;
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::{Environment, Launch, Target, widen_default_binding};
 use clap::Args;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_launch::seam::LaunchSeam as _;
 
 use super::inner_launcher::{By, LauncherOption};
 use super::overrides::{self, Overrides};

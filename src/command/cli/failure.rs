@@ -8,6 +8,7 @@ use crate::command::resolve::Unresolved;
 use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
 use crate::{LaunchError, StartError, TemplateError};
+use mpienv_core::seam::TemplateErrorSeam as _;
 
 use super::exit_code::ExitCode;
 use super::inner_launcher::InnerLauncher;
@@ -55,9 +56,8 @@ impl Failure {
     /// Returns whether the reader of stdout has exited.
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
-            Failure::Output(error) | Failure::Launch(LaunchError::Output { error, .. }) => {
-                error.kind() == io::ErrorKind::BrokenPipe
-            }
+            Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Failure::Launch(error) => mpienv_launch::seam::is_by_reader(error),
             _ => false,
         }
     }

@@ -1,8 +1,8 @@
 //! Options of this command that fix an error or finding; the library does not know them.
 
 use crate::command::check::CheckError;
-use crate::launcher::Starts;
 use crate::{Error, Finding, LaunchError, Launcher, Reason};
+use mpienv_core::seam::{LauncherSeam as _, Starts};
 
 use super::Failure;
 
@@ -52,9 +52,8 @@ fn for_error(error: &Error) -> Option<&'static str> {
 /// Returns whether the process may be the only one on its node, on a platform that does not provide
 /// its place.
 fn may_be_node(error: &Error) -> bool {
-    let is_platform = |launcher: Launcher| {
-        launcher == Launcher::User || launcher.spec().starts == Starts::OnePerNode
-    };
+    let is_platform =
+        |launcher: Launcher| launcher == Launcher::User || launcher.starts() == Starts::OnePerNode;
     let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
     error.launcher().map_or_else(is_task, is_platform)
 }

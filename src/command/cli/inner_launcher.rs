@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::{ClusterInfo, Environment, LaunchStyle};
 use clap::Args;
+use mpienv_core::seam::LauncherSeam as _;
 
 use super::{count, words};
 
@@ -153,7 +154,7 @@ impl Found<'_> {
             By::Exec { .. } => format!(
                 "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
                  ({}) with `{per_node}`",
-                info.launcher().spec().advice.one_per_node
+                info.launcher().advice().one_per_node
             ),
             By::Launch { .. } => format!(
                 "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
@@ -308,11 +309,11 @@ mod tests {
     #[test]
     fn every_launcher_of_processes_is_known() {
         use crate::Launcher;
-        use crate::launcher::Starts;
+        use mpienv_core::seam::Starts;
         for launcher in
-            Launcher::ALL.iter().filter(|launcher| launcher.spec().starts == Starts::Processes)
+            Launcher::ALL.iter().filter(|launcher| launcher.starts() == Starts::Processes)
         {
-            let start = launcher.spec().advice.start;
+            let start = launcher.advice().start;
             let command = start.split('`').nth(1).or(start.split("with ").nth(1));
             let is_known = command.is_some_and(|command| found(command).is_some());
             assert!(is_known || *launcher == Launcher::User, "{launcher}: {start}");

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError};
 use clap::Args;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_launch::seam::{LaunchSeam as _, for_terminal};
 
 use super::exec::command;
 use super::inner_launcher::{By, LauncherOption};
@@ -108,9 +110,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         drop(stream::stdout()?);
     }
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
-    let launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
+    let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
-    let places = launch.workers();
+    let places = launch.places();
     let finding = places.first().and_then(|place| options.template.finding(place, &words));
     let words_of =
         |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
@@ -122,18 +124,23 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let launch = launch.variables(set).output(output).subreaper().whole_process();
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
     let launch = if options.keep_binding { launch.keep_binding() } else { launch };
+    let mut fault = None;
     let outcome = launch.try_run(|place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
         match index.and_then(|index| first.get(index)) {
             Some(words) if options.max_restarts == 0 => Ok(worker(words)),
             // Ports and the number of the attempt change between attempts.
-            _ => Ok(worker(&words_of(place)?)),
+            _ => match words_of(place) {
+                Ok(words) => Ok(worker(&words)),
+                Err(error) => Err(fault.insert(error).to_string()),
+            },
         }
     });
-    outcome.map_err(|error| match error {
-        Failure::Launch(error) => failure(named, error.for_terminal(quiet.is_asked(&environment))),
-        error => error,
-    })
+    match (outcome, fault) {
+        (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
+        (outcome, _) => outcome
+            .map_err(|error| failure(named, for_terminal(error, quiet.is_asked(&environment)))),
+    }
 }
 
 /// Returns how many workers this node gets. If they had to be counted, prints the source of the
@@ -151,7 +158,7 @@ fn count(
     info.check_per_node()?;
     let node = Node::here(keep_binding);
     let (workers, source) =
-        nproc_per_node.resolve(info.placement.workers.as_ref(), environment, &node)?;
+        nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
         stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());

@@ -6,6 +6,7 @@ use crate::StartError;
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use mpienv_launch::seam::{foreseen, meant};
 
 use super::{Command, count, exec, inner_launcher, words, worker};
 
@@ -53,7 +54,7 @@ pub(super) fn explain(error: &mut clap::Error) {
 
 /// Returns the line to type in place of one whose program cannot be started.
 pub(super) fn for_program(error: &StartError) -> Option<String> {
-    let meant = words::line(error.meant()?);
+    let meant = words::line(meant(error)?);
     // A worker does not know the line that was typed.
     let typed: Vec<OsString> =
         std::env::args_os().skip(1).take_while(|word| word != "--").collect();
@@ -88,8 +89,8 @@ fn tip(typed: &[OsString]) -> Option<String> {
         if let Some(tip) = ordered(&program) {
             return Some(tip);
         }
-        let error = StartError::foreseen(&exec::command(&program)).filter(|_| program != [PROGRAM]);
-        valid.extend(error.and_then(|error| error.meant().map(<[_]>::to_vec)).unwrap_or(program));
+        let error = foreseen(&exec::command(&program)).filter(|_| program != [PROGRAM]);
+        valid.extend(error.and_then(|error| meant(&error).map(<[_]>::to_vec)).unwrap_or(program));
     }
     Some(format!("type mpienv {}", words::line(&valid)))
 }

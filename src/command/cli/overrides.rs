@@ -1,7 +1,7 @@
 //! Reads the process's place with the options that take precedence over the environment.
 
-pub(super) use crate::cluster::overrides::Overrides;
 use crate::{ClusterInfo, ClusterInfoBuilder, Environment, Error};
+pub(super) use mpienv_core::seam::Overrides;
 
 use super::{Quiet, stream};
 

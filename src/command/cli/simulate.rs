@@ -5,9 +5,10 @@ use std::io::{self, BufWriter, Write};
 
 use crate::command::check::SIMULATED;
 use crate::simulate::{Job, JobError};
-use crate::value::name::named;
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
+use mpienv_core::seam::named;
+use mpienv_launch::seam::{LaunchSeam as _, before, for_terminal};
 
 use super::exec::command;
 use super::worker::worker;
@@ -84,7 +85,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
                 worker.env(SIMULATED, "1");
                 worker
             };
-            launch.run(marked).map_err(|error| launch::failure(&command, error.for_terminal(false)))
+            launch
+                .run(marked)
+                .map_err(|error| launch::failure(&command, for_terminal(error, false)))
         }
     }
 }
@@ -112,7 +115,7 @@ fn run_one(job: &Job, rank: u32, words: &[OsString]) -> Result<(), Failure> {
     let mut command = command(words);
     job.apply_to(rank, &mut command);
     command.env(SIMULATED, "1");
-    if let Some(error) = StartError::before(&command) {
+    if let Some(error) = before(&command) {
         return Err(error.into());
     }
     stream::close_again();

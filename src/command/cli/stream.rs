@@ -4,11 +4,11 @@
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::launcher::{DETECTORS, Starts};
 use crate::{Environment, Launcher};
 use anstream::adapter::strip_bytes;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
+use mpienv_core::seam::{LauncherSeam as _, Starts, detected};
 #[cfg(unix)]
 use rustix::fs::OFlags;
 use serde::Serialize;
@@ -98,8 +98,7 @@ fn choice(stream: &impl RawStream) -> ColorChoice {
 /// what it writes, often into a file.
 fn is_rank() -> bool {
     let environment = Environment::current();
-    let starts_ranks = |launcher: Launcher| {
-        launcher.spec().starts == Starts::Processes && launcher != Launcher::User
-    };
-    DETECTORS.iter().any(|one| starts_ranks(one.launcher) && one.detect(&environment).is_some())
+    let starts_ranks =
+        |launcher: Launcher| launcher.starts() == Starts::Processes && launcher != Launcher::User;
+    detected(&environment).any(starts_ranks)
 }

@@ -6,6 +6,7 @@ use crate::command::check::exchange_endpoints;
 use crate::command::resolve;
 use crate::{ClusterInfo, Error, Exports, Reason};
 use clap::Args;
+use mpienv_core::seam::InfoSeam as _;
 
 use super::{Failure, check, lines_of, seconds, stream};
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::cluster::warn::is_silenced;
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding};
 use clap::Args;
+use mpienv_core::seam::{InfoSeam as _, is_silenced};
 
 use super::{lines_of, stream};
 
@@ -50,8 +50,9 @@ impl Quiet {
         }
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
-        let mut warnings = info
-            .warnings_and(|| doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also));
+        let mut warnings = info.warnings_and(|| {
+            doctor::master_of_one_node(info, PATIENCE).into_iter().chain(also).collect()
+        });
         stream::report(lines_of(&warnings).as_bytes());
         warnings.retain(|finding| !of_command.contains(&finding.code));
         warnings

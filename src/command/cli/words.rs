@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use crate::export::shell_quoted;
 use crate::{ClusterInfo, Finding, Placeholders, Severity, TemplateError};
 use clap::Args;
+use mpienv_core::seam::{are_for_a_node, finding, shell_quoted};
 
 /// Whether the command's words have placeholders.
 #[derive(Args, Clone, Copy, Debug)]
@@ -37,13 +37,13 @@ impl TemplateOption {
     /// Reports processes of a node that would all get the same words for the node.
     pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
-        (self.template && Placeholders::are_for_a_node(words)).then(|| Finding {
-            severity: Severity::Warning,
-            code: "same-words-on-node",
-            what: format!("each of this node's {processes} processes starts the same command, which names the node"),
-            why: "a server that expects one process on each node then meets several with the same number".to_owned(),
-            remedy: "start one process on each node, or use {rank} or {local_rank} in the command".to_owned(),
-        })
+        (self.template && are_for_a_node(words)).then(|| finding(
+            Severity::Warning,
+            "same-words-on-node",
+            format!("each of this node's {processes} processes starts the same command, which names the node"),
+            "a server that expects one process on each node then meets several with the same number".to_owned(),
+            "start one process on each node, or use {rank} or {local_rank} in the command".to_owned(),
+        ))
     }
 
     /// Returns the words of the command to start.

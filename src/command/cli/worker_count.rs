@@ -4,10 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::thread;
 
-use crate::cluster::device::visible;
-use crate::launch::cores::widen;
-use crate::value::placement::Sourced;
 use crate::{ClusterInfo, Environment, Error, Reason};
+use mpienv_core::seam::{self, Sourced, visible};
+use mpienv_launch::seam::widen_binding;
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,16 +73,15 @@ fn of_platform(
         Err(_) => {
             let remedy =
                 format!("correct {variable}, or give the number, as in --nproc-per-node 8");
-            Err(Error::new(Reason::NotANumber, remedy).of(variable.to_owned()).found(value))
+            Err(seam::error(Reason::NotANumber, remedy, variable.to_owned(), value.to_owned()))
         }
     }
 }
 
 fn no_device() -> Error {
     let reason = Reason::Malformed("this node shows no device".to_owned());
-    Error::new(reason, "give the number, as in --nproc-per-node 8, or use auto")
-        .of("--nproc-per-node")
-        .found("gpu")
+    let remedy = "give the number, as in --nproc-per-node 8, or use auto".to_owned();
+    seam::error(reason, remedy, "--nproc-per-node".to_owned(), "gpu".to_owned())
 }
 
 /// Lists of the devices that a process may use. The first list that is set counts.
@@ -136,7 +134,7 @@ impl Node {
 /// one, its binding.
 fn usable(keep_binding: bool) -> u32 {
     let count = move || {
-        let _ = !keep_binding && widen();
+        let _ = !keep_binding && widen_binding();
         thread::available_parallelism()
             .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
     };

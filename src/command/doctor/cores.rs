@@ -4,6 +4,7 @@ use super::finding;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use mpienv_core::seam::LauncherSeam as _;
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
 pub(super) fn binding(
@@ -24,7 +25,7 @@ pub(super) fn binding(
         }
         _ => format!("; this node has {ranks} ranks"),
     });
-    let unbind = info.launcher().spec().advice.unbind;
+    let unbind = info.launcher().advice().unbind;
     let by = unbind.map_or("what started it", |_| info.launcher().title());
     let unbind = unbind.map_or_else(
         || "start it without taskset, numactl and the like (`mpirun --bind-to none`)".to_owned(),

@@ -1,10 +1,10 @@
 //! Checks whether each rank on this node has a device.
 
 use super::finding;
-use crate::cluster::device::{is_device, visible};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use mpienv_core::seam::{LauncherSeam as _, is_device, visible};
 
 /// Compares `CUDA_VISIBLE_DEVICES` with the ranks on this node.
 pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
@@ -17,7 +17,7 @@ pub(super) fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Find
         return None;
     }
     let shown = if count == 1 { "device" } else { "devices" };
-    let remedy = match info.launcher().spec().advice.devices.filter(|_| are_hidden) {
+    let remedy = match info.launcher().advice().devices.filter(|_| are_hidden) {
         Some(command) => format!("`{command}` gives each rank a device, which is its device 0"),
         None => "make as many devices visible as the node has ranks (on Slurm, --gpus-per-node instead of --gpus-per-task), or let each rank use device 0 if the launcher gives it one device"
             .to_owned(),

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::route::{self, interfaces};
 use crate::environment::Environment;
-use crate::launch::cores;
-use crate::rendezvous::listen::is_in_use;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
+use mpienv_core::seam::{self, interfaces};
+use mpienv_launch::seam::count_cores;
+use mpienv_rendezvous::seam::listen::is_in_use;
 
 /// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Machine {
             port_is_free: port_is_free(info),
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
-            cores: cores::count(),
+            cores: count_cores(),
             mpi: MpiLibrary::here(info, environment),
             gone_session: gone_session(environment),
         }
@@ -77,7 +77,7 @@ pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, 
 }
 
 fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
-    let found = route::resolve(name, 0, patience)?;
+    let found = seam::resolve(name, 0, patience)?;
     Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 

@@ -7,7 +7,7 @@ use super::machine::Machine;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::MpiFamily;
+use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
 
 /// An MPI library on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl MpiLibrary {
     pub(super) fn here(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
         if info.world_size() == 1
             || matches!(
-                info.launcher().spec().mpi,
+                info.launcher().mpi_family(),
                 MpiFamily::CrayMpich | MpiFamily::Pmi | MpiFamily::None
             )
         {
@@ -32,7 +32,7 @@ impl MpiLibrary {
         }
         let vars = crate::mpi::MpiVars::of(environment);
         // `Launcher::Alone` stands for libraries of all families.
-        let found = [info.launcher(), crate::launcher::Launcher::Alone]
+        let found = [info.launcher(), crate::value::launcher::Launcher::Alone]
             .into_iter()
             .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
@@ -80,7 +80,7 @@ pub(super) fn differs(
         .get("SLURM_MPI_TYPE")
         .is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
     let of_launcher = "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
-    let (is_foreign, remedy) = match info.launcher().spec().mpi {
+    let (is_foreign, remedy) = match info.launcher().mpi_family() {
         MpiFamily::OpenMpi => {
             (!library.is_open_mpi() || mpirun_5 && !library.is_open_mpi_5(), of_launcher)
         }

@@ -5,16 +5,15 @@ use std::ops::RangeInclusive;
 use super::machine::port_is_free;
 use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::{self, ASKED};
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::torchrun::AGENT_STORE;
-use crate::value::placement::Launcher;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
+use mpienv_core::seam::{self, AGENT_STORE, ASKED, InfoSeam as _};
 
 /// The variables that set the master's port.
-const SETTINGS: [&str; 2] = ["MASTER_PORT", overrides::MASTER_PORT];
+const SETTINGS: [&str; 2] = ["MASTER_PORT", seam::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
 pub(super) fn in_use(
@@ -43,13 +42,12 @@ fn agent_listens(info: &ClusterInfo, environment: &Environment) -> bool {
 
 fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
     let port = info.master_port();
-    Finding {
+    seam::finding(
         severity,
-        code: "port-in-use",
-        what: format!("this is rank 0, but another program already listens on its port {port}"),
-        why: "rank 0 cannot listen there, or the other ranks connect to the wrong program"
-            .to_owned(),
-        remedy: match another(info) {
+        "port-in-use",
+        format!("this is rank 0, but another program already listens on its port {port}"),
+        "rank 0 cannot listen there, or the other ranks connect to the wrong program".to_owned(),
+        match another(info) {
             Some((how, own)) => format!(
                 "{how}, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it; \
                  it may be the job that hangs)"
@@ -59,7 +57,7 @@ fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
                  job that hangs)"
             ),
         },
-    }
+    )
 }
 
 /// Returns how to choose no port, and the port of its own that the job gets then, if a user chose
@@ -71,7 +69,7 @@ pub(crate) fn another(info: &ClusterInfo) -> Option<(String, Port)> {
         source if SETTINGS.contains(&source) => format!("unset {source}={port}"),
         _ => return None,
     };
-    (own != port && info.default_port_is_own).then_some((how, own))
+    (own != port && info.default_port_is_own()).then_some((how, own))
 }
 
 /// Reports that an outgoing connection may take the master's port.
@@ -83,10 +81,10 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
         Some(free) if is_set => {
             format!("choose a MASTER_PORT from {} to {}", free.first(), free.last())
         }
-        Some(free) => format!("set {}={free} for all ranks", overrides::PORT_RANGE),
+        Some(free) => format!("set {}={free} for all ranks", seam::PORT_RANGE),
         None => format!(
             "make that range smaller: `sysctl net.ipv4.ip_local_port_range=\"32768 60999\"`, or set {} for all ranks",
-            overrides::PORT_RANGE
+            seam::PORT_RANGE
         ),
     };
     finding(

@@ -12,7 +12,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How much time the workers of other nodes have to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum Haste {
+pub(crate) enum Haste {
     /// As after a signal: they may save their state.
     Signal,
     /// As after a failure.
@@ -23,7 +23,7 @@ pub(in crate::launch) enum Haste {
 
 /// What happened on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum Event {
+pub(crate) enum Event {
     /// Something has failed, and the node's workers are being stopped.
     Failing { haste: Haste },
     /// Something has failed on the node, and none of its workers is left.
@@ -42,7 +42,7 @@ pub(in crate::launch) enum Event {
 
 /// What all nodes do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum Order {
+pub(crate) enum Order {
     /// Stop the workers of this attempt.
     Stop { again: u32, haste: Haste },
     /// Start this attempt after a pause.
@@ -53,7 +53,7 @@ pub(in crate::launch) enum Order {
 
 /// How the job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::launch) enum Verdict {
+pub(crate) enum Verdict {
     Done,
     Failed(Box<Failed>),
     Lost { node: u32, host: String, reason: String },
@@ -61,7 +61,7 @@ pub(in crate::launch) enum Verdict {
 
 /// The last failure, and the history that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::launch) struct Failed {
+pub(crate) struct Failed {
     pub failure: Failure,
     pub endings: Vec<Ending>,
     /// The failures of earlier attempts.
@@ -69,41 +69,39 @@ pub(in crate::launch) struct Failed {
     pub most: u32,
 }
 
-/// The progress of a node in the current attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Running,
-    Over,
-}
-
 /// Decides for all nodes.
 #[derive(Debug)]
-pub(in crate::launch) struct Coordinator {
-    nodes: Vec<Stage>,
+pub(crate) struct Coordinator {
+    nodes: usize,
     /// The maximum number of restarts.
     most: u32,
     again: u32,
-    /// The node that failed first in this attempt.
-    first: Option<u32>,
-    /// Whether the workers were asked to exit at once.
-    is_urgent: bool,
-    failure: Option<Failure>,
-    endings: Vec<Ending>,
+    now: Progress,
     has_signal: bool,
     earlier: Vec<Failure>,
     is_over: bool,
 }
 
+/// What has happened in the current attempt.
+#[derive(Debug, Default)]
+struct Progress {
+    /// The nodes of whose workers none is left.
+    over: Vec<u32>,
+    /// The node that failed first.
+    first: Option<u32>,
+    /// Whether the workers were asked to exit at once.
+    is_urgent: bool,
+    failure: Option<Failure>,
+    endings: Vec<Ending>,
+}
+
 impl Coordinator {
-    pub(in crate::launch) fn new(nodes: u32, most: u32) -> Coordinator {
+    pub(crate) fn new(nodes: u32, most: u32) -> Coordinator {
         Coordinator {
-            nodes: (0..nodes).map(|_| Stage::Running).collect(),
+            nodes: nodes as usize,
             most,
             again: 0,
-            first: None,
-            is_urgent: false,
-            failure: None,
-            endings: Vec::new(),
+            now: Progress::default(),
             has_signal: false,
             earlier: Vec::new(),
             is_over: false,
@@ -112,7 +110,7 @@ impl Coordinator {
 
     /// Returns the order that follows from an event on a node, if any. Nothing follows once the job
     /// is over.
-    pub(in crate::launch) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
+    pub(crate) fn on(&mut self, node: u32, event: Event) -> Option<Order> {
         if self.is_over {
             return None;
         }
@@ -123,109 +121,91 @@ impl Coordinator {
 
     fn next(&mut self, node: u32, event: Event) -> Option<Order> {
         match event {
-            Event::Failing { haste } => {
-                let is_urgent = haste == Haste::Now && !self.is_urgent;
-                let is_new = self.first.is_none() || is_urgent;
-                self.is_urgent |= is_urgent;
-                self.first.get_or_insert(node);
-                return is_new.then_some(Order::Stop { again: self.again, haste });
-            }
+            Event::Failing { haste } => return self.failing(node, haste),
             Event::Failed { failure, endings } => {
-                self.endings.extend(endings);
-                self.has_signal |= matches!(failure.is_final, Some(Final::Signal));
-                self.weigh(*failure);
+                self.now.endings.extend(endings);
+                self.has_signal |= failure.is_final == Some(Final::Signal);
+                self.keep_cause(*failure);
             }
             Event::Stopped { endings, is_final } => {
-                self.endings.extend(endings);
+                self.now.endings.extend(endings);
                 self.has_signal |= is_final;
                 // Nothing has failed yet: the node received a signal before it began the attempt,
                 // which cannot succeed without the node.
-                if let Some(failure) = self.earlier.pop_if(|_| self.first.is_none()) {
+                if let Some(failure) = self.earlier.pop_if(|_| self.now.first.is_none()) {
                     return Some(self.fail(failure));
                 }
             }
-            Event::Done { endings } => self.endings.extend(endings),
+            Event::Done { endings } => self.now.endings.extend(endings),
             Event::Signal => {
                 self.has_signal = true;
-                if !self.is_between() {
-                    return None;
-                }
-                // No worker is running that could fail.
-                return self.earlier.pop().map(|failure| self.fail(failure));
+                // Between two attempts, no worker is running that could fail.
+                let is_between = self.now.first.is_none() && self.now.over.is_empty();
+                let failure = self.earlier.pop_if(|_| is_between)?;
+                return Some(self.fail(failure));
             }
             Event::Lost { host, reason } => {
                 return Some(Order::Finish(Verdict::Lost { node, host, reason }));
             }
         }
-        if let Some(stage) = usize::try_from(node).ok().and_then(|node| self.nodes.get_mut(node)) {
-            *stage = Stage::Over;
+        if !self.now.over.contains(&node) {
+            self.now.over.push(node);
         }
-        if self.nodes.contains(&Stage::Running) {
-            return None;
-        }
-        let Some(failure) = self.failure.take() else { return Some(Order::Finish(Verdict::Done)) };
+        // The next attempt starts on all nodes at once, so it waits for the slowest.
+        if self.now.over.len() < self.nodes { None } else { Some(self.decide()) }
+    }
+
+    fn failing(&mut self, node: u32, haste: Haste) -> Option<Order> {
+        let is_urgent = haste == Haste::Now && !self.now.is_urgent;
+        let is_new = self.now.first.is_none() || is_urgent;
+        self.now.is_urgent |= is_urgent;
+        self.now.first.get_or_insert(node);
+        is_new.then_some(Order::Stop { again: self.again, haste })
+    }
+
+    /// Decides once no worker is left on any node.
+    fn decide(&mut self) -> Order {
+        let Some(failure) = self.now.failure.take() else { return Order::Finish(Verdict::Done) };
         let may_restart = failure.is_final.is_none() && !self.has_signal && self.again < self.most;
         if !may_restart {
-            return Some(self.fail(failure));
+            return self.fail(failure);
         }
         self.again += 1;
-        self.first = None;
-        self.is_urgent = false;
-        self.endings.clear();
-        self.nodes.fill(Stage::Running);
-        if let Some(last) = self.earlier.last_mut() {
-            last.shorten();
-        }
+        self.now = Progress::default();
+        // The report quotes the stderr of the last attempts only.
+        self.earlier.last_mut().into_iter().for_each(Failure::shorten);
         self.earlier.push(failure.clone());
-        Some(Order::Start {
-            again: self.again,
-            pause: pause(self.again),
-            failure: Box::new(failure),
-        })
+        let (again, failure) = (self.again, Box::new(failure));
+        Order::Start { again, pause: pause(again), failure }
     }
 
     /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed
     /// earlier, or else the first.
-    fn weigh(&mut self, new: Failure) {
-        let Some(old) = self.failure.take() else {
-            self.failure = Some(new);
+    fn keep_cause(&mut self, new: Failure) {
+        let Some(old) = self.now.failure.take() else {
+            self.now.failure = Some(new);
             return;
         };
         let weight =
-            |failure: &Failure| (failure.is_from_outside(), self.first == Some(failure.node));
+            |failure: &Failure| (failure.is_from_outside(), self.now.first == Some(failure.node));
         let (mut cause, other) = if weight(&new) > weight(&old) { (new, old) } else { (old, new) };
-        if self.first == Some(other.node) {
+        if self.now.first == Some(other.node) {
             cause.is_final = cause.is_final.or(other.is_final);
         }
-        self.endings.extend(afterwards(&other));
-        self.failure = Some(cause);
-    }
-
-    /// Returns whether no event of the current attempt has arrived.
-    fn is_between(&self) -> bool {
-        self.first.is_none() && self.nodes.iter().all(|stage| *stage == Stage::Running)
+        // The other is a consequence.
+        if let Cause::Worker { rank, status, .. } = other.cause {
+            self.now.endings.push(Ending { rank, how: How::of(status, false) });
+        }
+        self.now.failure = Some(cause);
     }
 
     fn fail(&mut self, mut failure: Failure) -> Order {
         if self.has_signal {
             failure.is_final = Some(Final::Signal);
         }
-        let (endings, earlier) =
-            (std::mem::take(&mut self.endings), std::mem::take(&mut self.earlier));
-        Order::Finish(Verdict::Failed(Box::new(Failed {
-            failure,
-            endings,
-            earlier,
-            most: self.most,
-        })))
-    }
-}
-
-/// Returns the ending of a worker that failed after another one, which counts as a consequence.
-fn afterwards(failure: &Failure) -> Option<Ending> {
-    match failure.cause {
-        Cause::Worker { rank, status, .. } => Some(Ending { rank, how: How::of(status, false) }),
-        Cause::Other { .. } => None,
+        let endings = std::mem::take(&mut self.now.endings);
+        let (earlier, most) = (std::mem::take(&mut self.earlier), self.most);
+        Order::Finish(Verdict::Failed(Box::new(Failed { failure, endings, earlier, most })))
     }
 }
 
@@ -239,17 +219,22 @@ fn pause(again: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn failed(node: u32, is_final: Option<Final>) -> Event {
-        let cause = Cause::Other { text: "it failed".to_owned() };
+    fn failed_by(node: u32, is_final: Option<Final>, cause: Cause) -> Event {
         let (host, after) = (format!("node{node}"), Duration::from_secs(3));
-        Event::Failed {
-            failure: Box::new(Failure { node, host, after, is_final, cause }),
-            endings: Vec::new(),
-        }
+        let failure = Box::new(Failure { node, host, after, is_final, cause });
+        Event::Failed { failure, endings: Vec::new() }
     }
 
-    fn stopped() -> Event {
-        Event::Stopped { endings: Vec::new(), is_final: false }
+    fn failed(node: u32, is_final: Option<Final>) -> Event {
+        failed_by(node, is_final, Cause::Other { text: "it failed".to_owned() })
+    }
+
+    fn failing() -> Event {
+        Event::Failing { haste: Haste::Failure }
+    }
+
+    fn stopped(is_final: bool) -> Event {
+        Event::Stopped { endings: Vec::new(), is_final }
     }
 
     fn done() -> Event {
@@ -259,12 +244,16 @@ mod tests {
     /// Returns the order that follows from a failure of this node, after the workers of both nodes
     /// have exited.
     fn fail(job: &mut Coordinator, node: u32, is_final: Option<Final>) -> Option<Order> {
-        assert!(matches!(
-            job.on(node, Event::Failing { haste: Haste::Failure }),
-            Some(Order::Stop { .. })
-        ));
-        assert_eq!(job.on(1 - node, stopped()), None);
+        assert!(matches!(job.on(node, failing()), Some(Order::Stop { .. })));
+        assert_eq!(job.on(1 - node, stopped(false)), None);
         job.on(node, failed(node, is_final))
+    }
+
+    /// Returns the failure with which the job ends.
+    #[track_caller]
+    fn last(order: Option<Order>) -> Failed {
+        let Some(Order::Finish(Verdict::Failed(last))) = order else { panic!("{order:?}") };
+        *last
     }
 
     #[test]
@@ -272,7 +261,7 @@ mod tests {
         let mut job = Coordinator::new(2, 1);
         assert_eq!(job.on(1, done()), None);
         assert_eq!(job.on(0, done()), Some(Order::Finish(Verdict::Done)));
-        assert_eq!(job.on(0, Event::Failing { haste: Haste::Failure }), None);
+        assert_eq!(job.on(0, failing()), None);
     }
 
     #[test]
@@ -280,12 +269,9 @@ mod tests {
         let mut job = Coordinator::new(2, 2);
         for again in 1..=2 {
             let order = fail(&mut job, again % 2, None);
-            assert!(
-                matches!(order, Some(Order::Start { again: next, .. }) if next == again),
-                "{order:?}"
-            );
+            assert!(matches!(order, Some(Order::Start { again: next, .. }) if next == again));
         }
-        let Some(Order::Finish(Verdict::Failed(last))) = fail(&mut job, 0, None) else { panic!() };
+        let last = last(fail(&mut job, 0, None));
         assert_eq!((last.failure.node, last.earlier.len(), last.most), (0, 2, 2));
     }
 
@@ -293,89 +279,66 @@ mod tests {
     fn a_node_that_had_finished_starts_again_with_the_others() {
         let mut job = Coordinator::new(2, 1);
         assert_eq!(job.on(0, done()), None);
-        assert_eq!(
-            job.on(1, Event::Failing { haste: Haste::Failure }),
-            Some(Order::Stop { again: 0, haste: Haste::Failure })
-        );
+        let stop = Order::Stop { again: 0, haste: Haste::Failure };
+        assert_eq!(job.on(1, failing()), Some(stop));
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { again: 1, .. })));
         assert_eq!(job.on(0, done()), None);
         assert_eq!(job.on(1, done()), Some(Order::Finish(Verdict::Done)));
     }
 
-    #[test]
-    fn of_two_failures_at_once_the_first_is_the_jobs() {
-        let mut job = Coordinator::new(2, 0);
-        assert_eq!(
-            job.on(1, Event::Failing { haste: Haste::Failure }),
-            Some(Order::Stop { again: 0, haste: Haste::Failure })
-        );
-        assert_eq!(job.on(0, Event::Failing { haste: Haste::Failure }), None);
-        assert_eq!(job.on(0, failed(0, None)), None);
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(1, failed(1, None)) else {
-            panic!()
-        };
-        assert_eq!(last.failure.node, 1);
-    }
-
     #[cfg(unix)]
     #[test]
-    fn a_worker_that_was_killed_is_the_cause_even_if_another_node_noticed_first() {
-        let mut job = Coordinator::new(2, 0);
-        let cause = Cause::Worker {
-            rank: 1,
-            status: std::os::unix::process::ExitStatusExt::from_raw(9),
-            stderr: None,
-        };
-        let killed =
-            Failure { node: 0, host: "a".to_owned(), after: Duration::ZERO, is_final: None, cause };
-        job.on(1, Event::Failing { haste: Haste::Failure });
-        job.on(0, Event::Failing { haste: Haste::Failure });
-        assert_eq!(job.on(1, failed(1, None)), None);
-        let killed = Event::Failed { failure: Box::new(killed), endings: Vec::new() };
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, killed) else { panic!() };
-        assert_eq!(last.failure.node, 0);
+    fn of_two_failures_at_once_the_first_is_the_jobs_unless_the_other_was_killed() {
+        let status = std::os::unix::process::ExitStatusExt::from_raw(9);
+        let killed = failed_by(0, None, Cause::Worker { rank: 1, status, stderr: None });
+        for (event, cause) in [(failed(0, None), 1), (killed, 0)] {
+            for order in [[0, 1], [1, 0]] {
+                let mut job = Coordinator::new(2, 0);
+                assert!(job.on(1, failing()).is_some());
+                assert_eq!(job.on(0, failing()), None);
+                let event = |node| if node == 0 { event.clone() } else { failed(1, None) };
+                assert_eq!(job.on(order[0], event(order[0])), None);
+                assert_eq!(last(job.on(order[1], event(order[1]))).failure.node, cause);
+            }
+        }
     }
 
     #[test]
     fn nothing_starts_again_after_a_final_failure_or_a_signal_on_any_node() {
+        last(fail(&mut Coordinator::new(2, 5), 0, Some(Final::Code(2))));
         let mut job = Coordinator::new(2, 5);
-        let order = fail(&mut job, 0, Some(Final::Code(2)));
-        assert!(matches!(order, Some(Order::Finish(Verdict::Failed(_)))), "{order:?}");
-        let mut job = Coordinator::new(2, 5);
-        job.on(0, Event::Failing { haste: Haste::Failure });
-        job.on(1, Event::Stopped { endings: Vec::new(), is_final: true });
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, failed(0, None)) else {
-            panic!()
-        };
-        assert_eq!(last.failure.is_final, Some(Final::Signal));
+        job.on(0, failing());
+        job.on(1, stopped(true));
+        assert_eq!(last(job.on(0, failed(0, None))).failure.is_final, Some(Final::Signal));
     }
 
     #[test]
     fn a_signal_between_two_attempts_ends_the_job_with_the_failure_before() {
         let mut job = Coordinator::new(2, 5);
         fail(&mut job, 1, None);
-        let Some(Order::Finish(Verdict::Failed(last))) = job.on(0, Event::Signal) else { panic!() };
-        assert_eq!((last.failure.node, last.earlier.len()), (1, 0));
+        let end = last(job.on(0, Event::Signal));
+        assert_eq!((end.failure.node, end.earlier.len()), (1, 0));
         // A signal that arrives while the workers are being stopped is remembered.
         let mut job = Coordinator::new(2, 5);
-        job.on(0, Event::Failing { haste: Haste::Failure });
-        assert_eq!(job.on(1, stopped()), None);
+        job.on(0, failing());
+        assert_eq!(job.on(1, stopped(false)), None);
         assert_eq!(job.on(1, Event::Signal), None);
-        assert!(matches!(job.on(0, failed(0, None)), Some(Order::Finish(Verdict::Failed(_)))));
+        last(job.on(0, failed(0, None)));
     }
 
     #[test]
     fn a_node_that_got_a_signal_before_an_attempt_ends_the_job_although_others_have_finished_it() {
         for nodes in [2, 3] {
             let mut job = Coordinator::new(nodes, 5);
-            job.on(1, Event::Failing { haste: Haste::Failure });
-            (0..nodes).filter(|node| *node != 1).for_each(|node| drop(job.on(node, stopped())));
+            job.on(1, failing());
+            for node in (0..nodes).filter(|node| *node != 1) {
+                job.on(node, stopped(false));
+            }
             assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
             assert_eq!(job.on(0, done()), None);
             assert_eq!(job.on(1, Event::Signal), None);
-            let order = job.on(1, Event::Stopped { endings: Vec::new(), is_final: true });
-            let Some(Order::Finish(Verdict::Failed(last))) = order else { panic!("{order:?}") };
-            assert_eq!((last.failure.node, last.failure.is_final), (1, Some(Final::Signal)));
+            let end = last(job.on(1, stopped(true)));
+            assert_eq!((end.failure.node, end.failure.is_final), (1, Some(Final::Signal)));
         }
     }
 
@@ -384,42 +347,27 @@ mod tests {
         let mut job = Coordinator::new(2, 5);
         job.on(0, done());
         assert_eq!(job.on(0, Event::Signal), None);
-        job.on(1, Event::Failing { haste: Haste::Failure });
-        assert!(matches!(job.on(1, failed(1, None)), Some(Order::Finish(Verdict::Failed(_)))));
+        job.on(1, failing());
+        last(job.on(1, failed(1, None)));
         // The signal may arrive after the other node's failure.
         let mut job = Coordinator::new(2, 5);
         job.on(0, done());
-        job.on(1, Event::Failing { haste: Haste::Failure });
+        job.on(1, failing());
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
-        assert!(matches!(job.on(0, Event::Signal), Some(Order::Finish(Verdict::Failed(_)))));
+        last(job.on(0, Event::Signal));
     }
 
     #[test]
     fn of_the_stderr_of_attempts_before_the_last_two_one_line_is_kept() {
         let mut job = Coordinator::new(1, 2);
-        let lines = || Some(["a", "b"].map(str::to_owned).into());
-        let cause = || Cause::Worker {
-            rank: 1,
-            status: std::process::ExitStatus::default(),
-            stderr: lines(),
-        };
         let mut fail = || {
-            let failure = Failure {
-                node: 0,
-                host: String::new(),
-                after: Duration::ZERO,
-                is_final: None,
-                cause: cause(),
-            };
-            job.on(0, Event::Failed { failure: Box::new(failure), endings: Vec::new() })
+            let stderr = Some(["a", "b"].map(str::to_owned).into());
+            let status = std::process::ExitStatus::default();
+            job.on(0, failed_by(0, None, Cause::Worker { rank: 1, status, stderr }))
         };
-        let (Some(_), Some(_), Some(Order::Finish(Verdict::Failed(last)))) =
-            (fail(), fail(), fail())
-        else {
-            panic!()
-        };
-        let kept = last.earlier.iter().map(|failure| match &failure.cause {
-            Cause::Worker { stderr, .. } => stderr.as_ref().map_or(0, Vec::len),
+        assert!(fail().is_some() && fail().is_some());
+        let kept = last(fail()).earlier.into_iter().map(|failure| match failure.cause {
+            Cause::Worker { stderr, .. } => stderr.map_or(0, |lines| lines.len()),
             Cause::Other { .. } => 0,
         });
         assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
@@ -427,13 +375,10 @@ mod tests {
 
     #[test]
     fn a_lost_node_ends_the_job_with_its_name() {
-        let mut job = Coordinator::new(3, 5);
-        let lost =
-            Event::Lost { host: "nodeB".to_owned(), reason: "its connection closed".to_owned() };
-        let Some(Order::Finish(Verdict::Lost { node, host, .. })) = job.on(1, lost) else {
-            panic!()
-        };
-        assert_eq!((node, host.as_str()), (1, "nodeB"));
+        let (host, reason) = ("nodeB".to_owned(), "its connection closed".to_owned());
+        let lost = Event::Lost { host: host.clone(), reason: reason.clone() };
+        let end = Order::Finish(Verdict::Lost { node: 1, host, reason });
+        assert_eq!(Coordinator::new(3, 5).on(1, lost), Some(end));
     }
 
     #[test]

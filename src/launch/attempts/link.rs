@@ -10,7 +10,7 @@ use crate::launch::supervisor::Waker;
 
 /// The connection to the coordinator, which decides for all nodes.
 #[derive(Debug)]
-pub(in crate::launch) struct Link {
+pub(crate) struct Link {
     node: u32,
     mailbox: Arc<Mailbox>,
     route: Route,
@@ -28,7 +28,7 @@ enum Route {
 }
 
 impl Link {
-    pub(in crate::launch) fn alone(node: u32, most: u32) -> Link {
+    pub(crate) fn alone(node: u32, most: u32) -> Link {
         // The coordinator of a single node knows it as node 0.
         Link {
             node,
@@ -48,7 +48,7 @@ impl Link {
     }
 
     /// Returns the number of this node.
-    pub(in crate::launch) fn node(&self) -> u32 {
+    pub(crate) fn node(&self) -> u32 {
         self.node
     }
 
@@ -64,7 +64,7 @@ impl Link {
     }
 
     /// Reports what happened on this node.
-    pub(in crate::launch) fn send(&self, event: Event) {
+    pub(crate) fn send(&self, event: Event) {
         match &self.route {
             Route::Alone(coordinator) => {
                 let order = coordinator.lock().unwrap_or_else(PoisonError::into_inner).on(0, event);
@@ -78,7 +78,7 @@ impl Link {
     }
 
     /// Returns how soon the workers of this attempt must be stopped, if they must.
-    pub(in crate::launch) fn stop(&self, again: u32) -> Option<Haste> {
+    pub(crate) fn stop(&self, again: u32) -> Option<Haste> {
         self.mailbox.stop(again)
     }
 

@@ -3,8 +3,7 @@
 //!
 //! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open
 //! until the job is over. They carry events to the first node, orders from it, and heartbeats. No
-//! process can join later. [`guide::wire_format`](crate::guide::wire_format) specifies the
-//! messages.
+//! process can join later. `mpienv::guide::wire_format` specifies the messages.
 
 mod codec;
 mod hub;
@@ -20,7 +19,8 @@ use super::mailbox::Mailbox;
 use super::own_host;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
-use crate::rendezvous::{self, Gathered};
+use crate::rendezvous::{self, Gathered, Rendezvous};
+use mpienv_core::seam::InfoSeam as _;
 
 pub(super) use hub::Hub;
 pub(super) use member::Member;
@@ -29,7 +29,7 @@ use codec::{Introduction, Terms};
 use hub::Node;
 
 /// What a launch contributes to the meeting.
-pub(in crate::launch) struct Meeting<'a> {
+pub(crate) struct Meeting<'a> {
     /// The only process on this node.
     pub info: &'a ClusterInfo,
     /// How often the platform had restarted the job, as this node knows it.
@@ -43,11 +43,11 @@ pub(in crate::launch) struct Meeting<'a> {
 
 /// Waits for the launches of all nodes, and connects them. Also returns how often the platform had
 /// restarted the job.
-pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
+pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
     let (rank, port) = (info.world(), info.launchers_port());
     let master = info.master_addr()?.clone();
-    let rendezvous = info.rendezvous(master.clone(), port).timeout(arrival);
+    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(arrival);
     let own = Introduction { base, host: own_host() }.encode();
     let agreed = Cell::new(base);
     let answer = |all: &rendezvous::Meeting| {
@@ -55,7 +55,7 @@ pub(in crate::launch) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), Launc
         agreed.set(others.map(|other| other.base).max().unwrap_or(base));
         Terms { base: agreed.get(), silence }.encode()
     };
-    let met = rendezvous.stay_connected(own, answer);
+    let met = rendezvous::stay_connected(&rendezvous, own, answer);
     let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let mailbox = Arc::<Mailbox>::default();
     match gathered {

@@ -1,14 +1,14 @@
 //! Copies the lines of all workers in one thread, so that more workers do not need more threads.
 
 use std::io::{self, Read, Write};
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{ChildStderr, ChildStdout};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::lines::{Lines, Next};
+use super::lines::Lines;
 use crate::launch::thread::small_thread;
 
 /// How much to read at a time, in bytes.
@@ -16,26 +16,15 @@ const READ: usize = 64 << 10;
 
 /// Hands streams to the thread. Once this is dropped, the thread exits with the last stream.
 #[derive(Debug)]
-pub(in crate::launch) struct Copier {
+pub(crate) struct Copier {
     streams: Sender<Stream>,
     wakes: UnixStream,
 }
-
-/// The reading end of a worker's pipe.
-pub(super) type Source = OwnedFd;
 
 #[derive(Debug)]
 struct Stream {
     from: std::fs::File,
     lines: Lines,
-}
-
-pub(super) fn stdout(from: ChildStdout) -> Source {
-    from.into()
-}
-
-pub(super) fn stderr(from: ChildStderr) -> Source {
-    from.into()
 }
 
 impl Copier {
@@ -46,10 +35,11 @@ impl Copier {
         Ok(Copier { streams, wakes })
     }
 
-    /// Copies lines from this source until it ends.
-    pub(super) fn copy(&self, from: Source, lines: Lines) -> io::Result<()> {
+    /// Copies lines from this pipe until it ends.
+    pub(super) fn copy(&self, from: impl Into<OwnedFd>, lines: Lines) -> io::Result<()> {
         let gone = || io::Error::other("the thread that copies lines has ended");
-        self.streams.send(Stream { from: from.into(), lines }).map_err(|_| gone())?;
+        self.streams.send(Stream { from: from.into().into(), lines }).map_err(|_| gone())?;
+        // In this order, so that the woken thread finds the stream.
         (&self.wakes).write_all(&[0])
     }
 }
@@ -66,7 +56,7 @@ fn copy_all(new: &Receiver<Stream>, mut woken: UnixStream, buffer: &mut [u8]) {
             is_last = woken.read(&mut buffer[..1]).is_ok_and(|length| length == 0);
         }
         streams.retain_mut(|stream| {
-            !ready.next().unwrap_or(false) || stream.go_on(buffer) == Next::Read
+            !ready.next().unwrap_or(false) || stream.go_on(buffer).is_continue()
         });
         streams.extend(new.try_iter());
     }
@@ -86,29 +76,19 @@ fn wait(woken: &UnixStream, is_last: bool, streams: &[Stream]) -> rustix::io::Re
         Ok(_) | Err(rustix::io::Errno::INTR) => {}
         Err(error) => return Err(error),
     }
-    let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
-    Ok(polled
-        .iter()
-        .enumerate()
-        .map(|(index, polled)| is_ready(polled) && (index > 0 || !is_last))
-        .collect())
+    let ready = polled.iter().map(|polled| !polled.revents().is_empty());
+    Ok(ready.enumerate().map(|(index, is_ready)| is_ready && (index > 0 || !is_last)).collect())
 }
 
 impl Stream {
-    /// Reads once what is available.
-    fn go_on(&mut self, buffer: &mut [u8]) -> Next {
+    /// Reads once what is available. Breaks off at the end of the data.
+    fn go_on(&mut self, buffer: &mut [u8]) -> ControlFlow<()> {
         match self.from.read(buffer) {
-            Ok(0) => Next::Close,
+            Ok(0) => ControlFlow::Break(()),
             Ok(length) => self.lines.take(&buffer[..length]),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
-                ) =>
-            {
-                Next::Read
-            }
-            Err(_) => Next::Close,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => ControlFlow::Continue(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
         }
     }
 }

@@ -1,51 +1,49 @@
 //! Output of workers that could not be written, and how the launch learns of it.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::launch::error::LaunchError;
 use crate::launch::supervisor::Waker;
-
-/// Lines of one stream that could not be written.
-#[derive(Debug)]
-pub(in crate::launch) struct Fault {
-    /// `stdout` or `stderr`.
-    pub stream: &'static str,
-    pub error: io::Error,
-}
-
-impl Fault {
-    /// Returns whether the reader has exited, as `head` does. The workers then notice it as without
-    /// a launch.
-    pub(in crate::launch) fn is_by_reader(&self) -> bool {
-        self.error.kind() == io::ErrorKind::BrokenPipe
-    }
-}
 
 /// The first failure to write any worker's output.
 #[derive(Clone, Debug)]
-pub(in crate::launch) struct Faults {
-    first: Arc<Mutex<Option<Fault>>>,
+pub(crate) struct Faults {
+    first: Arc<Mutex<Option<LaunchError>>>,
     waker: Arc<Waker>,
 }
 
 impl Faults {
     /// Starts without a fault. Each fault wakes the launch.
-    pub(in crate::launch) fn new(waker: Waker) -> Faults {
+    pub(crate) fn new(waker: Waker) -> Faults {
         Faults { first: Arc::default(), waker: Arc::new(waker) }
     }
 
-    pub(super) fn add(&self, fault: Fault) {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+    /// Adds a fault. Breaks off if the reader has exited, as `head` does: the worker then notices
+    /// it as without a launch.
+    pub(super) fn add(&self, stream: &'static str, error: io::Error) -> ControlFlow<()> {
+        let fault = LaunchError::Output { stream, error };
+        let is_by_reader = fault.is_by_reader();
+        self.lock().get_or_insert(fault);
         self.waker.wake();
+        if is_by_reader { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Returns whether there is a fault that was not taken.
-    pub(in crate::launch) fn is_left(&self) -> bool {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    pub(crate) fn is_left(&self) -> bool {
+        self.lock().is_some()
     }
 
     /// Takes the first fault if `is_such` accepts it.
-    pub(in crate::launch) fn take_if(&self, is_such: impl FnOnce(&Fault) -> bool) -> Option<Fault> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).take_if(|fault| is_such(fault))
+    pub(crate) fn take_if(
+        &self,
+        is_such: impl FnOnce(&LaunchError) -> bool,
+    ) -> Option<LaunchError> {
+        self.lock().take_if(|fault| is_such(fault))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LaunchError>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

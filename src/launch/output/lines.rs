@@ -2,12 +2,13 @@
 //! name before each.
 
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::faults::{Fault, Faults};
+use super::faults::Faults;
 use super::tail::Tail;
 use crate::launch::role::Role;
 
@@ -28,7 +29,7 @@ pub(super) fn written() -> u64 {
 }
 
 /// Where lines go.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sink {
     Stdout,
     Stderr,
@@ -50,12 +51,14 @@ impl Sink {
     }
 }
 
-/// How far the lines of one stream have been copied.
-#[derive(Clone, Debug, Default)]
-pub(in crate::launch) struct Progress {
-    is_finished: Arc<AtomicBool>,
+/// How far one stream of a worker has been copied.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    is_finished: AtomicBool,
     /// Whether the copier is waiting for more of the stream.
-    is_idle: Arc<AtomicBool>,
+    is_idle: AtomicBool,
+    /// The last lines of stderr.
+    tail: Mutex<Tail>,
 }
 
 impl Progress {
@@ -71,14 +74,10 @@ impl Progress {
     pub(super) fn set_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Ordering::SeqCst);
     }
-}
 
-/// Whether to continue reading a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    Read,
-    /// The output has no reader, and the worker must notice.
-    Close,
+    pub(super) fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The lines of one stream of a worker. Dropped once all have been copied.
@@ -88,35 +87,25 @@ pub(super) struct Lines {
     /// The prefix, and the part of the current line that has arrived.
     line: Vec<u8>,
     sink: Sink,
-    tail: Option<Tail>,
     faults: Faults,
     /// Whether writing has failed. The rest is then read and dropped until the worker is stopped,
     /// so that the worker neither blocks nor gets the blame.
     has_failed: bool,
-    pub(super) progress: Progress,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Lines {
-    pub(super) fn new(role: Role, sink: Sink, tail: Option<Tail>, faults: &Faults) -> Lines {
+    pub(super) fn new(role: Role, sink: Sink, faults: &Faults) -> Lines {
         let prefix = format!("[{role}] ");
         let line = prefix.clone().into_bytes();
-        Lines {
-            prefix,
-            line,
-            sink,
-            tail,
-            faults: faults.clone(),
-            has_failed: false,
-            progress: Progress::default(),
-        }
+        let (faults, progress) = (faults.clone(), Arc::default());
+        Lines { prefix, line, sink, faults, has_failed: false, progress }
     }
 
-    /// Takes bytes as they arrive, and writes the lines that they complete.
-    pub(super) fn take(&mut self, mut bytes: &[u8]) -> Next {
-        while !bytes.is_empty() {
-            if self.has_failed {
-                return Next::Read;
-            }
+    /// Takes bytes as they arrive, and writes the lines that they complete. Breaks off if the
+    /// output has no reader, which the worker must notice.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> ControlFlow<()> {
+        while !bytes.is_empty() && !self.has_failed {
             let end = bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
             let length = end.unwrap_or(bytes.len());
             // One more byte for the line end.
@@ -124,18 +113,16 @@ impl Lines {
                 self.length() + length > LONGEST_LINE || self.line.try_reserve(length + 1).is_err();
             if is_too_long && self.length() > 0 {
                 // What does not fit begins another line.
-                if self.end_line() == Next::Close {
-                    return Next::Close;
-                }
+                self.end_line()?;
                 continue;
             }
             self.line.extend_from_slice(&bytes[..length]);
             bytes = &bytes[length..];
-            if end.is_some() && self.end_line() == Next::Close {
-                return Next::Close;
+            if end.is_some() {
+                self.end_line()?;
             }
         }
-        Next::Read
+        ControlFlow::Continue(())
     }
 
     /// Returns how much of the current line has arrived.
@@ -143,9 +130,9 @@ impl Lines {
         self.line.len() - self.prefix.len()
     }
 
-    fn end_line(&mut self) -> Next {
-        if let Some(tail) = &self.tail {
-            tail.keep(&self.line[self.prefix.len()..]);
+    fn end_line(&mut self) -> ControlFlow<()> {
+        if self.sink == Sink::Stderr {
+            self.progress.tail().keep(&self.line[self.prefix.len()..]);
         }
         if !self.line.ends_with(b"\n") {
             self.line.push(b'\n');
@@ -154,23 +141,21 @@ impl Lines {
         let written = self.sink.write(&self.line);
         if written.is_ok() {
             let number = WRITTEN.fetch_add(1, Ordering::SeqCst) + 1;
-            self.tail.iter().for_each(|tail| tail.is_written(number));
+            self.progress.tail().number = number;
         }
         drop(whole);
         self.line.truncate(self.prefix.len());
-        let Err(error) = written else { return Next::Read };
-        let fault = Fault { stream: self.sink.name(), error };
+        let Err(error) = written else { return ControlFlow::Continue(()) };
         self.has_failed = true;
-        let next = if fault.is_by_reader() { Next::Close } else { Next::Read };
-        self.faults.add(fault);
-        next
+        self.faults.add(self.sink.name(), error)
     }
 }
 
 impl Drop for Lines {
     fn drop(&mut self) {
         if self.length() > 0 && !self.has_failed {
-            self.end_line();
+            // The stream has ended, whether or not the line could be written.
+            let _ = self.end_line();
         }
         self.progress.is_finished.store(true, Ordering::SeqCst);
     }

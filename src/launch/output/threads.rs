@@ -2,36 +2,28 @@
 //! nothing better.
 
 use std::io::{self, Read};
-use std::process::{ChildStderr, ChildStdout};
 use std::thread;
 
-use super::lines::{Lines, Next};
+use super::lines::Lines;
 
 /// How much to read at a time, in bytes.
 const READ: usize = 64 << 10;
 
 /// Starts the threads.
 #[derive(Debug)]
-pub(in crate::launch) struct Copier;
-
-/// The reading end of a worker's pipe.
-pub(super) type Source = Box<dyn Read + Send>;
-
-pub(super) fn stdout(from: ChildStdout) -> Source {
-    Box::new(from)
-}
-
-pub(super) fn stderr(from: ChildStderr) -> Source {
-    Box::new(from)
-}
+pub(crate) struct Copier;
 
 impl Copier {
     pub(super) fn start() -> io::Result<Copier> {
         Ok(Copier)
     }
 
-    /// Copies lines from this source until it ends.
-    pub(super) fn copy(&self, mut from: Source, mut lines: Lines) -> io::Result<()> {
+    /// Copies lines from this pipe until it ends.
+    pub(super) fn copy(
+        &self,
+        mut from: impl Read + Send + 'static,
+        mut lines: Lines,
+    ) -> io::Result<()> {
         let copy = move || {
             let mut buffer = vec![0; READ];
             loop {
@@ -40,7 +32,7 @@ impl Copier {
                 lines.progress.set_idle(false);
                 match read {
                     Ok(0) => return,
-                    Ok(length) if lines.take(&buffer[..length]) == Next::Read => {}
+                    Ok(length) if lines.take(&buffer[..length]).is_continue() => {}
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Ok(_) | Err(_) => return,
                 }

@@ -1,4 +1,5 @@
-//! Lets workers use every core, and not only those to which this process is bound.
+//! Lets workers use every core, and not only those to which this process is bound. Otherwise all
+//! workers of a node would share the one core to which mpirun binds a single process.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -6,12 +7,12 @@ use crate::launch::cores;
 
 /// While this exists, this thread and the processes that it starts may use every core that the
 /// cgroup allows.
-pub(in crate::launch) struct Unbound {
+pub(crate) struct Unbound {
     before: Option<CpuSet>,
 }
 
 impl Unbound {
-    pub(in crate::launch) fn of_this_thread() -> Unbound {
+    pub(crate) fn of_this_thread() -> Unbound {
         let before = sched_getaffinity(None).ok();
         // If Linux refuses, the binding stays.
         let _ = cores::widen();

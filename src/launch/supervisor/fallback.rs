@@ -1,4 +1,7 @@
 //! Waits for workers and kills them with the standard library alone.
+//!
+//! Each signal has its default effect, stops are not detected, and the processes that a worker
+//! leaves behind are not known.
 
 use std::io;
 use std::process::{Child, Command, ExitStatus};
@@ -6,50 +9,50 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::launch::stop::Request;
-use crate::launch::stopped::Stop;
+use crate::launch::stop::{Late, Request, Stop};
 
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// Waits until something may have changed.
+fn look_later(at_most: Option<Duration>) {
+    thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+}
+
 /// Supervises the workers.
 #[derive(Debug)]
-pub(in crate::launch) struct Supervisor;
+pub(crate) struct Supervisor;
 
 /// Interrupts a wait from another thread.
 #[derive(Debug)]
-pub(in crate::launch) struct Waker;
+pub(crate) struct Waker;
 
 impl Waker {
-    pub(in crate::launch) fn wake(&self) {}
+    pub(crate) fn wake(&self) {}
 }
 
 impl Supervisor {
-    pub(in crate::launch) fn new(_subreaper: bool, _signals: Arc<Signals>) -> Supervisor {
+    pub(crate) fn new(_subreaper: bool, _signals: Arc<Signals>) -> Supervisor {
         Supervisor
     }
 
-    pub(in crate::launch) fn prepare(&self, _command: &mut Command) {}
+    pub(crate) fn prepare(&self, _command: &mut Command) {}
 
-    pub(in crate::launch) fn started(&mut self, _child: &Child) {}
+    pub(crate) fn started(&mut self, _child: &Child) {}
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(
-        &mut self,
-        child: &mut Child,
-    ) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         child.try_wait()
     }
 
-    /// Stops are not detected.
-    pub(in crate::launch) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
+    pub(crate) fn newly_stopped(&mut self, _child: &Child) -> Option<Stop> {
         None
     }
 
     /// Does nothing: a worker whose peers are gone exits by itself or is killed.
-    pub(in crate::launch) fn terminate(&mut self, _spares_interrupted: bool) {}
+    pub(crate) fn terminate(&mut self, _spares_interrupted: bool) {}
 
-    pub(in crate::launch) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
+    pub(crate) fn kill(&mut self, children: &mut dyn Iterator<Item = &mut Child>) {
         for child in children {
             // A worker that has just exited cannot be killed and need not be.
             let _ = child.kill();
@@ -57,72 +60,57 @@ impl Supervisor {
         }
     }
 
-    /// Returns whether workers that have exited left processes behind. Without process groups, this
-    /// is not known.
-    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+    pub(crate) fn has_remains(&mut self) -> bool {
         false
     }
 
-    /// Waits until something may have changed.
-    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
-        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
+        look_later(at_most);
     }
 
     /// Does nothing, because every worker that has exited has been reaped.
-    pub(in crate::launch) fn let_go(&mut self) {}
+    pub(crate) fn let_go(&mut self) {}
 
-    /// No signal is passed on.
-    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+    pub(crate) fn has_asked_to_end(&self) -> bool {
         false
     }
 
-    /// No signal is passed on.
-    pub(in crate::launch) fn has_passed(&self, _signal: i32) -> bool {
+    pub(crate) fn has_passed(&self, _signal: i32) -> bool {
         false
     }
 }
 
-/// A signal that arrived while no worker was running: there is none.
-#[derive(Clone, Copy, Debug)]
-#[expect(dead_code, reason = "no signal is caught")]
-pub(in crate::launch) enum Late {
-    First,
-    Repeated(Request),
-}
-
-/// No signal is caught, so each has its default effect.
 #[derive(Debug)]
-pub(in crate::launch) struct Signals;
+pub(crate) struct Signals;
 
 impl Signals {
-    pub(in crate::launch) fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         Ok(Signals)
     }
 
     /// Returns a waker that does nothing, because no wait is longer than one check.
-    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
+    pub(crate) fn waker(&self) -> io::Result<Waker> {
         Ok(Waker)
     }
 
-    /// Waits until something may have changed.
-    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
-        thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));
+    pub(crate) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
+        look_later(at_most);
         None
     }
 
-    pub(in crate::launch) fn request(&self) -> Option<Request> {
+    pub(crate) fn request(&self) -> Option<Request> {
         None
     }
 
-    pub(in crate::launch) fn has_asked(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         false
     }
 
-    pub(in crate::launch) fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         false
     }
 
-    pub(in crate::launch) fn end_process(&self) {}
+    pub(crate) fn end_process(&self) {}
 
-    pub(in crate::launch) fn outlive(self: Arc<Self>) {}
+    pub(crate) fn outlive(self: Arc<Self>) {}
 }

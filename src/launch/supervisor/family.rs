@@ -1,5 +1,5 @@
 //! Finds the descendants of a launch's workers, including those that left their group or lost their
-//! parents.
+//! parents. Without it, a daemon that a worker has started would survive the job.
 //!
 //! A process that has a parent is found through the parent. If its parents have exited, Linux has
 //! given it to an ancestor of the launching process, or to that process itself. It is then
@@ -7,9 +7,16 @@
 //! variable but another parent got the variable from another process, as jobs do from schedulers,
 //! and does not descend from a worker.
 
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
+
 use rustix::process::{Pid, getpid};
 
 use super::processes::{Listing, Process};
+
+/// How many launches this process has begun.
+static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// The processes of one launch that have been seen.
 #[derive(Debug)]
@@ -23,6 +30,16 @@ pub(super) struct Family {
 }
 
 impl Family {
+    /// The family of a launch that this process begins now.
+    pub(super) fn of_this_process() -> Family {
+        let time =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let count = BEGUN.fetch_add(1, Ordering::Relaxed);
+        let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
+        let own = Listing::open().and_then(|listing| listing.one(getpid()));
+        Family::new(marker, own.map_or(0, |process| process.start))
+    }
+
     pub(super) fn new(marker: String, since: u64) -> Family {
         Family { marker, since, known: Vec::new() }
     }
@@ -65,15 +82,8 @@ impl Family {
 /// Returns the processes to which Linux may give the workers' orphans: this process, its ancestors,
 /// and process 1.
 pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
-    let mut ancestors = vec![getpid()];
     let parent = |of: &Pid| listing?.one(*of)?.parent;
-    while let Some(next) =
-        ancestors.last().and_then(parent).filter(|next| !ancestors.contains(next))
-    {
-        ancestors.push(next);
-    }
-    if !ancestors.contains(&Pid::INIT) {
-        ancestors.push(Pid::INIT);
-    }
+    let mut ancestors: Vec<_> = std::iter::successors(Some(getpid()), parent).collect();
+    ancestors.push(Pid::INIT);
     ancestors
 }

@@ -2,10 +2,12 @@
 //! all other descendants of the worker are stopped with it.
 //!
 //! A worker that has exited is not reaped until its group is empty. Until then, no other process
-//! and no other group can get its ID.
+//! and no other group can get its ID, so that a signal cannot reach a stranger.
+//!
+//! Without groups, the children of a worker that fails would survive it, and Ctrl-C would reach
+//! them a second time from the terminal.
 
-use std::io::{self, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -13,15 +15,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, getpid, kill_process,
     kill_process_group, test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
-use super::descendants::Descendants;
+use super::adoption::Adoption;
+use super::family::{Family, ancestors};
 use super::processes::{Listing, Process};
 use super::signals::{ENDING, Signals};
 use super::watchdog::Watchdog;
-use crate::launch::stopped::Stop;
+use crate::launch::stop::Stop;
 
 /// The interval at which leftovers are checked: the system reports only the exit of this process's
 /// own children.
@@ -35,44 +38,51 @@ const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Signals, stops and reaps the workers.
 #[derive(Debug)]
-pub(in crate::launch) struct Supervisor {
+pub(crate) struct Supervisor {
     signals: Arc<Signals>,
     watchdog: Watchdog,
-    descendants: Descendants,
-    /// The groups of workers that are running.
-    running: Vec<Pid>,
-    /// The groups of workers that have exited and may have left processes behind.
-    leftovers: Vec<Pid>,
-    /// Workers that a signal has stopped.
-    stopped: Vec<Pid>,
+    family: Family,
+    /// If this process adopts orphans.
+    adoption: Option<Adoption>,
+    /// The groups of all workers that have not been reaped.
+    groups: Vec<Group>,
     /// How long until the next check, if the last one found processes.
     look_again: Option<Duration>,
     passed: Vec<Signal>,
-    /// Groups that were asked to exit with SIGTERM.
-    terminated: Vec<Pid>,
-    /// Groups that were asked to exit with SIGINT.
-    interrupted: Vec<Pid>,
-    /// Processes outside these groups that were asked to exit, and when they started.
+    /// Processes that were asked to exit without their group, and when they started.
     asked_alone: Vec<(Pid, u64)>,
 }
 
-/// Interrupts a wait from another thread.
+/// A worker, and the process group that it leads.
 #[derive(Debug)]
-pub(in crate::launch) struct Waker(UnixStream);
+struct Group {
+    id: Pid,
+    /// Whether the worker is running. If not, it may have left processes behind.
+    runs: bool,
+    /// Whether a signal has stopped the worker.
+    is_stopped: bool,
+    /// Whether the group was asked to exit with SIGTERM.
+    is_asked: bool,
+    /// Whether the group was asked to exit with SIGINT.
+    is_interrupted: bool,
+}
 
-impl Waker {
-    pub(super) fn new(stream: UnixStream) -> Waker {
-        Waker(stream)
+impl Group {
+    /// Sends a signal to all processes of the group. If it has just become empty, none needs it.
+    fn send(&self, signal: Signal) {
+        let _ = kill_process_group(self.id, signal);
     }
 
-    pub(in crate::launch) fn wake(&self) {
-        // An error means that nothing waits anymore.
-        let _ = (&self.0).write(&[0]);
+    /// A stopped worker receives a signal only when it continues.
+    fn go_on(&mut self) {
+        if std::mem::take(&mut self.is_stopped) && self.runs {
+            self.send(Signal::CONT);
+        }
     }
 }
 
-/// What one look at all processes found.
-struct Look {
+/// The workers' processes at one moment.
+struct Snapshot {
     listing: Listing,
     /// Living descendants of workers.
     living: Vec<Process>,
@@ -83,64 +93,64 @@ struct Look {
 impl Supervisor {
     /// `subreaper`: this process has no other children, so it may adopt processes that lose their
     /// parents.
-    pub(in crate::launch) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
-        let mut descendants = Descendants::new(subreaper);
-        let watchdog = Watchdog::new(descendants.family());
-        watchdog.process().into_iter().for_each(|watchdog| descendants.except(watchdog));
+    pub(crate) fn new(subreaper: bool, signals: Arc<Signals>) -> Supervisor {
+        let family = Family::of_this_process();
         Supervisor {
             signals,
-            watchdog,
-            descendants,
-            running: Vec::new(),
-            leftovers: Vec::new(),
-            stopped: Vec::new(),
+            // Before the watchdog is started, which is a child, too.
+            adoption: if subreaper { Adoption::begin() } else { None },
+            watchdog: Watchdog::new(&family),
+            family,
+            groups: Vec::new(),
             look_again: None,
             passed: Vec::new(),
-            terminated: Vec::new(),
-            interrupted: Vec::new(),
             asked_alone: Vec::new(),
         }
     }
 
-    pub(in crate::launch) fn prepare(&self, command: &mut Command) {
-        command.process_group(0).env(&self.descendants.family().marker, "1");
+    pub(crate) fn prepare(&self, command: &mut Command) {
+        command.process_group(0).env(&self.family.marker, "1");
     }
 
-    pub(in crate::launch) fn started(&mut self, child: &Child) {
-        let group = Pid::from_child(child);
-        self.watchdog.watch(group);
-        self.running.push(group);
+    pub(crate) fn started(&mut self, child: &Child) {
+        let id = Pid::from_child(child);
+        self.watchdog.watch(id);
+        let (is_stopped, is_asked, is_interrupted) = (false, false, false);
+        self.groups.push(Group { id, runs: true, is_stopped, is_asked, is_interrupted });
     }
 
     /// Returns the status of a worker that has exited.
-    pub(in crate::launch) fn try_wait(
-        &mut self,
-        child: &mut Child,
-    ) -> io::Result<Option<ExitStatus>> {
+    pub(crate) fn try_wait(&mut self, child: &mut Child) -> io::Result<Option<ExitStatus>> {
         let worker = Pid::from_child(child);
-        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let Some(status) = waitid(WaitId::Pid(worker), look)?.as_ref().and_then(exit_status) else {
-            return Ok(None);
-        };
-        self.running.retain(|running| *running != worker);
-        self.leftovers.push(worker);
-        Ok(Some(status))
+        // NOWAIT leaves the worker a zombie, which keeps its ID.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(worker), options)?.as_ref().and_then(exit_status);
+        if let Some(group) = self.group(worker).filter(|_| status.is_some()) {
+            group.runs = false;
+        }
+        Ok(status)
     }
 
     /// Returns what has stopped a worker, once for each stop.
-    pub(in crate::launch) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
+    pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
-        let status =
-            waitid(WaitId::Pid(worker), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG).ok()??;
-        let signal = status.stopping_signal()?;
-        if !self.stopped.contains(&worker) {
-            self.stopped.push(worker);
-        }
+        // Without NOWAIT, the system reports each stop once.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        let signal = waitid(WaitId::Pid(worker), options).ok()??.stopping_signal()?;
+        self.group(worker)?.is_stopped = true;
         Some(match Signal::from_named_raw(signal) {
             Some(Signal::TTIN) => Stop::ReadsTerminal,
             Some(Signal::TTOU) => Stop::SetsTerminal,
             _ => Stop::Signal(signal),
         })
+    }
+
+    fn group(&mut self, id: Pid) -> Option<&mut Group> {
+        self.groups.iter_mut().find(|group| group.id == id)
+    }
+
+    fn ids(&self) -> Vec<Pid> {
+        self.groups.iter().map(|group| group.id).collect()
     }
 
     /// Asks the workers' groups, and orphans outside of them, to exit. No process is asked twice.
@@ -151,37 +161,30 @@ impl Supervisor {
     /// `spares_interrupted`: a group that got SIGINT may be saving its state. If its worker has
     /// exited, processes that ignore SIGINT are asked nevertheless: shells make their background
     /// processes do so.
-    pub(in crate::launch) fn terminate(&mut self, spares_interrupted: bool) {
-        let look = self.look();
-        self.ask_groups(|this, group| !spares_interrupted || !this.interrupted.contains(&group));
-        let Some(Look { listing, living, in_groups }) = look else { return };
-        for process in &living {
-            let is_in_a_group = in_groups.iter().any(|member| member.id == process.id);
-            let has_a_parent = living.iter().any(|parent| process.parent == Some(parent.id));
+    pub(crate) fn terminate(&mut self, spares_interrupted: bool) {
+        let snapshot = self.snapshot();
+        self.ask_groups(spares_interrupted);
+        let Some(Snapshot { listing, living, in_groups }) = snapshot else { return };
+        let is_orphan = |process: &&Process| {
+            !in_groups.iter().any(|member| member.id == process.id)
+                && !living.iter().any(|parent| process.parent == Some(parent.id))
+        };
+        let is_left = |process: &&Process| {
+            let group = self.groups.iter().find(|group| process.group == Some(group.id));
+            group.is_some_and(|group| !group.runs && group.is_interrupted && !group.is_asked)
+                && listing.ignores(process.id, Signal::INT)
+        };
+        let orphans = living.iter().filter(is_orphan);
+        for process in orphans.chain(in_groups.iter().filter(is_left)) {
             let this = (process.id, process.start);
-            if !is_in_a_group && !has_a_parent && !self.asked_alone.contains(&this) {
+            if !self.asked_alone.contains(&this) {
                 self.asked_alone.push(this);
                 listing.send(Signal::TERM, process);
             }
         }
-        for process in in_groups {
-            let is_left = process.group.is_some_and(|group| {
-                self.leftovers.contains(&group)
-                    && self.interrupted.contains(&group)
-                    && !self.terminated.contains(&group)
-            });
-            let this = (process.id, process.start);
-            if is_left
-                && !self.asked_alone.contains(&this)
-                && listing.ignores(process.id, Signal::INT)
-            {
-                self.asked_alone.push(this);
-                listing.send(Signal::TERM, &process);
-            }
-        }
     }
 
-    pub(in crate::launch) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
+    pub(crate) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // Repeated, because processes may start while others are being killed.
         loop {
@@ -195,10 +198,10 @@ impl Supervisor {
     }
 
     /// Returns whether the workers, all of which have exited, left processes behind.
-    pub(in crate::launch) fn has_remains(&mut self) -> bool {
+    pub(crate) fn has_remains(&mut self) -> bool {
         let start = Instant::now();
-        let is_left = match self.look() {
-            Some(look) => !look.living.is_empty() || !look.in_groups.is_empty(),
+        let is_left = match self.snapshot() {
+            Some(now) => !now.living.is_empty() || !now.in_groups.is_empty(),
             None => self.has_full_groups(),
         };
         self.look_again = is_left.then(|| LOOK_EVERY.max(start.elapsed() * PAUSE_PER_LOOK));
@@ -210,135 +213,113 @@ impl Supervisor {
     ///
     /// A group keeps its ID until it is empty, so signals are sent immediately after this check.
     fn has_full_groups(&mut self) -> bool {
-        self.leftovers.retain(|group| {
+        self.groups.retain(|group| {
             // Reaps the worker, and members of its group that this process has adopted.
-            while waitpgid(*group, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
-            test_kill_process_group(*group).is_ok()
+            while waitpgid(group.id, WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
+            test_kill_process_group(group.id).is_ok()
         });
-        !self.leftovers.is_empty()
+        !self.groups.is_empty()
     }
 
     /// Waits until a child has exited or a signal has arrived, and passes the signal on.
-    pub(in crate::launch) fn wait(&mut self, at_most: Option<Duration>) {
+    pub(crate) fn wait(&mut self, at_most: Option<Duration>) {
         self.reap();
-        let at_most = at_most.map(|most| self.look_again.map_or(most, |again| most.min(again)));
-        let soon = self.keep_watchdog();
-        let at_most = at_most.map_or(soon, |most| Some(soon.map_or(most, |soon| most.min(soon))));
+        let look_again = self.look_again.filter(|_| at_most.is_some());
+        let watchdog = self.watchdog.renew(&self.family, &self.ids());
+        let at_most = [at_most, look_again, watchdog].into_iter().flatten().min();
         for signal in self.signals.wait(at_most) {
             self.pass_on(signal);
         }
     }
 
-    /// Replaces the watchdog if it was killed. Returns how long to wait before the next try, if it
-    /// cannot be started now.
-    fn keep_watchdog(&mut self) -> Option<Duration> {
-        let before = self.watchdog.process();
-        let groups = [&self.running[..], &self.leftovers].concat();
-        let (ended, soon) = self.watchdog.renew(self.descendants.family(), &groups);
-        ended.into_iter().for_each(|ended| self.descendants.no_longer_except(ended));
-        // A new process may have the ID of the last one.
-        let new = self.watchdog.process().filter(|_| before.is_none() || ended.is_some());
-        new.into_iter().for_each(|new| self.descendants.except(new));
-        soon
-    }
-
+    /// Reaps adopted processes, which have no other parent.
     fn reap(&self) {
-        self.descendants.reap(&[&self.running[..], &self.leftovers].concat());
+        let (workers, watchdog) = (self.ids(), self.watchdog.process());
+        if let Some(adoption) = &self.adoption {
+            adoption.reap(|child| workers.contains(&child) || watchdog == Some(child));
+        }
     }
 
     /// Reaps all workers that have exited. Their IDs may then be reused.
-    pub(in crate::launch) fn let_go(&mut self) {
+    pub(crate) fn let_go(&mut self) {
         self.reap();
-        for worker in self.running.drain(..).chain(self.leftovers.drain(..)) {
-            let _ = waitpid(Some(worker), WaitOptions::NOHANG);
+        for group in self.groups.drain(..) {
+            let _ = waitpid(Some(group.id), WaitOptions::NOHANG);
         }
     }
 
     /// Returns whether a signal of this number has been passed on.
-    pub(in crate::launch) fn has_passed(&self, signal: i32) -> bool {
+    pub(crate) fn has_passed(&self, signal: i32) -> bool {
         self.passed.iter().any(|passed| passed.as_raw() == signal)
     }
 
     /// Returns whether a signal that asks to exit has been passed on.
-    pub(in crate::launch) fn has_asked_to_end(&self) -> bool {
+    pub(crate) fn has_asked_to_end(&self) -> bool {
         self.passed.iter().any(|passed| ENDING.contains(passed))
     }
 
     fn pass_on(&mut self, signal: Signal) {
         self.passed.push(signal);
-        if [Signal::USR1, Signal::USR2].contains(&signal) {
-            // Programs define their own meaning for these signals, which would kill their helper
-            // processes.
-            for worker in &self.running {
-                let _ = kill_process(*worker, signal);
+        if signal == Signal::TERM {
+            return self.ask_groups(false);
+        }
+        for group in &mut self.groups {
+            if [Signal::USR1, Signal::USR2].contains(&signal) {
+                // Programs define their own meaning for these signals, which would kill their
+                // helper processes.
+                if group.runs {
+                    let _ = kill_process(group.id, signal);
+                }
+                continue;
             }
-        } else if signal == Signal::TERM {
-            self.ask_groups(|_, _| true);
-        } else {
-            if signal == Signal::INT {
-                self.interrupted.extend(self.running.iter().chain(&self.leftovers));
-            }
-            for group in self.running.iter().chain(&self.leftovers) {
-                let _ = kill_process_group(*group, signal);
-            }
-            self.let_go_on();
+            group.is_interrupted |= signal == Signal::INT;
+            group.send(signal);
+            group.go_on();
         }
     }
 
-    /// Sends SIGTERM to those of the groups that have not got it.
-    fn ask_groups(&mut self, is_meant: impl Fn(&Supervisor, Pid) -> bool) {
-        for group in [&self.running[..], &self.leftovers].concat() {
-            if !self.terminated.contains(&group) && is_meant(self, group) {
-                self.terminated.push(group);
-                // A group that has just exited needs no signal.
-                let _ = kill_process_group(group, Signal::TERM);
+    /// Sends SIGTERM to the groups that have not got it.
+    fn ask_groups(&mut self, spares_interrupted: bool) {
+        for group in &mut self.groups {
+            let is_spared = spares_interrupted && group.is_interrupted;
+            if !group.is_asked && !is_spared {
+                group.is_asked = true;
+                group.send(Signal::TERM);
             }
-        }
-        self.let_go_on();
-    }
-
-    /// A stopped worker receives a signal only when it continues.
-    fn let_go_on(&mut self) {
-        for worker in self.stopped.drain(..).filter(|worker| self.running.contains(worker)) {
-            let _ = kill_process_group(worker, Signal::CONT);
+            group.go_on();
         }
     }
 
     /// Lists all processes of the workers, before the first one exits and its children get another
     /// parent.
-    fn look(&mut self) -> Option<Look> {
+    fn snapshot(&mut self) -> Option<Snapshot> {
         let listing = Listing::open()?;
         let all = listing.all();
-        let workers = [&self.running[..], &self.leftovers].concat();
-        let living = self.descendants.living(listing, &workers, &all);
+        let (workers, own) = (self.ids(), getpid());
+        let watchdog = self.watchdog.process();
+        let is_adopted = |process: &Process| {
+            self.adoption.is_some() && process.parent == Some(own) && Some(process.id) != watchdog
+        };
+        let is_first = |process: &Process| workers.contains(&process.id) || is_adopted(process);
+        let living = self.family.living(listing, &all, &ancestors(Some(listing)), is_first);
         let is_in_a_group =
             |process: &Process| process.group.is_some_and(|group| workers.contains(&group));
         let in_groups =
             all.into_iter().filter(|process| process.lives && is_in_a_group(process)).collect();
-        Some(Look { listing, living, in_groups })
+        Some(Snapshot { listing, living, in_groups })
     }
 
     /// Kills every group and every descendant. Returns whether there was any that this process may
     /// kill.
     fn kill_all(&mut self) -> bool {
-        let look = self.look();
-        for group in self.running.iter().chain(&self.leftovers) {
-            let _ = kill_process_group(*group, Signal::KILL);
-        }
-        match look {
-            Some(Look { listing, living, in_groups }) => {
-                living
-                    .iter()
-                    .chain(&in_groups)
-                    .filter(|process| listing.send(Signal::KILL, process))
-                    .count()
-                    > 0
-            }
-            None => {
-                self.leftovers.append(&mut self.running);
-                self.has_full_groups()
-            }
-        }
+        let snapshot = self.snapshot();
+        self.groups.iter().for_each(|group| group.send(Signal::KILL));
+        let Some(Snapshot { listing, living, in_groups }) = snapshot else {
+            return self.has_full_groups();
+        };
+        let found = living.iter().chain(&in_groups);
+        // Counted, so that each of them gets the signal.
+        found.filter(|process| listing.send(Signal::KILL, process)).count() > 0
     }
 }
 

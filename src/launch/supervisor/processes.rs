@@ -55,66 +55,67 @@ impl Listing {
 
     /// Returns whether a process ignores a signal.
     pub(super) fn ignores(self, id: Pid, signal: Signal) -> bool {
-        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        mask.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+        Masks::of(&id.to_string()).ignores(signal)
     }
 
     /// Sends a signal to a process that was seen, but not to another one that has its ID by now.
     /// Returns false if this process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
-        let sent = match hold(to.id) {
-            // The handle refers to one process, so the check stays valid.
-            Ok(held) if is_the_same() => held.send(signal),
-            // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
-            Err(Unheld::Unsupported) if is_the_same() => kill_process(to.id, signal),
-            _ => Ok(()),
+        send_if(is_the_same, signal, to.id) != Err(rustix::io::Errno::PERM)
+    }
+}
+
+/// Sends a signal to the process with this ID if it is the one that is meant.
+#[cfg(target_os = "linux")]
+fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> rustix::io::Result<()> {
+    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+    match pidfd_open(id, PidfdFlags::empty()) {
+        // The handle refers to one process, so the check stays valid even if the process exits and
+        // another one gets its ID.
+        Ok(held) if is_meant() => pidfd_send_signal(&held, signal),
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
+        Err(_) if is_meant() => kill_process(id, signal),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> rustix::io::Result<()> {
+    if is_meant() { kill_process(id, signal) } else { Ok(()) }
+}
+
+/// How a process handles signals, one bit each, as Linux lists them. Empty on other systems.
+#[derive(Debug, Default)]
+pub(super) struct Masks {
+    ignored: u64,
+    caught: u64,
+}
+
+impl Masks {
+    /// `process`: a number, or `self`.
+    pub(super) fn of(process: &str) -> Masks {
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let mask = |name: &str| {
+            let mask = status.lines().find_map(|line| line.strip_prefix(name));
+            mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
         };
-        sent != Err(rustix::io::Errno::PERM)
+        Masks { ignored: mask("SigIgn:"), caught: mask("SigCgt:") }
+    }
+
+    pub(super) fn ignores(&self, signal: Signal) -> bool {
+        self.ignored & bit(signal) != 0
+    }
+
+    /// Returns whether the signal has its default effect.
+    pub(super) fn leaves(&self, signal: Signal) -> bool {
+        (self.ignored | self.caught) & bit(signal) == 0
     }
 }
 
-/// Why a process cannot be held.
-enum Unheld {
-    Gone,
-    Unsupported,
-}
-
-/// A handle to one process, even if others get its ID after its exit.
-#[cfg(target_os = "linux")]
-struct Held(rustix::fd::OwnedFd);
-
-#[cfg(target_os = "linux")]
-impl Held {
-    fn send(&self, signal: Signal) -> rustix::io::Result<()> {
-        rustix::process::pidfd_send_signal(&self.0, signal)
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn hold(id: Pid) -> Result<Held, Unheld> {
-    use rustix::process::{PidfdFlags, pidfd_open};
-    pidfd_open(id, PidfdFlags::empty()).map(Held).map_err(|error| match error {
-        rustix::io::Errno::SRCH => Unheld::Gone,
-        _ => Unheld::Unsupported,
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-struct Held;
-
-#[cfg(not(target_os = "linux"))]
-impl Held {
-    fn send(&self, _: Signal) -> rustix::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn hold(_: Pid) -> Result<Held, Unheld> {
-    Err(Unheld::Unsupported)
+fn bit(signal: Signal) -> u64 {
+    1 << (signal.as_raw() - 1)
 }
 
 /// A process as it was when it was read.

@@ -1,6 +1,9 @@
 //! The signals that are passed on, and SIGCHLD, from the first attempt of a launch until its end.
+//!
+//! Otherwise a scheduler's SIGTERM would end this process alone: workers that could save their
+//! state would not hear of it, and the job would have no report.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -10,18 +13,14 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use signal_hook::{SigId, flag, low_level};
 
-use super::groups::Waker;
-use crate::launch::stop::{Request, SAME_REQUEST};
+use super::processes::Masks;
+use crate::launch::stop::{Late, Request, SAME_REQUEST, is_request};
 use crate::launch::thread::small_thread;
 
 /// The signals that are passed on. The last two have no fixed meaning.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];
 /// Signals that kill a program that does not catch them, and have no other meaning.
 pub(super) const ENDING: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
-/// Signals that request the end of the job: workers that ignore them are killed. SIGHUP is not one
-/// of them, because programs that ignore it (`nohup`) are meant to go on.
-const REQUESTS: [Signal; 2] = [Signal::INT, Signal::TERM];
-
 /// Written beyond `ulimit -f`: with a handler, the write is an error that names the file, and the
 /// workers are ended. Unlike an ignored signal, a handler is not inherited by them.
 const TOO_LARGE: Signal = Signal::XFSZ;
@@ -34,21 +33,27 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Whether no launch waits, so that signals have their default effect again.
 static IDLE: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| {
     let idle = Arc::new(AtomicBool::new(false));
-    let Masks { ignored, caught } = *MASKS;
-    for signal in PASSED_ON
-        .into_iter()
-        .chain([TOO_LARGE])
-        .filter(|signal| (ignored | caught) & bit(*signal) == 0)
-    {
+    for signal in PASSED_ON.into_iter().chain([TOO_LARGE]).filter(|signal| MASKS.leaves(*signal)) {
         // A signal that cannot be caught keeps its default.
         let _ = flag::register_conditional_default(signal.as_raw(), Arc::clone(&idle));
     }
     idle
 });
 
+/// Interrupts a wait from another thread.
+#[derive(Debug)]
+pub(crate) struct Waker(UnixStream);
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        // An error means that nothing waits anymore.
+        let _ = (&self.0).write(&[0]);
+    }
+}
+
 /// Signals that have arrived and have not been passed on.
 #[derive(Debug)]
-pub(in crate::launch) struct Signals {
+pub(crate) struct Signals {
     come: Vec<(Signal, Arc<AtomicBool>)>,
     /// Whether one of them has asked to end the job.
     has_asked: AtomicBool,
@@ -64,35 +69,44 @@ pub(in crate::launch) struct Signals {
 
 impl Signals {
     /// Begins to listen. From now on, the signals no longer kill this process.
-    pub(in crate::launch) fn new() -> io::Result<Signals> {
+    pub(crate) fn new() -> io::Result<Signals> {
         let (wakes, waker) = UnixStream::pair()?;
         // Waking never blocks, because a full socket wakes the reader anyway.
         waker.set_nonblocking(true)?;
-        let ignored = MASKS.ignored;
         WAITING.fetch_add(1, Ordering::SeqCst);
-        let (come, registered) = (Vec::new(), Vec::new());
-        let (has_asked, request, late) =
-            (AtomicBool::new(false), Mutex::default(), Mutex::default());
-        let mut signals = Signals { come, has_asked, request, late, registered, wakes, waker };
+        let mut signals = Signals {
+            come: Vec::new(),
+            has_asked: AtomicBool::new(false),
+            request: Mutex::default(),
+            late: Mutex::default(),
+            registered: Vec::new(),
+            wakes,
+            waker,
+        };
         // Under nohup, hang-ups must be ignored by the workers too.
-        for signal in PASSED_ON.into_iter().filter(|signal| ignored & bit(*signal) == 0) {
+        for signal in PASSED_ON.into_iter().filter(|signal| !MASKS.ignores(*signal)) {
             let flag = Arc::new(AtomicBool::new(false));
             // In this order, so that the woken thread sees the flag.
             signals.registered.push(flag::register(signal.as_raw(), Arc::clone(&flag))?);
-            signals
-                .registered
-                .push(low_level::pipe::register(signal.as_raw(), signals.waker.try_clone()?)?);
+            signals.wake_by(signal)?;
             signals.come.push((signal, flag));
         }
+        // Only now: a signal that is neither caught nor has its default effect would be lost.
         IDLE.store(false, Ordering::SeqCst);
-        let waker = signals.waker.try_clone()?;
-        signals.registered.push(low_level::pipe::register(Signal::CHILD.as_raw(), waker)?);
+        // A worker that exits ends the wait, too.
+        signals.wake_by(Signal::CHILD)?;
         Ok(signals)
     }
 
+    fn wake_by(&mut self, signal: Signal) -> io::Result<()> {
+        let waker = self.waker.try_clone()?;
+        self.registered.push(low_level::pipe::register(signal.as_raw(), waker)?);
+        Ok(())
+    }
+
     /// Returns what interrupts a wait.
-    pub(in crate::launch) fn waker(&self) -> io::Result<Waker> {
-        self.waker.try_clone().map(Waker::new)
+    pub(crate) fn waker(&self) -> io::Result<Waker> {
+        self.waker.try_clone().map(Waker)
     }
 
     /// Waits for a signal, or until a child has exited or was stopped. Returns the signals to pass
@@ -108,33 +122,33 @@ impl Signals {
     }
 
     /// Waits while no worker runs. Returns the signal that ends the job, if one has arrived.
-    pub(in crate::launch) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
+    pub(crate) fn wait_for_end(&self, at_most: Option<Duration>) -> Option<Late> {
         let come = self.wait(at_most);
-        let is_request = come.iter().any(|signal| REQUESTS.contains(signal));
+        let is_request = come.iter().any(|signal| is_request(signal.as_raw()));
         let request = self.request().filter(|request| is_request && request.is_repeated);
         come.into_iter().any(asks_to_end).then_some(request.map_or(Late::First, Late::Repeated))
     }
 
     /// Returns the first request to end the job, and whether it was repeated.
-    pub(in crate::launch) fn request(&self) -> Option<Request> {
+    pub(crate) fn request(&self) -> Option<Request> {
         *self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a signal has arrived since the launch began after which nothing is
     /// restarted.
-    pub(in crate::launch) fn has_asked(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         self.take();
         self.has_asked.load(Ordering::SeqCst)
     }
 
     /// Returns whether a signal with no process left to receive it is so old that readers are no
     /// longer waited for.
-    pub(in crate::launch) fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         self.late(self.take()).is_some_and(|(_, since)| since.elapsed() >= HURRIED)
     }
 
     /// Applies the default effect of the late signal.
-    pub(in crate::launch) fn end_process(&self) {
+    pub(crate) fn end_process(&self) {
         if let Some((signal, _)) = self.late(Vec::new()) {
             // Each of these signals has a default.
             let _ = low_level::emulate_default_handler(signal.as_raw());
@@ -143,7 +157,7 @@ impl Signals {
 
     /// Lets this process report why the launch failed. Until it exits, a signal kills it only after
     /// a moment.
-    pub(in crate::launch) fn outlive(self: Arc<Self>) {
+    pub(crate) fn outlive(self: Arc<Self>) {
         // Without a thread, signals have their default effect again.
         let _ = small_thread("late signals", move || {
             let mut come = self.take();
@@ -176,16 +190,14 @@ impl Signals {
         }
         come
     }
-}
 
-impl Signals {
     /// Notes requests among these signals, and removes those that only repeat the first one at
     /// once.
     fn note_requests(&self, come: &mut Vec<Signal>) {
         let mut request = self.request.lock().unwrap_or_else(PoisonError::into_inner);
         let before = *request;
         come.retain(|signal| {
-            if !REQUESTS.contains(signal) {
+            if !is_request(signal.as_raw()) {
                 return true;
             }
             let Some(before) = before else {
@@ -199,14 +211,6 @@ impl Signals {
             !is_same || signal.as_raw() != before.signal
         });
     }
-}
-
-/// A signal that ends the job, and arrived while no worker was running.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::launch) enum Late {
-    First,
-    /// The job was already asked to end.
-    Repeated(Request),
 }
 
 /// Returns whether a signal ends the job, or announces its end, as SIGUSR1 does in many schedulers.
@@ -226,22 +230,6 @@ impl Drop for Signals {
     }
 }
 
-/// How this process handles signals, one bit each, as Linux lists them. Empty on other systems.
-struct Masks {
-    ignored: u64,
-    caught: u64,
-}
-
-/// The masks before this file changed any.
-static MASKS: LazyLock<Masks> = LazyLock::new(|| {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = |name: &str| {
-        let mask = status.lines().find_map(|line| line.strip_prefix(name));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-    };
-    Masks { ignored: mask("SigIgn:"), caught: mask("SigCgt:") }
-});
-
-fn bit(signal: Signal) -> u64 {
-    1 << (signal.as_raw() - 1)
-}
+/// How this process handled signals before the first handler of this file, which would hide that a
+/// signal was ignored.
+static MASKS: LazyLock<Masks> = LazyLock::new(|| Masks::of("self"));

@@ -1,5 +1,8 @@
 //! Kills the workers if their launcher is killed and cannot do so itself.
 //!
+//! Without it, a launch that is killed with SIGKILL, as by the kernel when memory is short, would
+//! leave its workers' processes on the machine, with the GPUs and the ports that they hold.
+//!
 //! The launcher starts its own program once more, as a process that reads the workers' process
 //! groups from a pipe. Only the launcher has the other end, which the system closes however the
 //! launcher exits. The watchdog then kills what is left of the workers. A program takes part by
@@ -22,9 +25,12 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use super::family::{Family, ancestors};
 use super::processes::Listing;
 use crate::launch::start_error::find;
+use crate::launch::tell;
 
-/// The only argument of such a process.
+/// The first argument of such a process.
 const WORD: &str = "__mpienv-watchdog";
+/// The line after which nothing is left to do.
+const DONE: &str = "done";
 /// The minimum time between two starts of a watchdog.
 const START_EVERY: Duration = Duration::from_secs(1);
 
@@ -55,9 +61,10 @@ static SERVES: AtomicBool = AtomicBool::new(false);
 #[must_use = "the watchdog's process has nothing more to do"]
 pub fn serve_as_watchdog() -> bool {
     SERVES.store(true, Ordering::SeqCst);
-    let is_asked = std::env::args_os().skip(1).eq([OsStr::new(WORD)]);
+    let mut arguments = std::env::args_os().skip(1);
+    let is_asked = arguments.next().as_deref() == Some(OsStr::new(WORD));
     if is_asked {
-        duty::serve();
+        duty::serve(arguments.filter_map(|argument| argument.into_string().ok()));
     }
     is_asked
 }
@@ -81,60 +88,46 @@ impl Watchdog {
     }
 
     /// Replaces a process that was killed, and continues one that was stopped. `groups` are those
-    /// of all workers that have not been reaped. Returns the process that has ended, and how long
-    /// to wait before the next try.
-    pub(super) fn renew(
-        &mut self,
-        family: &Family,
-        groups: &[Pid],
-    ) -> (Option<Pid>, Option<Duration>) {
+    /// of all workers that have not been reaped. Returns how long to wait before the next try, if
+    /// the process cannot be started now.
+    pub(super) fn renew(&mut self, family: &Family, groups: &[Pid]) -> Option<Duration> {
         if !SERVES.load(Ordering::SeqCst) {
-            return (None, None);
+            return None;
         }
-        let ended = self.process.take_if(|(child, _)| {
+        if let Some((child, _)) = &mut self.process {
             let process = Pid::from_child(child);
-            let look = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-            if waitid(WaitId::Pid(process), look).is_ok_and(|stop| stop.is_some()) {
+            let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+            if waitid(WaitId::Pid(process), options).is_ok_and(|stop| stop.is_some()) {
                 let _ = kill_process(process, Signal::CONT);
             }
             // An error means that something else has reaped it.
-            !matches!(child.try_wait(), Ok(None))
-        });
-        let ended = ended.map(|(child, _)| Pid::from_child(&child));
-        if self.process.is_none() {
-            let early = START_EVERY.saturating_sub(self.started.elapsed());
-            if !early.is_zero() {
-                return (ended, Some(early));
+            if matches!(child.try_wait(), Ok(None)) {
+                return None;
             }
-            self.start(family);
-            groups.iter().for_each(|group| self.watch(*group));
+            self.process = None;
         }
-        (ended, self.process.is_none().then_some(START_EVERY))
+        // One that is killed at once must not keep this process busy.
+        let early = START_EVERY.saturating_sub(self.started.elapsed());
+        if !early.is_zero() {
+            return Some(early);
+        }
+        self.start(family);
+        groups.iter().for_each(|group| self.watch(*group));
+        self.process.is_none().then_some(START_EVERY)
     }
 
     fn start(&mut self, family: &Family) {
         self.started = Instant::now();
-        self.process = match start() {
-            Ok(process) => process,
-            Err(error) => {
-                self.miss(&error);
-                None
+        match start(family) {
+            Ok(process) => self.process = process,
+            Err(error) if !self.is_missed => {
+                self.is_missed = true;
+                tell(&format!(
+                    "cannot start the watchdog: {error}; until it starts, workers survive if \
+                     mpienv is killed with SIGKILL"
+                ));
             }
-        };
-        self.say("marker", &family.marker);
-        self.say("since", family.since);
-        let ancestors = ancestors(Listing::open());
-        self.say("ancestors", ancestors.iter().map(Pid::to_string).collect::<Vec<_>>().join(" "));
-    }
-
-    /// Reports on stderr, once, that the watchdog is missing.
-    fn miss(&mut self, error: &io::Error) {
-        if !std::mem::replace(&mut self.is_missed, true) {
-            let text = format!(
-                "mpienv: cannot start the watchdog: {error}; until it starts, workers survive if mpienv is killed with SIGKILL\n"
-            );
-            // If stderr is closed, it cannot be reported.
-            let _ = io::stderr().write_all(text.as_bytes());
+            Err(_) => {}
         }
     }
 
@@ -144,13 +137,14 @@ impl Watchdog {
 
     /// From now on, this group does not outlive the launcher.
     pub(super) fn watch(&mut self, group: Pid) {
-        self.say("group", group);
+        self.say(group);
     }
 
-    fn say(&mut self, what: &str, value: impl Display) {
+    fn say(&mut self, line: impl Display) {
         if let Some((_, stdin)) = &mut self.process {
-            // If the watchdog was killed, `renew` tells the next one.
-            let _ = stdin.write_all(format!("{what} {value}\n").as_bytes());
+            // In one write, which cannot be cut in two. If the watchdog was killed, `renew` tells
+            // the next one.
+            let _ = stdin.write_all(format!("{line}\n").as_bytes());
         }
     }
 }
@@ -158,7 +152,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         // The workers and all their processes have exited.
-        self.say("done", "");
+        self.say(DONE);
         if let Some((mut child, stdin)) = self.process.take() {
             drop(stdin);
             // One that is stopped would not end.
@@ -169,12 +163,15 @@ impl Drop for Watchdog {
 }
 
 /// Starts this program once more, if it can serve as a watchdog.
-fn start() -> io::Result<Option<(Child, ChildStdin)>> {
+fn start(family: &Family) -> io::Result<Option<(Child, ChildStdin)>> {
     if !SERVES.load(Ordering::SeqCst) {
         return Ok(None);
     }
     let mut command = Command::new(own_program().ok_or(io::ErrorKind::NotFound)?);
-    command.arg0("mpienv-watchdog").arg(WORD).current_dir("/").env_clear().process_group(0);
+    command.arg0("mpienv-watchdog").arg(WORD).arg(&family.marker).arg(family.since.to_string());
+    command.args(ancestors(Listing::open()).iter().map(Pid::to_string));
+    // A group of its own, so that Ctrl-C and a signal to the launcher's group do not end it first.
+    command.current_dir("/").env_clear().process_group(0);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     Ok(child.stdin.take().map(|stdin| (child, stdin)))

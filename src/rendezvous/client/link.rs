@@ -11,20 +11,20 @@ use crate::rendezvous::frame::{HERE, REPLY_HEAD, ReplyHead, ReplyKind, reply};
 use crate::rendezvous::munge::LONGEST_CREDENTIAL;
 
 /// A connection whose reads and writes fail after a deadline.
-pub(in crate::rendezvous) struct Link {
-    pub(in crate::rendezvous) stream: TcpStream,
-    pub(in crate::rendezvous) deadline: Instant,
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    pub(crate) deadline: Instant,
 }
 
 impl Link {
-    pub(in crate::rendezvous) fn left(&self) -> io::Result<Option<Duration>> {
+    pub(crate) fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 
     /// Reads the whole greeting. Nothing is sent before it arrives, because other programs log what
     /// they cannot parse.
-    pub(in crate::rendezvous) fn greeting(&mut self) -> Result<Vec<u8>, ConnectFailure> {
+    pub(crate) fn greeting(&mut self) -> Result<Vec<u8>, ConnectFailure> {
         let head = self.head()?;
         let length = usize::try_from(head.length).unwrap_or(usize::MAX);
         if head.kind != ReplyKind::Greeting
@@ -40,7 +40,7 @@ impl Link {
     }
 
     /// Reads the fixed part of the next reply.
-    pub(in crate::rendezvous) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
+    pub(crate) fn head(&mut self) -> Result<ReplyHead, ConnectFailure> {
         let mut head = [0; REPLY_HEAD];
         let mut filled = 0;
         while filled < head.len() {
@@ -70,7 +70,7 @@ impl Link {
 
     /// Reads the rest of a reply, at most `most` bytes, allocated as they arrive. Fails if the tag
     /// is wrong.
-    pub(in crate::rendezvous) fn payload(
+    pub(crate) fn payload(
         &mut self,
         session: &mut Session,
         head: ReplyHead,
@@ -94,7 +94,7 @@ impl Link {
     }
 
     /// Confirms that this rank is still there.
-    pub(in crate::rendezvous) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
+    pub(crate) fn confirm(&mut self, session: &mut Session) -> io::Result<()> {
         let tag = session.of_rank.tag(&digest(&[&HERE]));
         self.write_all(&[&HERE[..], &tag].concat())
     }
@@ -120,7 +120,7 @@ impl Write for Link {
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::rendezvous) enum Bad {
+pub(crate) enum Bad {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The sender does not have the token, or the message is not the expected one.
@@ -128,7 +128,7 @@ pub(in crate::rendezvous) enum Bad {
     Tag,
 }
 
-pub(in crate::rendezvous) fn is_timeout(error: &io::Error) -> bool {
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 

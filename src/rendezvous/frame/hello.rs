@@ -12,14 +12,14 @@ const CLAIM: usize = 83;
 const SHORT_BLOB: usize = 1024;
 
 /// Length of a hello without a blob.
-pub(in crate::rendezvous) const BARE: usize = CLAIM + 2 * LENGTH;
+pub(crate) const BARE: usize = CLAIM + 2 * LENGTH;
 /// How many bytes of a hello to take at most before it is known whether its blob is long.
-pub(in crate::rendezvous) const FIRST: usize = BARE + SHORT_BLOB;
+pub(crate) const FIRST: usize = BARE + SHORT_BLOB;
 
 /// What a hello is for. Its number goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// To wait only for the report of a meeting.
     Report,
     /// To wait for the table of a meeting.
@@ -49,18 +49,18 @@ impl Purpose {
 
 /// What this end knows about the job.
 #[derive(Clone)]
-pub(in crate::rendezvous) struct Secret {
+pub(crate) struct Secret {
     /// `None` if the key does not come from a token.
     token: Option<Vec<u8>>,
     role: Role,
-    pub(in crate::rendezvous) run: Run,
-    pub(in crate::rendezvous) key: JobKey,
+    pub(crate) run: Run,
+    pub(crate) key: JobKey,
     /// The MUNGE credential that gives other ranks the key; empty without MUNGE.
-    pub(in crate::rendezvous) credential: Vec<u8>,
+    pub(crate) credential: Vec<u8>,
 }
 
 impl Secret {
-    pub(in crate::rendezvous) fn new(token: &[u8], role: Role, run: Run) -> Secret {
+    pub(crate) fn new(token: &[u8], role: Role, run: Run) -> Secret {
         Secret {
             token: Some(token.to_vec()),
             role,
@@ -71,8 +71,7 @@ impl Secret {
     }
 
     /// Uses a key that both ends have.
-    #[cfg(feature = "collective")]
-    pub(in crate::rendezvous) fn of_key(key: Bytes32) -> Secret {
+    pub(crate) fn of_key(key: Bytes32) -> Secret {
         let (role, run, credential) = (Role::Ranks, Run::default(), Vec::new());
         Secret { token: None, role, run, key: JobKey::of_bytes(key), credential }
     }
@@ -87,21 +86,21 @@ impl Secret {
 
 /// The first message from a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rendezvous) struct Hello {
-    pub(in crate::rendezvous) version: Version,
-    pub(in crate::rendezvous) rank: u32,
-    pub(in crate::rendezvous) size: u32,
-    pub(in crate::rendezvous) purpose: Purpose,
+pub(crate) struct Hello {
+    pub(crate) version: Version,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) purpose: Purpose,
     /// The rank's own master port.
-    pub(in crate::rendezvous) port: Port,
-    pub(in crate::rendezvous) run: Run,
-    pub(in crate::rendezvous) blob: Vec<u8>,
+    pub(crate) port: Port,
+    pub(crate) run: Run,
+    pub(crate) blob: Vec<u8>,
 }
 
 impl Hello {
     /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked
     /// the blob's length.
-    pub(in crate::rendezvous) fn encode(
+    pub(crate) fn encode(
         &self,
         key: &JobKey,
         greeting: &[u8],
@@ -128,7 +127,7 @@ impl Hello {
 
 /// Why a connection is not one of this job's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::rendezvous) enum Reject {
+pub(crate) enum Reject {
     /// Not a hello, but for example from a port scanner or a browser.
     NotMpienv,
     /// A hello whose sender does not have this job's token.
@@ -146,7 +145,7 @@ pub(in crate::rendezvous) enum Reject {
 /// Holds at most 115 bytes until the proof is valid, and then at most the blob's announced length
 /// and its tag. The length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
-pub(in crate::rendezvous) struct HelloReader {
+pub(crate) struct HelloReader {
     nonce: Bytes32,
     head: Vec<u8>,
     hello: Option<Hello>,
@@ -158,15 +157,12 @@ pub(in crate::rendezvous) struct HelloReader {
 
 impl HelloReader {
     /// Reads the answer to the greeting with this nonce.
-    pub(in crate::rendezvous) fn new(nonce: Bytes32) -> HelloReader {
+    pub(crate) fn new(nonce: Bytes32) -> HelloReader {
         HelloReader::with_purposes(nonce, Purpose::OF_MEETING)
     }
 
     /// Like [`HelloReader::new`], for a hello with one of these purposes.
-    pub(in crate::rendezvous) fn with_purposes(
-        nonce: Bytes32,
-        purposes: &'static [Purpose],
-    ) -> HelloReader {
+    pub(crate) fn with_purposes(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
         HelloReader {
             nonce,
             head: Vec::new(),
@@ -178,27 +174,27 @@ impl HelloReader {
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
-    pub(in crate::rendezvous) fn is_unproven(&self) -> bool {
+    pub(crate) fn is_unproven(&self) -> bool {
         self.session.is_none()
     }
 
     /// The announced length of a long blob, once the proof was valid.
-    pub(in crate::rendezvous) fn long_blob(&self) -> Option<usize> {
+    pub(crate) fn long_blob(&self) -> Option<usize> {
         Some(self.blob_length).filter(|&length| self.hello.is_some() && length > SHORT_BLOB)
     }
 
     /// The rank of a proven hello whose blob is not complete.
-    pub(in crate::rendezvous) fn claimed_rank(&self) -> Option<u32> {
+    pub(crate) fn claimed_rank(&self) -> Option<u32> {
         self.hello.as_ref().map(|hello| hello.rank)
     }
 
     /// Takes the keys, once the proof was valid.
-    pub(in crate::rendezvous) fn take_session(&mut self) -> Option<Session> {
+    pub(crate) fn take_session(&mut self) -> Option<Session> {
         self.session.take()
     }
 
     /// Takes the next bytes. Returns the hello once it is complete.
-    pub(in crate::rendezvous) fn feed(
+    pub(crate) fn feed(
         &mut self,
         mut bytes: &[u8],
         secret: &Secret,

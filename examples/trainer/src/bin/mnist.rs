@@ -3,7 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_trainer::{cli, cluster, exit, job, mnist};
+use mpienv_sharding::program::{cluster, exit, job};
+use mpienv_trainer::{cli, mnist};
 
 fn main() -> ExitCode {
     if cluster::has_served_as_watchdog() {

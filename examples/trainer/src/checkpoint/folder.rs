@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{CheckpointError, Position};
-use crate::atomic_write::{naming, sibling};
-use crate::checksum::{self, Entries};
-use crate::folder_lock::{self, FolderLock};
-use crate::tensor_file::{TensorFile, TensorFileError};
+use mpienv_sharding::file::atomic_write::{naming, sibling};
+use mpienv_sharding::file::checksum::{self, Entries};
+use mpienv_sharding::file::folder_lock::{self, FolderLock};
+use mpienv_sharding::file::tensor_file::{TensorFile, TensorFileError};
 
 /// The number of checkpoints to keep.
 pub(super) const KEPT: usize = 5;
@@ -146,7 +146,7 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Returns whether this is the temporary name under which [`crate::atomic_write`] writes a
+/// Returns whether this is the temporary name under which [`mpienv_sharding::file::atomic_write`] writes a
 /// checkpoint.
 fn is_unfinished(name: &str) -> bool {
     let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));

@@ -3,7 +3,7 @@
 use std::f64::consts::PI;
 
 use super::{CLASSES, Dataset, Datasets, PIXELS, SIDE};
-use crate::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 
 /// The number of training digits.
 pub const TRAIN: usize = 12_000;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
-use crate::{bounded_read, regular_file};
+use mpienv_sharding::file::regular_file;
 
 /// The first four bytes of an IDX file of images: bytes in three dimensions.
 pub const IMAGES_MAGIC: u32 = 0x0000_0803;
@@ -26,9 +26,6 @@ pub struct Images<'path> {
 }
 
 /// Reads the header of a file of 28x28 images.
-///
-/// # Errors
-/// If the file cannot be read or has another format.
 pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
@@ -46,9 +43,6 @@ impl Images<'_> {
     }
 
     /// The pixels, image by image, row by row.
-    ///
-    /// # Errors
-    /// If the file is truncated, damaged or too long.
     pub fn read(self) -> Result<Vec<u8>, IdxError> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
         self.file.body(length)
@@ -56,9 +50,6 @@ impl Images<'_> {
 }
 
 /// Reads the labels of a file, one byte each.
-///
-/// # Errors
-/// If the file cannot be read, has another format, or is damaged.
 pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;
@@ -77,7 +68,6 @@ pub struct IdxError {
 
 /// What is wrong with an IDX file.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum IdxFault {
     /// The file cannot be opened or read.
     #[error("cannot be read: {0}")]
@@ -181,7 +171,8 @@ impl<'path> IdxFile<'path> {
             }
             None => {}
         }
-        let read = bounded_read::up_to(length, &mut self.reader, &mut body);
+        // This also grows with the bytes that arrive, and its error is not an abort.
+        let read = self.reader.by_ref().take(length).read_to_end(&mut body);
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {

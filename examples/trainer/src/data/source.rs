@@ -5,7 +5,7 @@ use std::thread;
 
 use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
-use crate::list::join;
+use mpienv_sharding::list::join;
 
 /// A source of training and test data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,9 +18,6 @@ pub enum Source {
 
 impl Source {
     /// Reads or draws the training and the test set.
-    ///
-    /// # Errors
-    /// If a file is missing or wrong.
     pub fn load(&self) -> Result<Datasets, SourceError> {
         let Source::Folder(folder) = self else {
             return Ok(digits::draw());
@@ -45,7 +42,6 @@ impl Source {
 
 /// Why a [`Source`] cannot be loaded.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SourceError {
     /// The folder does not exist, or is a file.
     #[error("{} is not a folder: --data or DATA_PATH must name the folder that holds the MNIST files", .0.display())]

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use flate2::bufread::MultiGzDecoder;
 use sha2::{Digest, Sha256};
 
-use crate::digest::hex;
+use mpienv_sharding::file::digest::hex;
 
 /// One of MNIST's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +45,6 @@ pub const FILES: [Content; 4] = [
 impl Content {
     /// Checks that a file, gzipped or plain, has this content. If not, returns the SHA-256 of what
     /// was read, or why there is none.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub fn check(&self, file: impl Read) -> io::Result<Result<(), String>> {
         let mut bytes = BufReader::with_capacity(1 << 16, file);
         let packed = bytes.fill_buf()?.starts_with(&[0x1f, 0x8b]);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::content::Content;
 use super::download::Fault;
-use crate::atomic_write;
+use mpienv_sharding::file::atomic_write;
 
 /// The bytes of a file fetched so far.
 #[derive(Debug)]
@@ -75,7 +75,9 @@ impl Part {
             if let Err(found) = content.check(&self.file)? {
                 return Ok(Err(found));
             }
-            atomic_write::finish(&self.file, &self.path, path)?;
+            self.file.sync_all()?;
+            fs::rename(&self.path, path)?;
+            atomic_write::flush_name(path)?;
             // The file is complete, so a leftover note of its origin does no harm.
             let _ = fs::remove_file(origin(&self.path));
             Ok(Ok(self.size))

@@ -6,15 +6,12 @@ use std::path::PathBuf;
 
 use mpienv::Rank;
 
-use crate::atomic_write;
 use crate::cli::MnistArgs;
 use crate::metrics::{Begin, Metrics};
 use crate::train::Report;
+use mpienv_sharding::file::atomic_write;
 
 /// Checks that the named files can be written, without changing them. An epoch has `steps` steps.
-///
-/// # Errors
-/// If a file cannot be written, or two options name the same file.
 pub fn check(
     options: &MnistArgs,
     rank: Rank,
@@ -59,7 +56,6 @@ pub fn check(
 
 /// Why an output file cannot be written.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum OutputError {
     #[error("{0}; --metrics must name a writable regular file, or a new one")]
     Metrics(io::Error),

@@ -2,15 +2,12 @@
 
 use crate::cli::{Cuts, Show};
 use crate::model::Architecture;
-use crate::sharding::assignment::Assignment;
-use crate::sharding::number::as_written;
-use crate::sharding::plan::{Plan, PlanError, Terms};
+use mpienv_sharding::assignment::Assignment;
+use mpienv_sharding::number::as_written;
+use mpienv_sharding::plan::{Plan, PlanError, Terms};
 
 /// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data
 /// parallel.
-///
-/// # Errors
-/// If the strategies do not fit the model.
 pub fn plan(
     model: Architecture,
     cuts: &Cuts,
@@ -28,9 +25,6 @@ pub fn plan(
 }
 
 /// Returns a plan as text: the network, then the instructions of a rank.
-///
-/// # Errors
-/// If the strategies do not fit the model, or the rank is not below the number of ranks.
 pub fn text(show: &Show) -> Result<String, PlanError> {
     let Show { ref planned, model, batch_size, learning_rate, ref cuts } = *show;
     plan(model, cuts, learning_rate, planned.ranks, batch_size as usize)?.text(planned.rank)

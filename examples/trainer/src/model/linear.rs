@@ -5,7 +5,7 @@ use super::{Model, cross_entropy, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
-use crate::sharding::operator::relu;
+use mpienv_sharding::operator::relu;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
@@ -131,6 +131,6 @@ mod tests {
         assert_eq!(parameters[WEIGHTS..], [0.0; CLASSES]);
         assert_ne!(parameters, Linear::new(1).initial_parameters(2));
         // A weight depends only on the seed, the parameter and the weight's index.
-        assert_eq!(weights[7000], (0.01 * crate::random::normal(1, 0, 7000)) as f32);
+        assert_eq!(weights[7000], (0.01 * mpienv_sharding::random::normal(1, 0, 7000)) as f32);
     }
 }

@@ -7,7 +7,7 @@ use super::{Model, cross_entropy, normal_values};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
-use crate::sharding::operator::relu;
+use mpienv_sharding::operator::relu;
 
 /// The number of outputs of the hidden layer.
 pub const HIDDEN: usize = 128;

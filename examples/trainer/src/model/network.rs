@@ -2,7 +2,7 @@
 
 use super::{Architecture, mlp};
 use crate::data::{CLASSES, PIXELS};
-use crate::sharding::network::{Chain, Network};
+use mpienv_sharding::network::{Chain, Network};
 
 impl Architecture {
     /// Builds the model's network for `rows` samples on all ranks together; at least 1.

@@ -3,7 +3,7 @@
 use super::Model;
 use crate::batch::Image;
 use crate::data::CLASSES;
-use crate::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 
 /// Creates a batch of random images with labels.
 pub fn batch(count: usize) -> (Vec<Image>, Vec<u8>) {

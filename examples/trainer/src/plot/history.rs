@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Position;
-use crate::digest;
 use crate::train::{self, Step};
+use mpienv_sharding::file::digest;
 
 /// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its
 /// mean.

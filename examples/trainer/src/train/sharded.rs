@@ -1,6 +1,5 @@
 //! Operator sharding: the operators are cut over the ranks, and the sharding engine runs the steps.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use pulp::Arch;
@@ -10,11 +9,11 @@ use crate::batch::{self, Batch};
 use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
-use crate::sharding::execute::{ExecuteError, Executor, State};
-use crate::sharding::gather::gather;
-use crate::sharding::plan::{Feed, Plan};
-use crate::sharding::tensor::{Tensor, places};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::execute::{ExecuteError, Executor, State};
+use mpienv_sharding::gather::gather;
+use mpienv_sharding::plan::{Feed, Plan};
+use mpienv_sharding::tensor::{Tensor, places};
 
 /// The label of an empty row.
 const NO_SAMPLE: f32 = -1.0;
@@ -31,11 +30,11 @@ pub struct Sharded<'a> {
 pub(super) struct ShardedLearner<'a> {
     model: &'a mut dyn Model,
     plan: &'a Plan,
-    executor: Executor<'a, f32>,
-    state: State<f32>,
+    executor: Executor<'a>,
+    state: State,
     whole: &'a mut [f32],
-    samples: Tensor<f32>,
-    labels: Tensor<f32>,
+    samples: Tensor,
+    labels: Tensor,
     arch: Arch,
 }
 
@@ -48,7 +47,7 @@ impl<'a> ShardedLearner<'a> {
     ) -> Result<ShardedLearner<'a>, TrainError> {
         let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
-        let tensors: Vec<Tensor<f32>> = slices(plan)
+        let tensors: Vec<Tensor> = slices(plan)
             .zip(plan.parameters())
             .map(|(slice, (parameter, _))| to_tensor(&parameter.shape, &whole[slice]))
             .collect();
@@ -100,20 +99,19 @@ impl Learner for ShardedLearner<'_> {
         for (number, (slice, (parameter, layout))) in
             slices(self.plan).zip(self.plan.parameters()).enumerate()
         {
-            // The ranks that hold the part at each offset.
-            let mut holders = BTreeMap::<Vec<usize>, Vec<(usize, &[u8])>>::new();
-            for (rank, parts) in (0..).zip(&all) {
-                let offset = layout.offset(self.plan.mesh(), &parameter.shape, rank);
-                let bytes = bytemuck::cast_slice(&parts[number].data);
-                holders.entry(offset).or_default().push((rank as usize, bytes));
-            }
-            let whole = &mut self.whole[slice];
-            for (offset, held) in holders {
+            let (mesh, whole) = (self.plan.mesh(), &mut self.whole[slice]);
+            for part in 0..layout.part(mesh, 0).1 {
+                // The ranks that hold the part.
+                let ranks = (0..).zip(&all).filter(|&(rank, _)| layout.part(mesh, rank).0 == part);
+                let held: Vec<(usize, &[u8])> = ranks
+                    .map(|(rank, parts)| (rank as usize, bytemuck::cast_slice(&parts[number].data)))
+                    .collect();
                 if let Err(divergence) = replicas::compare(&held) {
                     return Ok(Err(divergence));
                 }
-                let Some(&(rank, _)) = held.first() else { continue };
+                let (rank, _) = held[0];
                 let part = &all[rank][number];
+                let offset = layout.offset(mesh, &parameter.shape, rank as u32);
                 for (place, &number) in
                     places(&parameter.shape, &offset, &part.shape).zip(&part.data)
                 {
@@ -143,7 +141,7 @@ fn slices(plan: &Plan) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Converts a parameter of the model to a parameter of the network.
-fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor<f32> {
+fn to_tensor(shape: &[usize], parameter: &[f32]) -> Tensor {
     let data = (0..parameter.len()).map(|place| parameter[model_place(shape, place)]).collect();
     Tensor::new(shape.to_vec(), data)
 }
@@ -164,8 +162,8 @@ mod tests {
     use crate::cli::Cuts;
     use crate::mnist::plan::plan;
     use crate::model::Architecture;
-    use crate::sharding::plan::Collectives;
     use mpienv::collective::threads;
+    use mpienv_sharding::plan::Collectives;
     use std::time::Duration;
 
     #[test]
@@ -179,7 +177,7 @@ mod tests {
     /// which rank differs.
     fn synced(
         strategy: &str,
-        change: impl Fn(u32, &mut State<f32>) + Sync,
+        change: impl Fn(u32, &mut State) + Sync,
     ) -> Vec<Result<Vec<f32>, String>> {
         let cuts =
             Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };

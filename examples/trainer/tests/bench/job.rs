@@ -1,6 +1,6 @@
 //! Starts the ranks of a benchmark, each as a thread or as another process of the same program.
 
-#[path = "../support/launcher.rs"]
+#[path = "../../../sharding/tests/support/launcher.rs"]
 mod launcher;
 #[path = "../../../../tests/support/port.rs"]
 mod port;
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use mpienv::collective::{Group, threads};
-use mpienv_trainer::backend::{self, Backend};
-use mpienv_trainer::cluster;
+use mpienv_sharding::program::backend::{self, Backend};
+use mpienv_sharding::program::cluster;
 
 /// Why a benchmark fails.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

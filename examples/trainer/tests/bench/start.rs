@@ -3,7 +3,7 @@
 //!
 //! If DATA_PATH names a folder, `mnist` reads its files. Otherwise, it draws digits.
 
-#[path = "../support/launcher.rs"]
+#[path = "../../../sharding/tests/support/launcher.rs"]
 mod launcher;
 #[path = "../support/living.rs"]
 mod living;

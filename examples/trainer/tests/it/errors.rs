@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 
 use mpienv::collective::{ConnectError, Group};
+use mpienv_sharding::plan::Collectives;
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::digits;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::mnist::plan::plan;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::sharding::plan::Collectives;
 use mpienv_trainer::train::TrainError;
 use mpienv_trainer::weights;
 

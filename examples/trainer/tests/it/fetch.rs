@@ -145,39 +145,56 @@ fn a_fetch_that_failed_goes_on_when_it_is_started_again() {
 }
 
 #[test]
-fn a_file_that_changed_meanwhile_is_fetched_from_its_beginning() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::Cut(packed(&bytes(2)), 50_000), Answer::File(right())]);
-    assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
-    assert_whole(folder.path(), &right());
-}
-
-#[test]
-fn a_server_that_ignores_the_range_is_taken_from_the_beginning() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::Cut(right(), 50_000), Answer::Whole(right())]);
-    assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
-    assert_whole(folder.path(), &right());
-}
-
-#[test]
-fn a_server_that_sends_another_range_is_asked_for_all() {
-    let folder = tempfile::tempdir().unwrap();
-    let server =
-        serve(&[Answer::Cut(right(), 50_000), Answer::OtherRange(right()), Answer::File(right())]);
-    assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
-    assert_eq!(ranges(&server)[2], None);
-    assert_whole(folder.path(), &right());
-}
-
-#[test]
-fn a_part_that_is_longer_than_the_file_is_thrown_away() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::File(right())]);
-    fs::write(folder.path().join("a.gz.part"), vec![0; 300_000]).unwrap();
-    fs::write(folder.path().join("a.gz.part.from"), format!("{}{PATH}\n", server.url)).unwrap();
-    assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
-    assert_whole(folder.path(), &right());
+fn a_part_goes_on_where_it_ended_or_is_fetched_again_from_its_beginning() {
+    let cut = || Answer::Cut(right(), 50_000);
+    for (what, part, answers, ranges_asked) in [
+        // It sends the whole file, because the ETag is another one.
+        (
+            "a file that changed",
+            None,
+            vec![Answer::Cut(packed(&bytes(2)), 50_000), Answer::File(right())],
+            &[0, 50_000][..],
+        ),
+        ("a server without ranges", None, vec![cut(), Answer::Whole(right())], &[0, 50_000]),
+        (
+            "a server that sends another range",
+            None,
+            vec![cut(), Answer::OtherRange(right()), Answer::File(right())],
+            &[0, 50_000, 0],
+        ),
+        (
+            "a server that stalls",
+            None,
+            vec![Answer::Stall(right(), 50_000), Answer::File(right())],
+            &[0, 50_000],
+        ),
+        (
+            "a part longer than the file",
+            Some(vec![0; 300_000]),
+            vec![Answer::File(right())],
+            &[300_000, 0],
+        ),
+        (
+            "pieces that do not fit",
+            Some(corrupt()[..150_000].to_vec()),
+            vec![Answer::File(right())],
+            &[150_000, 0],
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = serve(&answers);
+        if let Some(part) = part {
+            let origin = format!("{}{PATH}\n", server.url);
+            fs::write(folder.path().join("a.gz.part"), part).unwrap();
+            fs::write(folder.path().join("a.gz.part.from"), origin).unwrap();
+        }
+        let stalls = matches!(answers[0], Answer::Stall(..));
+        let timeout = if stalls { SHORT } else { 3 * SLACK };
+        assert_eq!(fetch_within(timeout, folder.path(), &[&server]).2, Ok(()), "{what}");
+        let range = |&start: &u32| (start > 0).then(|| format!("bytes={start}-"));
+        assert_eq!(ranges(&server), ranges_asked.iter().map(range).collect::<Vec<_>>(), "{what}");
+        assert_whole(folder.path(), &right());
+    }
 }
 
 #[test]
@@ -195,17 +212,6 @@ fn a_byte_that_is_wrong_sends_to_the_next_mirror() {
 }
 
 #[test]
-fn pieces_that_do_not_fit_are_fetched_again_as_a_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::File(right())]);
-    fs::write(folder.path().join("a.gz.part"), &corrupt()[..150_000]).unwrap();
-    fs::write(folder.path().join("a.gz.part.from"), format!("{}{PATH}\n", server.url)).unwrap();
-    assert_eq!(fetch(folder.path(), &[&server]).2, Ok(()));
-    assert_eq!(ranges(&server), [Some("bytes=150000-".to_owned()), None]);
-    assert_whole(folder.path(), &right());
-}
-
-#[test]
 fn a_server_that_is_silent_is_left_after_the_timeout() {
     let folder = tempfile::tempdir().unwrap();
     let (silent, good) = (serve(&[Answer::Stall(right(), 0)]), serve(&[Answer::File(right())]));
@@ -214,15 +220,6 @@ fn a_server_that_is_silent_is_left_after_the_timeout() {
     assert_eq!(result, Ok(()));
     assert!(remarks.contains("the server was silent for 8s"), "{remarks}");
     assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
-    assert_whole(folder.path(), &right());
-}
-
-#[test]
-fn a_transfer_that_stalls_goes_on_where_it_stopped() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = serve(&[Answer::Stall(right(), 50_000), Answer::File(right())]);
-    assert_eq!(fetch_within(SHORT, folder.path(), &[&server]).2, Ok(()));
-    assert_eq!(ranges(&server), [None, Some("bytes=50000-".to_owned())]);
     assert_whole(folder.path(), &right());
 }
 

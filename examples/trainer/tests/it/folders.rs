@@ -6,10 +6,7 @@ use std::process::{Command, Output};
 
 use crate::support::files::files;
 use crate::support::mnist::mnist;
-use crate::support::port::free_port;
-use crate::support::rank::rank;
 use crate::support::running::Running;
-use crate::support::timeout::PATIENT;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A run that has started and does not finish by itself, with its checkpoints in `folder`.
@@ -96,63 +93,4 @@ fn a_run_without_resume_removes_nothing_from_a_folder_that_it_is_refused() {
     let output = keeping(&mut mnist(), folder.path()).args(["--epochs", "1"]).output().unwrap();
     assert!(said(&output).contains("already exists"), "{}", said(&output));
     assert_eq!(files(folder.path()), before);
-}
-
-#[test]
-fn a_quick_start_is_refused_the_output_of_one_that_runs() {
-    let folder = tempfile::tempdir().unwrap();
-    let quickstart = |more: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-        command.env_clear().arg("--output").arg(folder.path()).args(more);
-        command
-    };
-    let first = Running::start(quickstart(&["--threads", "2"]).args(["--epochs", "1000000"]));
-    assert!(first.trains());
-    // With threads, and with processes of which only rank 1 finds that its folder is in use.
-    let second = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
-    let (code, text) = (second.status.code(), said(&second));
-    assert_eq!(code, Some(1), "{text}");
-    assert!(
-        text.contains(&format!(
-            "device/0 is in use by another run (process {} on ",
-            first.child.id()
-        )),
-        "{text}"
-    );
-    assert!(text.contains("another --output"), "{text}");
-    let mut first = first;
-    first.child.kill().unwrap();
-    first.end();
-    let again = quickstart(&["--threads", "2", "--epochs", "1"]).output().unwrap();
-    assert!(again.status.success(), "{}", said(&again));
-}
-
-#[test]
-fn a_rank_whose_quick_start_folder_is_taken_says_so_to_all() {
-    let (taken, port) = (tempfile::tempdir().unwrap(), free_port());
-    let free = tempfile::tempdir().unwrap();
-    let program = env!("CARGO_BIN_EXE_quickstart");
-    let mut first = Command::new(program);
-    let first = first
-        .env_clear()
-        .args(["--threads", "2", "--timeout", PATIENT, "--epochs", "1000000", "--output"])
-        .arg(taken.path());
-    let mut first = Running::start(first);
-    assert!(first.trains());
-    let ranks = [free.path(), taken.path()].into_iter().zip(0..).map(|(folder, index)| {
-        let as_mnist = rank(index, 2, port);
-        let mut command = Command::new(program);
-        command
-            .env_clear()
-            .envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        Running::start(
-            command.args(["--backend", "tcp", "--timeout", PATIENT, "--output"]).arg(folder),
-        )
-    });
-    for (code, said) in ranks.collect::<Vec<_>>().into_iter().map(Running::end) {
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("device/1 is in use by another run ("), "{said}");
-    }
-    first.child.kill().unwrap();
-    first.end();
 }

@@ -2,38 +2,26 @@
 
 use std::io;
 
-use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
+use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan, trained};
 use crate::support::few_digits::few_digits;
 use mpienv::collective::Group;
 use mpienv::collective::threads;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
+use mpienv_trainer::model::Architecture;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::model::{Architecture, Model};
 use mpienv_trainer::sampler::Order;
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
-    for architecture in [Architecture::Linear, Architecture::Mlp] {
-        assert_trains_alike(architecture);
-    }
+    [Architecture::Linear, Architecture::Mlp].into_iter().for_each(assert_trains_alike);
 }
 
 fn assert_trains_alike(architecture: Architecture) {
     let data = few_digits(1601, 333);
-    let mut model = architecture.model(64);
-    let mut alone = (Curve::default(), model.initial_parameters(5));
-    train(
-        model.as_mut(),
-        &mut alone.1,
-        &data,
-        &plan(64),
-        &mut Group::alone(),
-        &Checkpoints::default(),
-        &mut alone.0,
-    )
-    .unwrap();
+    let mut alone = (Curve::default(), Vec::new());
+    alone.1 = trained(architecture, &data, &plan(64), &mut Group::alone(), &mut alone.0).unwrap();
     for (ranks, batch) in [(1, 64), (2, 32), (4, 16), (3, 64)] {
         let runs = data_parallel(architecture, &data, ranks, &plan(batch));
         let bits = |parameters: &[f32]| parameters.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -89,19 +77,9 @@ fn a_loss_that_is_not_a_number_stops_every_rank_in_the_same_step() {
     let data = few_digits(1601, 333);
     let plan = TrainConfig { learning_rate: 1e38, ..plan(16) };
     let errors = threads::run(4, TIMEOUT, |rank| {
-        let mut model = Linear::new(64);
-        let mut parameters = model.initial_parameters(1);
-        train(
-            &mut model,
-            &mut parameters,
-            &data,
-            &plan,
-            rank,
-            &Checkpoints::default(),
-            &mut Curve::default(),
-        )
-        .unwrap_err()
-        .to_string()
+        trained(Architecture::Linear, &data, &plan, rank, &mut Curve::default())
+            .unwrap_err()
+            .to_string()
     })
     .unwrap();
     assert!(errors[0].starts_with("epoch 0, step "), "{errors:?}");
@@ -123,18 +101,8 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
     let data = few_digits(1601, 333);
     let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
     let work = |rank: threads::Threads, mut report: Box<dyn Report>| {
-        let mut model = Linear::new(64);
-        let mut parameters = model.initial_parameters(1);
-        train(
-            &mut model,
-            &mut parameters,
-            &data,
-            &plan(32),
-            &mut rank.into(),
-            &Checkpoints::default(),
-            report.as_mut(),
-        )
-        .unwrap_err()
+        trained(Architecture::Linear, &data, &plan(32), &mut rank.into(), report.as_mut())
+            .unwrap_err()
     };
     let (first, second) = (ranks.next().unwrap(), ranks.next().unwrap());
     let (first, second) = std::thread::scope(|scope| {

@@ -3,32 +3,12 @@
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use crate::support::limited::{assert_fails, with_little_memory};
 use crate::support::mnist::mnist;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-
-/// The memory limit of a program in KiB: enough for the embedded digits, and for its threads.
-const LITTLE: u32 = 600_000;
-
-/// The same command with limited address space.
-fn with_little_memory(command: &Command) -> Command {
-    let mut limited = Command::new("/bin/sh");
-    limited.env_clear().arg("-c").arg(format!("ulimit -v {LITTLE}; exec \"$@\"")).arg("sh");
-    limited.arg(command.get_program()).args(command.get_args());
-    limited.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
-    limited
-}
-
-/// Asserts that the program failed with an ordinary error, which names the file and contains
-/// `text`.
-#[track_caller]
-fn assert_fails(output: &Output, text: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{:?}: {said}", output.status);
-    assert!(said.contains(text) && !said.contains("panicked"), "{said}");
-}
 
 fn header(magic: u32, numbers: &[u32]) -> Vec<u8> {
     [magic].iter().chain(numbers).flat_map(|number| number.to_be_bytes()).collect()
@@ -117,41 +97,10 @@ fn weights_and_checkpoints_of_47_gb_are_refused_before_they_are_read() {
     let mut file = File::create(at("checkpoint-000000001.safetensors")).unwrap();
     file.write_all(b"\x40\0\0\0\0\0\0\0{").unwrap();
     file.set_len(47 << 30).unwrap();
-    let run = |command: &mut Command| with_little_memory(command).output().unwrap();
     let text = "checkpoint-000000001.safetensors: has more than 1073741824 bytes";
-    assert_fails(&run(mnist().arg("--weights").arg(at("checkpoint-000000001.safetensors"))), text);
-    let mut quickstart = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    quickstart.current_dir(folder.path()).args([
-        "--threads",
-        "1",
-        "--resume-from",
-        "checkpoint-000000001.safetensors",
-    ]);
-    assert_fails(&run(&mut quickstart), text);
-}
-
-#[test]
-fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    command.current_dir(folder.path()).args(["--threads", "1000", "--epochs", "1"]);
-    let output = with_little_memory(&command).output().unwrap();
-    assert_fails(&output, " of 1000 cannot be started: ");
-    assert_fails(&output, "; use fewer --threads, or raise the limits");
-}
-
-#[test]
-fn a_run_without_more_open_files_names_the_limit() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new("sh");
-    command
-        .current_dir(folder.path())
-        .args(["-c", "ulimit -n 40; exec \"$0\" --threads 64 --epochs 1"]);
-    let output = command.arg(env!("CARGO_BIN_EXE_quickstart")).output().unwrap();
-    assert_fails(
-        &output,
-        "Too many open files (os error 24); raise this process's limit of open files (ulimit -n)",
-    );
+    let mut command = mnist();
+    command.arg("--weights").arg(at("checkpoint-000000001.safetensors"));
+    assert_fails(&with_little_memory(&command).output().unwrap(), text);
 }
 
 #[test]

@@ -1,35 +1,46 @@
-//! What the trainer and the quick start do, grouped by nouns.
+//! What the trainer does, grouped by nouns.
 
 #[path = "../support"]
 mod support {
     #[path = "../../../../tests/support/clock.rs"]
     pub mod clock;
-    pub mod counting;
     pub mod curve;
     pub mod data;
+    #[cfg(unix)]
+    pub mod endless;
     pub mod few_digits;
+    #[path = "../../../sharding/tests/support/files.rs"]
     pub mod files;
     #[path = "../../../../tests/support/hosts.rs"]
     pub mod hosts;
+    #[path = "../../../sharding/tests/support/launcher.rs"]
     pub mod launcher;
+    #[path = "../../../sharding/tests/support/limited.rs"]
+    pub mod limited;
     pub mod living;
     pub mod mnist;
     pub mod parity;
     #[path = "../../../../tests/support/port.rs"]
     pub mod port;
-    pub mod published;
     #[path = "../../../../tests/support/python.rs"]
     pub mod python;
+    #[path = "../../../sharding/tests/support/rank.rs"]
     pub mod rank;
+    #[path = "../../../sharding/tests/support/regular_files.rs"]
+    pub mod regular_files;
     #[path = "../../../../tests/support/root.rs"]
     pub mod root;
+    #[path = "../../../sharding/tests/support/running.rs"]
     pub mod running;
     pub mod server;
+    #[path = "../../../sharding/tests/support/shell.rs"]
+    pub mod shell;
     pub mod start;
     #[path = "../../../../tests/support/timeout.rs"]
     pub mod timeout;
     #[path = "../../../../tests/support/tool.rs"]
     pub mod tool;
+    pub mod welcomed;
 }
 
 mod errors;
@@ -51,16 +62,15 @@ mod orphans;
 mod outputs;
 mod parity;
 mod program;
-mod quickstart;
-mod quickstart_processes;
 mod ranks;
 #[cfg(unix)]
 mod read_back;
 mod readiness;
 mod resume;
 mod sharded_training;
-mod sharding;
 mod sharding_digits;
+#[cfg(unix)]
+mod signals;
 #[cfg(target_os = "linux")]
 mod start;
 #[cfg(target_os = "linux")]
@@ -68,4 +78,3 @@ mod stdout;
 #[cfg(target_os = "linux")]
 mod strangers;
 mod strategy;
-mod written;

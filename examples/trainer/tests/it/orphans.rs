@@ -9,7 +9,7 @@ use crate::support::living::living;
 use crate::support::mnist::mnist;
 use crate::support::running::Running;
 use crate::support::timeout::PATIENT;
-use mpienv_trainer::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Starts `mnist` with two ranks that train without end; returns the variable that marks their

@@ -2,66 +2,25 @@
 //! only once a run begins.
 
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, symlink};
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::support::files::files;
-use crate::support::mnist::mnist;
+use crate::support::mnist::{mnist, rank};
 use crate::support::port::free_port;
-use crate::support::rank::rank;
+use crate::support::regular_files::{assert_writes_only_regular_files, make_pipe};
 use crate::support::running::Running;
 use crate::support::timeout::PATIENT;
-use crate::support::tool::is_there;
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn make_pipe(path: &Path) {
-    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-}
-
-/// Runs `program` with an option that names each kind of file that is not regular, and each kind of
-/// link to one. The program must refuse it and leave everything unchanged.
-fn assert_only_regular_files(program: &dyn Fn(&Path) -> Command) {
-    if !is_there("mkfifo") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    make_pipe(&at("pipe.svg"));
-    let _listener = UnixListener::bind(at("socket.svg")).unwrap();
-    fs::create_dir(at("folder.svg")).unwrap();
-    symlink("/dev/null", at("device.svg")).unwrap();
-    symlink("pipe.svg", at("link.svg")).unwrap();
-    for (name, kind) in [
-        ("pipe.svg", "a pipe"),
-        ("socket.svg", "a socket"),
-        ("folder.svg", "a folder"),
-        ("device.svg", "a device"),
-        ("link.svg", "a pipe"),
-    ] {
-        let output = program(&at(name)).output().unwrap();
-        let text = format!(
-            "{}: is {kind} and not a regular file; it is left as it is",
-            at(name).display()
-        );
-        assert_eq!(output.status.code(), Some(1), "{name}: {}", said(&output));
-        assert!(said(&output).contains(&text), "{name}: {}", said(&output));
-        assert!(!String::from_utf8_lossy(&output.stdout).contains("epoch"), "{name}");
-    }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 5);
-    assert!(fs::metadata(at("pipe.svg")).unwrap().file_type().is_fifo());
-    assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
-    assert!(fs::symlink_metadata(at("link.svg")).unwrap().is_symlink());
-}
-
 #[test]
 fn a_picture_and_metrics_replace_regular_files_alone() {
     for option in ["--plot", "--metrics"] {
-        assert_only_regular_files(&|path| {
+        assert_writes_only_regular_files(&|path| {
             let mut command = mnist();
             command.args(["--epochs", "1", option]).arg(path);
             command
@@ -70,28 +29,7 @@ fn a_picture_and_metrics_replace_regular_files_alone() {
 }
 
 #[test]
-fn a_merged_checkpoint_replaces_a_regular_file_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let quickstart = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-        command.env_clear().current_dir(folder.path());
-        command
-    };
-    assert!(
-        quickstart().args(["--threads", "2", "--epochs", "1"]).output().unwrap().status.success()
-    );
-    assert_only_regular_files(&|path| {
-        let mut command = quickstart();
-        command.args(["merge", "device/0", "device/1", "-o"]).arg(path);
-        command
-    });
-}
-
-#[test]
 fn fetch_leaves_what_is_not_a_regular_file_alone() {
-    if !is_there("mkfifo") {
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("train-images-idx3-ubyte");
     make_pipe(&pipe);

@@ -8,9 +8,8 @@ use std::time::Instant;
 use crate::support::clock::SLACK;
 use crate::support::data::real_mnist;
 use crate::support::launcher::job;
-use crate::support::mnist::mnist;
+use crate::support::mnist::{mnist, rank};
 use crate::support::port::free_port;
-use crate::support::rank::rank;
 use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::is_there;
 

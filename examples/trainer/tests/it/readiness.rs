@@ -1,12 +1,12 @@
 //! A rank that cannot start tells all others at once, and only rank 0 reads the first weights.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Instant;
 
 use crate::support::clock::SLACK;
+use crate::support::mnist::rank;
 use crate::support::port::free_port;
-use crate::support::rank::rank;
 use crate::support::running::Running;
 use mpienv::host_name;
 
@@ -34,24 +34,6 @@ fn a_rank_without_its_data_ends_all_at_once_and_all_say_why() {
             assert_eq!(said.matches("/no/such/folder").count(), 1, "{said}");
         }
         assert!(begun.elapsed() < SLACK, "they waited for the timeout");
-    }
-}
-
-#[test]
-fn a_rank_whose_quick_start_cannot_be_resumed_ends_all_at_once() {
-    let (port, folder) = (free_port(), tempfile::tempdir().unwrap());
-    let ranks = [0, 1].map(|index| {
-        let as_mnist = rank(index, 2, port);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-        command
-            .env_clear()
-            .envs(as_mnist.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command.args(["--backend", "tcp", "--output"]).arg(folder.path()).args(TIMEOUT);
-        Running::start(command.args((index == 1).then_some("--resume-from=/no/such/file")))
-    });
-    for (code, said) in ranks.map(Running::end) {
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("/no/such/file: cannot be read: No such file"), "{said}");
     }
 }
 

@@ -3,12 +3,12 @@
 use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan};
 use crate::support::few_digits::few_digits;
 use mpienv::collective::threads;
+use mpienv_sharding::plan::Collectives;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::sharding::plan::Collectives;
 use mpienv_trainer::stop::Signal;
 use mpienv_trainer::train::{Sharded, TrainConfig, TrainError, train_sharded};
 

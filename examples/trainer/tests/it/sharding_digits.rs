@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use crate::support::data::real_mnist;
 use mpienv::collective::threads;
+use mpienv_sharding::checkpoint::Checkpoint;
+use mpienv_sharding::execute::{Executor, State};
+use mpienv_sharding::init::Init;
+use mpienv_sharding::network::Chain;
+use mpienv_sharding::operator::{bias_add, matmul, relu};
+use mpienv_sharding::plan::{Collectives, Feed, Plan, Terms};
+use mpienv_sharding::run_id::RunId;
+use mpienv_sharding::tensor::Tensor;
 use mpienv_trainer::batch::Batch;
 use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, source::Source};
-use mpienv_trainer::sharding::checkpoint::Checkpoint;
-use mpienv_trainer::sharding::execute::{Executor, State};
-use mpienv_trainer::sharding::init::Init;
-use mpienv_trainer::sharding::network::Chain;
-use mpienv_trainer::sharding::operator::{bias_add, matmul, relu};
-use mpienv_trainer::sharding::plan::{Collectives, Feed, Plan, Terms};
-use mpienv_trainer::sharding::run_id::RunId;
-use mpienv_trainer::sharding::tensor::Tensor;
 
 const WORLD: u32 = 8;
 const BATCH: usize = 64;
@@ -32,7 +32,7 @@ fn plan(strategies: &[(&str, &str)], collectives: Collectives) -> Plan {
     Plan::new(&network, &terms).unwrap()
 }
 
-fn images(data: &Dataset, positions: std::ops::Range<usize>) -> (Tensor<f32>, Tensor<f32>) {
+fn images(data: &Dataset, positions: std::ops::Range<usize>) -> (Tensor, Tensor) {
     let mut batch = Batch::new(positions.len());
     batch.gather(data, positions);
     let rows = batch.labels().len();
@@ -47,7 +47,7 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
         let own = rank.rank().index();
         let mut executor = Executor::new(plan, "", rank).unwrap();
         let init = Init::Normal { seed: 1 };
-        let mut state: State<f32> = State::new(init.parameters(plan, own));
+        let mut state: State = State::new(init.parameters(plan, own));
         let part = plan.fed(Feed::Samples).layout.part(plan.mesh(), own).0 as usize;
         let rows = BATCH / WORLD as usize;
         let mut loss = 0.0;
@@ -73,9 +73,9 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
 }
 
 fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
-    let tensor = |name| whole.tensor::<f32>(name).unwrap();
+    let tensor = |name| whole.tensor(name).unwrap();
     let (samples, labels) = images(test, 0..test.count());
-    let layer = |input: &Tensor<f32>, weight, bias| {
+    let layer = |input: &Tensor, weight, bias| {
         let (mut product, mut sum) = (Tensor::default(), Tensor::default());
         matmul::forward(input, &tensor(weight), &mut product);
         bias_add::forward(&product, &tensor(bias), &mut sum);

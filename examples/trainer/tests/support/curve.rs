@@ -3,13 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use mpienv::collective::threads;
+use mpienv::collective::{Group, threads};
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
 pub const TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -42,6 +42,21 @@ pub fn plan(batch_size: usize) -> TrainConfig {
     TrainConfig { epochs: 2, batch_size, learning_rate: 0.01, seed: 5, order: Order::Shuffle }
 }
 
+/// Trains a model from its first parameters, and returns its last.
+pub fn trained(
+    architecture: Architecture,
+    data: &Datasets,
+    plan: &TrainConfig,
+    group: &mut Group,
+    report: &mut dyn Report,
+) -> Result<Vec<f32>, TrainError> {
+    let mut model = architecture.model(64);
+    let mut parameters = model.initial_parameters(plan.seed);
+    let kept = Checkpoints::default();
+    train(model.as_mut(), &mut parameters, data, plan, group, &kept, report)?;
+    Ok(parameters)
+}
+
 /// What each rank reports, and its last parameters.
 pub fn data_parallel(
     architecture: Architecture,
@@ -51,18 +66,7 @@ pub fn data_parallel(
 ) -> Vec<(Curve, Vec<f32>)> {
     threads::run(ranks, TIMEOUT, |rank| {
         let mut curve = Curve::default();
-        let mut model = architecture.model(64);
-        let mut parameters = model.initial_parameters(plan.seed);
-        train(
-            model.as_mut(),
-            &mut parameters,
-            data,
-            plan,
-            rank,
-            &Checkpoints::default(),
-            &mut curve,
-        )
-        .unwrap();
+        let parameters = trained(architecture, data, plan, rank, &mut curve).unwrap();
         (curve, parameters)
     })
     .unwrap()

@@ -45,7 +45,7 @@ fn of_pair(rank: Rank, joined: handshake::Joined, is_sealed: bool) -> Tcp {
     let stream = mio::net::TcpStream::from_std(stream);
     let peer = Some(Peer::new(stream, format!("host {}", 1 - rank.index()), seal));
     let peers = if rank.is_first() { vec![None, peer] } else { vec![peer, None] };
-    Tcp::of(rank, Members::world(Links::new(peers, PLENTY).unwrap()))
+    Tcp::of(rank, Members::world(Links::new(rank.index(), peers, PLENTY).unwrap()))
 }
 
 /// Runs two ranks with an attacker between them, who acts on one rank's messages after the

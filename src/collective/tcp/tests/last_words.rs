@@ -5,13 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::collective::call::Call;
-use crate::collective::error::CollectiveError;
+use crate::collective::tcp::frame::{HEAD, SUSPECT, Transfer, head};
 use crate::collective::tcp::handshake::{self, Joined};
-use crate::collective::tcp::inbox::Rows;
-use crate::collective::tcp::peer::{Fault, HEAD, Peer, Reason, Transfer};
+use crate::collective::tcp::peer::{Fault, Peer, Reason};
 use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
-use crate::collective::tcp::transfer::Links;
+use crate::collective::tcp::transfer::{Exchange, Links};
 
 const REASON: &str = "its memory is full";
 const PAUSE: Duration = Duration::from_millis(100);
@@ -114,7 +112,7 @@ fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
         // A socket that is closed while something is unread discards what it has not yet sent.
         peer.write_all(&[0; 1000]).unwrap();
         while one.stream().write(&[0; 1 << 16]).is_ok() {}
-        let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
+        let mut links = Links::new(1, vec![Some(one), None], PLENTY).unwrap();
         let begun = Instant::now();
         thread::scope(|scope| {
             let read = scope.spawn(|| {
@@ -126,7 +124,7 @@ fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
                 drop(peer);
                 bytes
             });
-            let error = links.differs(0, Call::default(), Call::default()).to_string();
+            let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
             drop(links);
             let read = read.join().unwrap();
             (read.ends_with(error.as_bytes()), begun.elapsed())
@@ -158,8 +156,8 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
                     let _ = from_one.read_to_end(&mut bytes);
                     bytes
                 });
-                let mut links = Links::new(vec![Some(one), None], PLENTY).unwrap();
-                let error = links.differs(0, Call::default(), Call::default()).to_string();
+                let mut links = Links::new(1, vec![Some(one), None], PLENTY).unwrap();
+                let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
                 let (bytes, took) = (read.join().unwrap(), begun.elapsed());
                 if bytes.len() <= filled {
                     return (false, took);
@@ -172,6 +170,23 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
     }
 }
 
+/// What rank 0 of 3 reports, which waits for the others.
+fn error_of_waiting(links: &mut Links) -> CollectiveError {
+    let mut words = [[0; 4]; 3];
+    let receive = |word| Exchange { send: None, receive: Some(word) };
+    let mut all = words.each_mut().map(|word| receive(&mut word[..]));
+    links.transfer(Transfer::default(), &mut all).unwrap_err()
+}
+
+#[test]
+fn a_rank_that_suspects_one_that_does_not_exist_is_to_blame() {
+    let [joined, _] = joined();
+    let [(one, mut as_one), (two, _as_two)] = [(); 2].map(|()| end(&joined, false));
+    as_one.write_all(&head(SUSPECT, 77, 0, Call::default())).unwrap();
+    let mut links = Links::new(0, vec![None, Some(one), Some(two)], PLENTY).unwrap();
+    assert_eq!(error_of_waiting(&mut links).rank(), Some(1));
+}
+
 /// What rank 0 reports after it has given up on rank 1, which says something more.
 fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let [joined, _] = joined();
@@ -182,21 +197,21 @@ fn error_after(say: impl FnOnce(&mut Peer)) -> CollectiveError {
     let mut words = Vec::new();
     its_words.read_to_end(&mut words).unwrap();
 
-    let mut links = Links::new(vec![None, Some(one), Some(two)], Duration::from_secs(10)).unwrap();
+    let peers = vec![None, Some(one), Some(two)];
+    let mut links = Links::new(0, peers, Duration::from_secs(10)).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             as_one.read_exact(&mut [0; HEAD]).unwrap();
             thread::sleep(Duration::from_millis(700));
             as_one.write_all(&words).unwrap();
         });
-        let inbox = &mut Rows { bytes: &mut [0; 12], length: 4 };
-        links.transfer(Transfer::default(), |_| None, inbox).unwrap_err()
+        error_of_waiting(&mut links)
     })
 }
 
 #[test]
 fn a_rank_on_a_busy_host_that_reports_late_that_it_waits_too_is_not_blamed() {
-    let error = error_after(|one| one.suspect(false, 2));
+    let error = error_after(|one| one.suspect(2));
     assert!(matches!(error, CollectiveError::TimedOut { rank: 2, .. }), "{error}");
 }
 

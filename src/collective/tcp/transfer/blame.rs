@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::peer::{Fault, Peer, Progress, Reason};
-use super::{Culprit, Links};
+use super::{Culprit, Exchange, Links};
 use crate::collective::error::CollectiveError;
 
 /// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
@@ -16,19 +16,16 @@ const DELIVERY: Duration = Duration::from_secs(1);
 impl Links {
     /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports
     /// nothing itself.
-    pub(super) fn attribute_timeout<'b>(
+    ///
+    /// If rank 3 hangs, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1: each of them
+    /// times out on another rank. All of them report whom they wait for, and rank 3 reports nothing.
+    pub(in super::super) fn attribute_timeout(
         &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
         suspect: usize,
         accusation: Option<(usize, usize)>,
     ) -> CollectiveError {
         let seconds = self.timeout.as_secs_f64();
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                let half_sent = out(index).is_some_and(|bytes| peer.is_half_sent(bytes.len()));
-                peer.suspect(half_sent, suspect as u32);
-            }
-        }
+        self.peers.iter_mut().flatten().for_each(|peer| peer.suspect(suspect as u32));
         let mut alive = vec![false; self.peers.len()];
         let mut blamed = vec![suspect];
         let mut reasons = Vec::new();
@@ -83,40 +80,46 @@ impl Links {
     }
 
     /// Fails this group: finds the rank to blame and reports it to all peers.
-    pub(super) fn give_up<'b>(
-        &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
-        culprit: Culprit,
-    ) -> CollectiveError {
+    ///
+    /// One lost rank makes all others give up, and each that gives up closes its connections, which
+    /// looks like one more loss to those who have not yet noticed the first. So every rank says why
+    /// before it closes, and whoever sees a close first looks for such a report.
+    ///
+    /// `all` is what the current transfer exchanges.
+    pub(super) fn give_up(&mut self, all: &[Exchange<'_>], culprit: Culprit) -> CollectiveError {
         let Culprit(index, fault) = self.earlier_than(culprit);
         let mut found = None;
         let (culprit, reason) = match fault {
             Fault::Lost(reason) => self.first_lost(index, reason),
             Fault::Suspect { blamed } => {
-                let suspect = self.long_awaited().unwrap_or(blamed as usize);
-                return self.attribute_timeout(out, suspect, Some((index, blamed as usize)));
+                // A rank that suspects one that does not exist is itself to blame.
+                let exists = (blamed as usize) < self.peers.len();
+                let blamed = if exists { blamed as usize } else { index };
+                let suspect = self.long_awaited().unwrap_or(blamed);
+                return self.attribute_timeout(suspect, Some((index, blamed)));
             }
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {
                 let rank = index as u32;
                 let error =
-                    CollectiveError::different_calls(rank, call, self.own(), self.current.call);
+                    CollectiveError::different_calls(rank, call, self.own, self.current.call);
                 (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };
-        self.abort_all(out, culprit, &reason);
+        self.abort_all(all, culprit, &reason);
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
         found.unwrap_or_else(|| self.failure(culprit, reason))
     }
 
-    /// Returns the peer that was noted earlier, unless its fault says less.
+    /// Returns the peer that was noted earlier, unless its fault says less: a close says less than a
+    /// report.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
         // A peer whose connection fails has often given up because of another, whose close this
         // rank may see too.
         if self.noted.is_none()
             && matches!(culprit.1, Fault::Lost(_))
-            && let Some(suspecting) = self.sleep(Duration::ZERO, true, || false)
+            && let Some(suspecting) = self.sleep(Duration::ZERO, true, &|| false)
         {
             return suspecting;
         }
@@ -130,7 +133,8 @@ impl Links {
         }
     }
 
-    /// The peer that this rank itself has awaited for at least half the timeout.
+    /// The peer that this rank itself has awaited for at least half the timeout. What it saw itself
+    /// is better evidence than another rank's suspicion, which may be of a rank that waits too.
     fn long_awaited(&self) -> Option<usize> {
         self.awaited
             .filter(|(_, since)| since.elapsed() >= self.timeout / 2)
@@ -149,6 +153,8 @@ impl Links {
         (index as u32, Reason::Lost(reason))
     }
 
+    /// Whom to blame if the peer `by` blames a rank. Of a peer that blames this rank, all that is
+    /// known is that it has left.
     fn blame(&self, by: usize, blamed: u32, reason: Reason) -> (u32, Reason) {
         let own = self.peers.get(blamed as usize).is_none_or(Option::is_none);
         match reason {
@@ -159,23 +165,21 @@ impl Links {
         }
     }
 
-    /// Reports the rank to blame to all peers that still read. Completes half-sent frames first.
-    fn abort_all<'b>(
-        &mut self,
-        out: &impl Fn(usize) -> Option<&'b [u8]>,
-        culprit: u32,
-        reason: &Reason,
-    ) {
+    /// Reports the rank to blame to all peers that still read.
+    ///
+    /// Completes half-sent frames first: the peer would take the report for their bytes.
+    fn abort_all(&mut self, all: &[Exchange<'_>], culprit: u32, reason: &Reason) {
         let (transfer, until) = (self.current, Instant::now() + DELIVERY.min(self.timeout));
-        let mut unaware: Vec<(usize, &mut Peer, bool)> = Vec::new();
-        let all = self.peers.iter_mut().enumerate();
-        unaware.extend(all.filter_map(|(index, peer)| Some((index, peer.as_mut()?, false))));
+        let sends = all.iter().map(|exchange| exchange.send).chain(std::iter::repeat(None));
+        let mut unaware: Vec<(&mut Peer, Option<&[u8]>, bool)> = Vec::new();
+        let peers = self.peers.iter_mut().zip(sends);
+        unaware.extend(peers.filter_map(|(peer, send)| Some((peer.as_mut()?, send, false))));
         loop {
-            unaware.retain_mut(|(index, peer, has_begun)| {
+            unaware.retain_mut(|(peer, send, has_begun)| {
                 if *has_begun {
                     return !peer.say_rest();
                 }
-                if let Some(bytes) = out(*index).filter(|bytes| peer.is_half_sent(bytes.len())) {
+                if let Some(bytes) = send.filter(|_| peer.is_half_sent()) {
                     match peer.push(transfer, bytes) {
                         Ok(Progress { done: true, .. }) => {}
                         Ok(_) => return true,
@@ -196,8 +200,10 @@ impl Links {
         self.peers.iter_mut().flatten().for_each(Peer::hang_up);
     }
 
-    /// Discards what the peers still send, until they have hung up too. A connection that is closed
-    /// before would lose what the peer has not yet received: why this rank gave up.
+    /// Discards what the peers still send, until they have hung up too.
+    ///
+    /// If a socket is closed while something is unread, the system resets the connection, and the
+    /// peer's system then drops what the peer has not yet read: why this rank gave up.
     pub(super) fn linger(&mut self) {
         let until = Instant::now() + DELIVERY.min(self.timeout);
         let mut open: Vec<&mut Peer> = self.peers.iter_mut().flatten().collect();

@@ -29,7 +29,7 @@ pub(super) struct Node {
 
 /// Receives the first node's own events.
 #[derive(Debug)]
-pub(in crate::launch::attempts) struct Hub {
+pub(in crate::attempts) struct Hub {
     events: Sender<(u32, Event)>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,7 +76,7 @@ impl Hub {
         Ok(Hub { events, thread: Some(thread) })
     }
 
-    pub(in crate::launch::attempts) fn send(&self, event: Event) {
+    pub(in crate::attempts) fn send(&self, event: Event) {
         // If the receiver is gone, the job is over.
         let _ = self.events.send((0, event));
     }

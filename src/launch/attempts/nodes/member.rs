@@ -18,7 +18,7 @@ const FIRST_MESSAGE: Duration = Duration::from_secs(10);
 
 /// This node's connection to the first.
 #[derive(Debug)]
-pub(in crate::launch::attempts) struct Member {
+pub(in crate::attempts) struct Member {
     /// Locked while a message is written.
     line: Arc<Mutex<Line>>,
     /// The same connection, used to close it.
@@ -78,7 +78,7 @@ impl Member {
         Ok(member)
     }
 
-    pub(in crate::launch::attempts) fn send(&self, event: &Event) {
+    pub(in crate::attempts) fn send(&self, event: &Event) {
         // The thread that receives orders notices a broken connection.
         let _ = send(&self.line, &codec::event(event));
     }

@@ -1,13 +1,10 @@
 //! The watchdog's own process: waits until its launcher has exited, and kills what is left.
 //!
-//! It reads lines:
-//! - `marker NAME`: the variable that workers and all their descendants inherit;
-//! - `since START`: when the launcher started;
-//! - `ancestors PID...`: the processes to which the system may give the workers' orphans;
-//! - `group PID`: the group of a worker that is running now;
-//! - `done`: nothing is left to do.
+//! Its arguments are the variable that workers and all their descendants inherit, when the launcher
+//! started, and the processes to which the system may give the workers' orphans. It reads lines:
+//! the group of each worker that is started, and `done`.
 
-use std::io::{self, BufRead};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -16,6 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::flag;
 
+use super::DONE;
 use crate::launch::supervisor::family::Family;
 use crate::launch::supervisor::processes::{Listing, Process};
 
@@ -44,62 +42,38 @@ impl Group {
     }
 }
 
-#[derive(Default)]
-struct Orders {
-    marker: String,
-    since: u64,
-    ancestors: Vec<Pid>,
-    groups: Vec<Group>,
-    is_done: bool,
-}
-
-pub(super) fn serve() {
+pub(super) fn serve(mut arguments: impl Iterator<Item = String>) {
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2]
     {
         // The signals are meant for the launcher, which passes them on.
         let _ = flag::register(signal.as_raw(), Arc::new(AtomicBool::new(false)));
     }
-    let orders = read(io::stdin().lock());
-    if !orders.is_done {
-        carry_out(orders);
-    }
-}
-
-fn read(mut from: impl BufRead) -> Orders {
-    let mut orders = Orders::default();
-    let mut line = String::new();
-    while !orders.is_done && from.read_line(&mut line).is_ok_and(|length| length > 0) {
-        let (what, value) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
-        let process = |text: &str| text.parse().ok().and_then(Pid::from_raw);
-        match what {
-            "marker" => value.clone_into(&mut orders.marker),
-            "since" => orders.since = value.parse().unwrap_or(0),
-            "ancestors" => orders.ancestors = value.split(' ').filter_map(process).collect(),
-            "group" => orders.groups.extend(process(value).map(|id| {
-                // The launcher has not reaped the worker yet, so the ID is still its own.
-                let start = Listing::open()
-                    .and_then(|listing| listing.one(id))
-                    .map(|process| process.start);
-                Group { id, start }
-            })),
-            "done" => orders.is_done = true,
-            _ => {}
+    let marker = arguments.next().unwrap_or_default();
+    let since = arguments.next().and_then(|since| since.parse().ok()).unwrap_or(0);
+    let process = |text: &str| text.parse().ok().and_then(Pid::from_raw);
+    let ancestors: Vec<Pid> = arguments.filter_map(|text| process(&text)).collect();
+    let mut groups = Vec::new();
+    for line in io::stdin().lines().map_while(Result::ok) {
+        if line == DONE {
+            return;
         }
-        line.clear();
+        groups.extend(process(&line).map(|id| {
+            // The launcher has not reaped the worker yet, so the ID is still its own.
+            let leader = Listing::open().and_then(|listing| listing.one(id));
+            Group { id, start: leader.map(|process| process.start) }
+        }));
     }
-    orders
+    end_all(&groups, Family::new(marker, since), &ancestors);
 }
 
-fn carry_out(orders: Orders) {
-    let Orders { marker, since, ancestors, groups, .. } = orders;
+fn end_all(groups: &[Group], mut family: Family, ancestors: &[Pid]) {
     let Some(listing) = Listing::open() else {
         // Until a moment ago, the launcher kept these IDs from being reused.
-        for group in &groups {
+        for group in groups {
             let _ = kill_process_group(group.id, Signal::KILL);
         }
         return;
     };
-    let mut family = Family::new(marker, since);
     let mut end = |ancestors: &[Pid]| {
         let all = listing.all();
         let is_first = |process: &Process| groups.iter().any(|group| group.has(process, &all));
@@ -109,11 +83,12 @@ fn carry_out(orders: Orders) {
         }
         !living.is_empty()
     };
-    // First kills the processes that are found without reading any process's variables.
+    // First kills the processes that are found without reading any process's variables, because
+    // reading those of a stuck process can block forever.
     end(&[]);
     let (mut quiet, mut looks) = (0, 0);
     while quiet < QUIET_LOOKS && looks < LOOKS {
-        quiet = if end(&ancestors) { 0 } else { quiet + 1 };
+        quiet = if end(ancestors) { 0 } else { quiet + 1 };
         looks += 1;
         thread::sleep(PAUSE);
     }

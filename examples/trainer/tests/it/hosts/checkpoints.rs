@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use mpienv_trainer::tensor_file::TensorFile;
+use mpienv_sharding::file::tensor_file::TensorFile;
 use tempfile::TempDir;
 
 use crate::support::timeout::PATIENT;

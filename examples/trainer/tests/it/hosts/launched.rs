@@ -14,7 +14,6 @@ use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::is_there;
 
 const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
-const QUICKSTART: &str = env!("CARGO_BIN_EXE_quickstart");
 const TRAIN: [&str; 5] = ["--epochs", "1", "--quiet", "--timeout", PATIENT];
 
 fn said(output: &Output) -> String {
@@ -112,84 +111,26 @@ fn slurms_steps_on_two_hosts_train_as_four_ranks_of_one_machine() {
     assert_eq!(outcome(&succeeded("Slurm", &step)), one_machine());
 }
 
-/// The losses of all ranks with their epochs and steps, sorted.
-fn losses(text: &str) -> Vec<(String, f64)> {
-    let split = |line: &str| {
-        line.split_once(", loss is ").map(|(at, loss)| (at.to_owned(), loss.parse().unwrap()))
-    };
-    let mut losses: Vec<(String, f64)> = text.lines().filter_map(split).collect();
-    losses.sort_by(|a, b| a.partial_cmp(b).unwrap());
-    losses
-}
-
-#[test]
-fn the_quick_start_on_two_hosts_with_names_or_without_prints_the_losses_of_one() {
-    let Some(hosts) = Hosts::up("quick", 2, &[("TWO_HOSTS_IPV6", "1")]) else { return };
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let output = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let words = ["--lr", "0.4", "--init", "mindspore-1.x", "--output"];
-    let alone = Command::new(QUICKSTART)
-        .env_clear()
-        .args(["--threads", "8"])
-        .args(words)
-        .arg(output("alone"))
-        .output();
-    let expected = succeeded("one process", &alone.unwrap());
-    let expected = losses(&expected);
-    let run = |name: &str, backend: &str, master: &str| {
-        for (version, mpirun) in mpiruns() {
-            let master = format!("MASTER_ADDR={master}");
-            let mut command = hosts
-                .mpirun(&mpirun, &["-x", &master, "-H", "10.77.0.1:4,10.77.0.2:4", QUICKSTART]);
-            let what = format!("Open MPI {version}, {name}, {backend}");
-            let output = command
-                .args(["--backend", backend])
-                .args(words)
-                .arg(output("apart"))
-                .output()
-                .unwrap();
-            let found = losses(&succeeded(&what, &output));
-            // MPI may add in a different order.
-            let rounding = if backend == "mpi" { 1e-6 } else { 0.0 };
-            let same = |(a, b): (&(String, f64), &(String, f64))| {
-                a.0 == b.0 && (a.1 - b.1).abs() <= rounding
-            };
-            assert!(
-                found.len() == 8 * 20 && found.iter().zip(&expected).all(same),
-                "{what}: {found:?}"
-            );
-        }
-    };
-    run("names", "tcp", "nodeA");
-    run("names", "mpi", "nodeA");
-    run("IPv6", "tcp", "fd77::1");
-    hosts.forget_names(folder.path(), "127.0.0.1 localhost\n");
-    run("no names", "tcp", "10.77.0.1");
-}
-
 #[test]
 fn a_port_that_is_set_for_only_some_ranks_fails_the_start_and_names_them() {
     let Some(hosts) = Hosts::up("given", 2, &[]) else { return };
     for (version, mpirun) in mpiruns() {
-        // Both programs meet with the same code: one case is enough for the quick start.
-        for (program, cases) in [(MNIST, 2), (QUICKSTART, 1)] {
-            for case in 0..cases {
-                let what = format!("Open MPI {version}, {program}");
-                let (said, verdict) = said_in_time(|timeout| {
-                    let (words, verdict) =
-                        partly_set(&[program, "--backend", "tcp", "--timeout", timeout])
-                            .swap_remove(case);
-                    let output =
-                        hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
-                    assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
-                    (said(&output), verdict)
-                });
-                for part in [": the ranks disagree on MASTER_PORT: ", verdict] {
-                    assert!(said.contains(part), "{what}: {said}");
-                }
-                // This happens before the deadline.
-                assert!(!said.contains("connected to"), "{what}: {said}");
+        for case in 0..2 {
+            let what = format!("Open MPI {version}");
+            let (said, verdict) = said_in_time(|timeout| {
+                let (words, verdict) =
+                    partly_set(&[MNIST, "--backend", "tcp", "--timeout", timeout])
+                        .swap_remove(case);
+                let output =
+                    hosts.mpirun(&mpirun, &words).env("MASTER_PORT", "23456").output().unwrap();
+                assert!(!output.status.success() && output.stdout.is_empty(), "{what}");
+                (said(&output), verdict)
+            });
+            for part in [": the ranks disagree on MASTER_PORT: ", verdict] {
+                assert!(said.contains(part), "{what}: {said}");
             }
+            // This happens before the deadline.
+            assert!(!said.contains("connected to"), "{what}: {said}");
         }
     }
 }

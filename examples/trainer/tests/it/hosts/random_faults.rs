@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpienv_trainer::random::{Purpose, Stream};
+use mpienv_sharding::random::{Purpose, Stream};
 use rustix::process::Signal;
 
 use super::checkpoints::{Checkpoints, undisturbed};

@@ -1,0 +1,98 @@
+//! Moves parts of tensors between ranks.
+
+use super::mesh::{Axis, Mesh};
+use super::number::{from_bytes, to_bytes};
+use super::redistribute::Step;
+use super::tensor::Tensor;
+use mpienv::collective::{CollectiveError, Group};
+
+/// A rank's groups for exchanging parts.
+pub struct Exchange<'a> {
+    mesh: &'a Mesh,
+    rank: u32,
+    /// This rank's group for each list of axes.
+    groups: Vec<(Vec<Axis>, Group)>,
+}
+
+impl<'a> Exchange<'a> {
+    /// Creates the groups for `steps`, which must be the same on all ranks. `mesh` must have as
+    /// many ranks as `world`.
+    pub fn new<'s>(
+        mesh: &'a Mesh,
+        steps: impl IntoIterator<Item = &'s Step>,
+        world: &mut Group,
+    ) -> Result<Exchange<'a>, CollectiveError> {
+        let rank = world.rank().index();
+        let mut groups: Vec<(Vec<Axis>, Group)> = Vec::new();
+        for axes in steps.into_iter().map(Step::group) {
+            if !axes.is_empty() && !groups.iter().any(|(known, _)| known == axes) {
+                let group = world.split(mesh.origin(rank, axes), mesh.index(rank, axes))?;
+                groups.push((axes.to_vec(), group));
+            }
+        }
+        Ok(Exchange { mesh, rank, groups })
+    }
+
+    /// Runs one of the steps that the groups were created for. Overwrites `moved` with this rank's
+    /// part of the result.
+    pub fn apply(
+        &mut self,
+        step: &Step,
+        value: &Tensor,
+        moved: &mut Tensor,
+    ) -> Result<(), CollectiveError> {
+        let parts = self.mesh.size(step.group()) as usize;
+        match step {
+            Step::Slice { dim, axes } => {
+                let (index, parts) = (self.mesh.index(self.rank, axes), self.mesh.size(axes));
+                value.put_part(*dim, index as usize, parts as usize, moved);
+            }
+            Step::AllReduce { axes } => {
+                moved.copy(value);
+                self.add(axes, &mut moved.data)?;
+            }
+            Step::ReduceScatter { dim, axes } => {
+                let split = value.split(*dim, parts);
+                let shape = split[0].shape.clone();
+                let flat: Vec<f32> = split.into_iter().flat_map(|part| part.data).collect();
+                *moved = Tensor { shape, data: self.group(axes).reduce_scatter_sum(&flat)? };
+            }
+            Step::AllGather { dim, axes } => {
+                let all = self.group(axes).all_gather(&to_bytes(&value.data))?;
+                *moved = joined(*dim, &value.shape, all)?;
+            }
+            Step::AllToAll { from, to, axes } => {
+                let split = value.split(*to, parts);
+                let bytes: Vec<_> = split.iter().map(|part| to_bytes(&part.data)).collect();
+                *moved = joined(*from, &split[0].shape, self.group(axes).all_to_all(&bytes)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums `numbers` over the ranks that differ only in `axes`, in one call.
+    pub fn add(&mut self, axes: &[Axis], numbers: &mut [f32]) -> Result<(), CollectiveError> {
+        self.group(axes).all_reduce_sum(numbers)
+    }
+
+    fn group(&mut self, axes: &[Axis]) -> &mut Group {
+        let Some((_, group)) = self.groups.iter_mut().find(|(known, _)| known == axes) else {
+            unreachable!("axes {axes:?}: there is a group for each step");
+        };
+        group
+    }
+}
+
+/// Concatenates the ranks' parts, all of the same shape.
+fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, CollectiveError> {
+    let expected = shape.iter().product();
+    let mut tensors = Vec::with_capacity(parts.len());
+    for (rank, bytes) in (0..).zip(parts) {
+        let data = from_bytes(&bytes);
+        if data.len() != expected {
+            return Err(CollectiveError::Length { rank, found: data.len(), expected });
+        }
+        tensors.push(Tensor { shape: shape.to_vec(), data });
+    }
+    Ok(Tensor::concat(dim, &tensors))
+}

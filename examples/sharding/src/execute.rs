@@ -1,0 +1,375 @@
+//! Runs a plan on a rank, over any transport.
+
+use std::mem;
+
+use super::exchange::Exchange;
+use super::mesh::Axis;
+use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
+use super::plan::{Feed, Instruction, Operation, Plan};
+use super::tensor::Tensor;
+use mpienv::collective::{CollectiveError, Group};
+
+/// A rank's parts of the parameters and momenta.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    pub parameters: Vec<Tensor>,
+    pub momenta: Vec<Tensor>,
+    /// The number of completed steps.
+    pub steps: u64,
+}
+
+impl State {
+    /// The state before the first step.
+    pub fn new(parameters: Vec<Tensor>) -> State {
+        let momenta =
+            parameters.iter().map(|parameter| Tensor::zeros(parameter.shape.clone())).collect();
+        State { parameters, momenta, steps: 0 }
+    }
+
+    /// Cuts the initial state of `rank` from whole parameters in the plan's order.
+    pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor]) -> State {
+        State::new(parts(plan, rank, whole))
+    }
+}
+
+/// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's
+/// parameters.
+pub(super) fn parts(plan: &Plan, rank: u32, whole: &[Tensor]) -> Vec<Tensor> {
+    let (mesh, parameters) = (plan.mesh(), plan.parameters());
+    let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor)| {
+        let offset = layout.offset(mesh, &whole.shape, rank);
+        whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
+    };
+    parameters.zip(whole).map(cut).collect()
+}
+
+/// Runs the steps of a plan on one rank. Each step reuses the memory of the previous one.
+pub struct Executor<'a> {
+    plan: &'a Plan,
+    exchange: Exchange<'a>,
+    /// The result of each instruction. Inputs and parameters are used in place.
+    results: Vec<Tensor>,
+    /// A buffer for a transposed matrix.
+    turned: Tensor,
+    /// A buffer for sums that share a call.
+    bucket: Vec<f32>,
+    own_loss: Option<f32>,
+}
+
+impl<'a> Executor<'a> {
+    /// Checks that all ranks of `world` have the same plan, and creates the groups. All ranks must
+    /// call this.
+    ///
+    /// `terms` lists options that must be the same on all ranks, one per line.
+    ///
+    /// # Errors
+    /// If a rank has another plan or other terms, the plan is for another number of ranks, or a
+    /// rank is lost.
+    pub fn new(
+        plan: &'a Plan,
+        terms: &str,
+        world: &mut Group,
+    ) -> Result<Executor<'a>, ExecuteError> {
+        let rank = world.rank();
+        let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
+        // Check this first, because ranks with other plans would make other calls.
+        agree(&text, world)?;
+        if rank.size() != plan.mesh().world() {
+            return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
+        }
+        let moves =
+            plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
+                Operation::Move(step) => Some(step),
+                _ => None,
+            });
+        let exchange = Exchange::new(plan.mesh(), moves, world)?;
+        let results = plan.instructions().iter().map(|_| Tensor::default()).collect();
+        Ok(Executor {
+            plan,
+            exchange,
+            results,
+            turned: Tensor::default(),
+            bucket: Vec::new(),
+            own_loss: None,
+        })
+    }
+
+    /// Runs a step with this rank's part of the samples and labels. Returns the loss of all samples
+    /// before the step.
+    pub fn step(
+        &mut self,
+        state: &mut State,
+        samples: &Tensor,
+        labels: &Tensor,
+    ) -> Result<f32, ExecuteError> {
+        let count = self.plan.fed(Feed::Labels).shape.iter().product();
+        self.step_of(count, state, samples, labels)
+    }
+
+    /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all
+    /// ranks, which excludes the labels of empty rows; see [`xent`].
+    pub fn step_of(
+        &mut self,
+        count: usize,
+        state: &mut State,
+        samples: &Tensor,
+        labels: &Tensor,
+    ) -> Result<f32, ExecuteError> {
+        let plan = self.plan;
+        check_shape(plan, Feed::Samples, samples)?;
+        check_shape(plan, Feed::Labels, labels)?;
+        let mut number = 0;
+        while let Some(instruction) = plan.instructions().get(number) {
+            if let (Operation::Move(step), Some(_)) = (&instruction.operation, instruction.bucket) {
+                number = self.sum_bucket(number, step.group())?;
+                continue;
+            }
+            if let Operation::Momentum { parameter, learning_rate, momentum } =
+                instruction.operation
+            {
+                let gradient = &self.results[instruction.inputs[0]];
+                update(state, parameter, gradient, learning_rate as f32, momentum as f32);
+                number += 1;
+                continue;
+            }
+            let mut result = mem::take(&mut self.results[number]);
+            let input = |index: usize| {
+                let number = instruction.inputs[index];
+                match plan.instructions()[number].operation {
+                    Operation::Input(Feed::Samples) => samples,
+                    Operation::Input(Feed::Labels) => labels,
+                    Operation::Load(parameter) => &state.parameters[parameter],
+                    _ => &self.results[number],
+                }
+            };
+            match &instruction.operation {
+                Operation::Move(step) => self.exchange.apply(step, input(0), &mut result)?,
+                operation => compute(operation, input, count, &mut self.turned, &mut result),
+            }
+            if number == plan.loss_operator() {
+                let labels = input(1);
+                let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
+                let own = if is_xent { xent::samples(labels) } else { labels.data.len() };
+                let share = result.data[0];
+                self.own_loss = (own > 0).then(|| share * (count as f64 / own as f64) as f32);
+            }
+            debug_assert!(
+                matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
+                    || result.shape
+                        == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
+                "{instruction:?} has {:?}",
+                result.shape
+            );
+            self.results[number] = result;
+            number += 1;
+        }
+        state.steps += 1;
+        Ok(self.results[plan.loss()].data[0])
+    }
+
+    /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if
+    /// there are any.
+    ///
+    /// These are the rank's own samples if the loss operator is cut like the data set.
+    pub fn own_loss(&self) -> Option<f32> {
+        self.own_loss
+    }
+
+    /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of
+    /// the next instruction.
+    fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
+        let instructions = self.plan.instructions();
+        let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
+        let end = first + instructions[first..].iter().take_while(same).count();
+        let bucket = &mut self.bucket;
+        bucket.clear();
+        for instruction in &instructions[first..end] {
+            bucket.extend_from_slice(&self.results[instruction.inputs[0]].data);
+        }
+        self.exchange.add(axes, bucket)?;
+        let mut rest = bucket.as_slice();
+        for (number, instruction) in (first..).zip(&instructions[first..end]) {
+            let mut sum = mem::take(&mut self.results[number]);
+            let before = &self.results[instruction.inputs[0]];
+            let (own, after) = rest.split_at(before.data.len());
+            sum.shape.clone_from(&before.shape);
+            sum.data.clear();
+            sum.data.extend_from_slice(own);
+            self.results[number] = sum;
+            rest = after;
+        }
+        Ok(end)
+    }
+}
+
+fn check_shape(plan: &Plan, feed: Feed, given: &Tensor) -> Result<(), ExecuteError> {
+    let placed = plan.fed(feed);
+    let expected = placed.layout.local_shape(plan.mesh(), &placed.shape);
+    if given.shape == expected {
+        return Ok(());
+    }
+    Err(ExecuteError::Input { feed, found: given.shape.clone(), expected })
+}
+
+/// Computes an operation that involves no other rank. `turned` is a buffer.
+fn compute<'t>(
+    operation: &Operation,
+    input: impl Fn(usize) -> &'t Tensor,
+    count: usize,
+    turned: &mut Tensor,
+    result: &mut Tensor,
+) {
+    let mut scalar = |number: f32| {
+        result.shape_as(&[]);
+        result.data[0] = number;
+    };
+    match operation {
+        Operation::Forward(Operator::MatMul) => matmul::forward(input(0), input(1), result),
+        Operation::Forward(Operator::BiasAdd) => bias_add::forward(input(0), input(1), result),
+        Operation::Forward(Operator::Relu) => relu::forward(input(0), result),
+        Operation::Forward(Operator::Mse) => scalar(mse::forward(input(0), input(1), count)),
+        Operation::Forward(Operator::Xent) => scalar(xent::forward(input(0), input(1), count)),
+        Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1), turned, result),
+        Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1), result),
+        Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0), result),
+        Operation::ReluGrad => relu::gradient(input(0), input(1), result),
+        Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
+        Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
+        // Inputs and parameters are used in place. The caller handles moves and updates.
+        Operation::Input(_)
+        | Operation::Load(_)
+        | Operation::Move(_)
+        | Operation::Momentum { .. } => {}
+    }
+}
+
+/// Updates a parameter: v = momentum v + g, p = p - learning rate v.
+fn update(
+    state: &mut State,
+    parameter: usize,
+    gradient: &Tensor,
+    learning_rate: f32,
+    momentum: f32,
+) {
+    let moved = state.momenta[parameter].data.iter_mut().zip(&gradient.data);
+    for (number, (velocity, &gradient)) in state.parameters[parameter].data.iter_mut().zip(moved) {
+        *velocity = momentum * *velocity + gradient;
+        *number -= learning_rate * *velocity;
+    }
+}
+
+/// Checks that all ranks have the same text.
+fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
+    let all = world.all_gather(own.as_bytes())?;
+    let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
+    // The most frequent text counts as right. Of equally frequent ones, the lowest rank's does.
+    let Some(expected) = all.iter().rev().max_by_key(|text| votes(text)) else {
+        return Ok(());
+    };
+    let Some((rank, found)) = all.iter().enumerate().find(|(_, text)| *text != expected) else {
+        return Ok(());
+    };
+    let (found, expected) = (String::from_utf8_lossy(found), String::from_utf8_lossy(expected));
+    let lines = found.lines().map(Some).chain(std::iter::repeat(None));
+    let expected_lines = expected.lines().map(Some).chain(std::iter::repeat(None));
+    let (found, expected) = lines.zip(expected_lines).find(|(a, b)| a != b).unwrap_or_default();
+    let line = |line: Option<&str>| mpienv::printable(line.unwrap_or("nothing").as_bytes());
+    Err(ExecuteError::Disagreement { rank, found: line(found), expected: line(expected) })
+}
+
+/// Why a plan cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecuteError {
+    #[error(
+        "rank {rank} has another plan: \"{found}\" where others have \"{expected}\"; all ranks must run the same program with the same options"
+    )]
+    Disagreement { rank: usize, found: String, expected: String },
+    #[error("the plan is for {planned} ranks, there are {found}")]
+    World { planned: u32, found: u32 },
+    #[error("the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}")]
+    Input { feed: Feed, found: Vec<usize>, expected: Vec<usize> },
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Chain;
+    use crate::plan::{Collectives, Terms};
+    use mpienv::collective::threads;
+    use std::time::Duration;
+
+    fn plan(world: u32, strategy: &str, learning_rate: f64) -> Plan {
+        let mut network = Chain::new(8, 8).matmul("matmul", "w", 8).mse("loss");
+        network.shard("matmul", strategy.parse().unwrap()).unwrap();
+        let collectives = Collectives::Compat;
+        Plan::new(
+            &network,
+            &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 },
+        )
+        .unwrap()
+    }
+
+    fn errors(world: u32, plan_of: impl Fn(u32) -> (Plan, &'static str) + Sync) -> Vec<String> {
+        threads::run(world, Duration::from_secs(1200), |rank| {
+            let (plan, terms) = plan_of(rank.rank().index());
+            Executor::new(&plan, terms, rank).map(drop).unwrap_err().to_string()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_rank_with_another_plan_is_named_by_all() {
+        let strategy = |rank| if rank == 2 { "((4,1),(1,1))" } else { "((2,2),(2,1))" };
+        let errors = errors(4, |rank| (plan(4, strategy(rank), 0.1), ""));
+        let expected = "rank 2 has another plan: \"# network on 4 ranks, mesh (4)\" where others have \
+            \"# network on 4 ranks, mesh (2,2)\"; all ranks must run the same program with the same options";
+        assert_eq!(errors, [expected; 4]);
+    }
+
+    #[test]
+    fn the_odd_rank_is_named_even_if_it_is_the_first() {
+        let errors =
+            errors(4, |rank| (plan(4, "((1,1),(1,1))", if rank == 0 { 0.2 } else { 0.1 }), ""));
+        assert!(
+            errors.iter().all(|error| error.starts_with("rank 0 has another plan: ")),
+            "{errors:?}"
+        );
+        assert!(errors[0].contains("learning_rate: 0.2, "), "{}", errors[0]);
+    }
+
+    #[test]
+    fn a_rank_with_other_terms_is_named() {
+        let errors = errors(2, |rank| {
+            (plan(2, "((2,1),(1,1))", 0.1), ["seed: 1", "seed: 2"][rank as usize])
+        });
+        assert!(
+            errors[0]
+                .starts_with("rank 1 has another plan: \"seed: 2\" where others have \"seed: 1\";")
+        );
+    }
+
+    #[test]
+    fn a_plan_for_other_ranks_is_refused() {
+        assert_eq!(
+            errors(2, |_| (plan(4, "((2,2),(2,1))", 0.1), ""))[1],
+            "the plan is for 4 ranks, there are 2"
+        );
+    }
+
+    #[test]
+    fn data_of_another_shape_is_refused() {
+        let plan = plan(2, "((2,1),(1,1))", 0.1);
+        let error = threads::run(2, Duration::from_secs(1200), |rank| {
+            let mut executor = Executor::new(&plan, "", rank).unwrap();
+            let mut state = State::new(vec![Tensor::zeros(vec![8, 8])]);
+            let whole = Tensor::zeros(vec![8, 8]);
+            executor.step(&mut state, &whole, &whole).unwrap_err().to_string()
+        });
+        assert_eq!(
+            error.unwrap()[0],
+            "the rank's Samples have the shape [8, 8], the plan has [4, 8]"
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Locks a folder for one running job.
+//!
+//! The operating system releases the lock when the process exits for any reason.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::file::atomic_write::naming;
+
+/// The locked file, which names its owner. A run removes the file at its end unless it is killed.
+const NAME: &str = ".lock";
+
+/// The longest owner text shown in an error, in bytes.
+const LONGEST_OWNER: u64 = 200;
+
+/// Keeps other jobs out of a folder until it is dropped.
+#[derive(Debug)]
+pub struct FolderLock {
+    path: PathBuf,
+    /// `None` if the file system does not support locks.
+    file: Option<File>,
+}
+
+impl FolderLock {
+    /// Locks a folder, creating it if it is missing. If the file system does not support locks, a
+    /// warning is passed to `remark` and the folder is used unlocked.
+    pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
+        fs::create_dir_all(folder).map_err(|error| LockError::System(naming(folder)(error)))?;
+        let path = folder.join(NAME);
+        let wrong = |error| LockError::System(naming(&path)(error));
+        loop {
+            let mut file = open(&path).map_err(wrong)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    return Err(LockError::Taken {
+                        folder: folder.to_owned(),
+                        owner: owner(&mut file),
+                    });
+                }
+                Err(TryLockError::Error(error)) if has_no_locks(&error) => {
+                    let folder = folder.display();
+                    remark(&format!(
+                        "{folder} cannot be locked ({error}): see that no other run uses it"
+                    ));
+                    return Ok(FolderLock { path, file: None });
+                }
+                Err(TryLockError::Error(error)) => return Err(wrong(error)),
+            }
+            // The previous run may have removed the file after it was opened here, so the locked
+            // file may be unlinked.
+            if !is_at(&file, &path).map_err(wrong)? {
+                continue;
+            }
+            let host = mpienv::host_name().unwrap_or_else(|| "this host".to_owned());
+            let text = format!("process {} on {host}\n", std::process::id());
+            file.set_len(0).and_then(|()| file.write_all(text.as_bytes())).map_err(wrong)?;
+            return Ok(FolderLock { path, file: Some(file) });
+        }
+    }
+}
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // While the lock is held, no other run uses the file. A leftover file does no harm.
+        if self.file.is_some() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Lists the names and paths in a folder. Names that are not UTF-8 are skipped.
+pub fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
+    let all: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
+    Ok(all.map_err(naming(folder))?.into_iter().filter_map(entry).collect())
+}
+
+/// Returns the owner named in the file, made safe to print on a terminal.
+fn owner(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    // A process that has just taken the lock may not have written its name yet.
+    let _ = file.take(LONGEST_OWNER).read_to_end(&mut bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let line: String =
+        text.lines().next().unwrap_or_default().chars().filter(|char| !char.is_control()).collect();
+    if line.is_empty() { "a process that has just started".to_owned() } else { line }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // Do not follow a symbolic link, and do not block on a FIFO without a reader.
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    options.open(path)
+}
+
+/// Returns whether the file system has no locks, as some network file systems do.
+fn has_no_locks(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    let is_known = {
+        use rustix::io::Errno;
+        let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK];
+        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    };
+    #[cfg(not(unix))]
+    let is_known = false;
+    is_known || error.kind() == io::ErrorKind::Unsupported
+}
+
+/// Returns whether `path` still names the open file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(unix))]
+fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(true)
+}
+
+/// Why a folder cannot be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Another run holds the lock.
+    #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
+    Taken { folder: PathBuf, owner: String },
+    /// The folder cannot be created, or the lock cannot be taken.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn take(folder: &Path) -> Result<FolderLock, String> {
+        FolderLock::take(folder, &mut |text| panic!("{text}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_is_had_once_and_again_after_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = take(folder.path()).unwrap();
+        let error = take(folder.path()).unwrap_err();
+        let owner = format!(
+            "{} is in use by another run (process {} on ",
+            folder.path().display(),
+            std::process::id()
+        );
+        assert!(error.starts_with(&owner), "{error}");
+        drop(lock);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        drop(take(folder.path()).unwrap());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(NAME), "process 4711 on a host with a long name\n").unwrap();
+        let _lock = take(folder.path()).unwrap();
+        let text = fs::read_to_string(folder.path().join(NAME)).unwrap();
+        assert!(text.starts_with(&format!("process {} on ", std::process::id())), "{text}");
+        assert_eq!(text.lines().count(), 1);
+    }
+
+    #[test]
+    fn many_that_come_and_go_never_have_it_at_the_same_time() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let (folder, inside, had) =
+            (tempfile::tempdir().unwrap(), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while had.load(Ordering::SeqCst) < 500 {
+                        if let Ok(_lock) = FolderLock::take(folder.path(), &mut |_| ()) {
+                            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                            had.fetch_add(1, Ordering::SeqCst);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn a_link_under_the_locks_name_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let elsewhere = folder.path().join("precious");
+        fs::write(&elsewhere, "kept").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.path().join(NAME)).unwrap();
+        assert!(
+            take(folder.path())
+                .unwrap_err()
+                .starts_with(&folder.path().join(NAME).display().to_string())
+        );
+        assert_eq!(fs::read_to_string(elsewhere).unwrap(), "kept");
+    }
+}

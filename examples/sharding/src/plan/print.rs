@@ -1,0 +1,220 @@
+//! Prints a plan: the network with its strategies, and each rank's instructions.
+
+use std::fmt::Write;
+
+use super::{Collectives, Feed, Instruction, Operation, Plan, PlanError};
+use crate::list::join;
+use crate::redistribute::Step;
+use crate::strategy::tuple;
+
+impl Plan {
+    /// Formats the network, then the instructions of a rank.
+    pub fn text(&self, rank: u32) -> Result<String, PlanError> {
+        let ranks = self.mesh.world();
+        if rank >= ranks {
+            return Err(PlanError::Rank { rank, ranks });
+        }
+        Ok(format!("{}{}", self.graph(), self.instructions_of(rank)))
+    }
+
+    /// Formats the network, with whole shapes and every operator's strategy.
+    pub fn graph(&self) -> String {
+        let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
+        let mut number = 0;
+        let mut line = |text: &mut String, rest: String| {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "%{number} = {rest}");
+            number += 1;
+            number - 1
+        };
+        let mut value = line(
+            &mut text,
+            format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)),
+        );
+        for (node, strategy) in self.network.nodes().iter().zip(&self.strategies) {
+            let mut inputs = format!("%{value}");
+            if let Some(shape) = node.shapes.get(1) {
+                let (operation, name) = match node.parameter {
+                    Some(parameter) => ("Load", self.network.parameters()[parameter].name.as_str()),
+                    None => ("Input", "labels"),
+                };
+                let second = line(
+                    &mut text,
+                    format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)),
+                );
+                let _ = write!(inputs, ", %{second}");
+            }
+            let (operation, name, kinds) = (node.operator.name(), &node.name, kinds(&node.shapes));
+            let output = kind(&node.output());
+            let rest = format!(
+                "{operation}({inputs}) {{in_strategy: {strategy:#}; name: {name}}} : ({kinds}) -> {output}"
+            );
+            value = line(&mut text, rest);
+        }
+        text
+    }
+
+    /// Formats a rank's instructions with the shapes of its parts, then the traffic of a step.
+    pub fn instructions_of(&self, rank: u32) -> String {
+        let world = self.mesh.world();
+        let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
+        for (number, instruction) in self.instructions.iter().enumerate() {
+            let (operation, attributes) =
+                (title(&instruction.operation), self.attributes(instruction, rank));
+            let inputs = join(instruction.inputs.iter().map(|input| format!("%{input}")), ", ");
+            let shapes: Vec<_> =
+                instruction.inputs.iter().map(|&input| self.local(input)).collect();
+            let (kinds, output) = (kinds(&shapes), kind(&self.local(number)));
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                text,
+                "%{number} = {operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}"
+            );
+        }
+        let traffic = self.traffic();
+        let collectives = match self.collectives {
+            Collectives::Compat => "compat",
+            Collectives::Min => "min",
+        };
+        let bytes = traffic.bytes_per_rank(world);
+        let _ = writeln!(text, "# bytes/step/rank: {}", (bytes * 100.0).round() / 100.0);
+        let _ = writeln!(text, "# collectives/step: {} ({collectives})", traffic.calls);
+        text
+    }
+
+    /// Returns the shape of each rank's part of an instruction's result.
+    fn local(&self, instruction: usize) -> Vec<usize> {
+        let Instruction { shape, layout, .. } = &self.instructions[instruction];
+        layout.local_shape(&self.mesh, shape)
+    }
+
+    fn attributes(&self, instruction: &Instruction, rank: u32) -> String {
+        let name = &instruction.name;
+        match &instruction.operation {
+            Operation::Input(Feed::Samples | Feed::Labels) => format!("name: {name}"),
+            Operation::Load(parameter) => {
+                format!("name: {}", self.network.parameters()[*parameter].name)
+            }
+            Operation::Momentum { learning_rate, momentum, .. } => {
+                format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")
+            }
+            Operation::Move(step) => self.step(step, instruction, rank),
+            _ => match &instruction.strategy {
+                Some(strategy) => format!("in_strategy: {strategy:#}; name: {name}"),
+                None => format!("name: {name}"),
+            },
+        }
+    }
+
+    fn step(&self, step: &Step, instruction: &Instruction, rank: u32) -> String {
+        let group = join(self.mesh.group(rank, step.group()), "-");
+        match step {
+            Step::Slice { dim, axes } => {
+                let end = instruction.layout.local_shape(&self.mesh, &instruction.shape);
+                let mut begin = vec![0; end.len()];
+                begin[*dim] = end[*dim] * self.mesh.index(rank, axes) as usize;
+                let end = begin.iter().zip(&end).map(|(begin, size)| begin + size);
+                format!("begin: {}, end: {}", tuple(begin.iter().copied(), true), tuple(end, true))
+            }
+            Step::AllReduce { .. } => match instruction.bucket {
+                // As in MindSpore, sums with the same number are fused into one call.
+                Some(number) => format!("group: {group}, op: sum, fusion: {number}"),
+                None => format!("group: {group}, op: sum"),
+            },
+            Step::ReduceScatter { dim, .. } => format!("group: {group}, op: sum, dim: {dim}"),
+            Step::AllGather { dim, .. } => format!("group: {group}, dim: {dim}"),
+            Step::AllToAll { from, to, .. } => {
+                format!("group: {group}, concat_dim: {from}, split_dim: {to}")
+            }
+        }
+    }
+}
+
+fn title(operation: &Operation) -> &'static str {
+    match operation {
+        Operation::Input(_) => "Input",
+        Operation::Load(_) => "Load",
+        Operation::Forward(operator) => operator.name(),
+        Operation::MatMulGradFirst => "MatMulGradFirst",
+        Operation::MatMulGradSecond => "MatMulGradSecond",
+        Operation::BiasAddGrad => "BiasAddGrad",
+        Operation::ReluGrad => "ReLUGrad",
+        Operation::MseGrad => "MSELossGrad",
+        Operation::XentGrad => "SoftmaxXentGrad",
+        Operation::Momentum { .. } => "Momentum",
+        Operation::Move(step) => match step {
+            Step::Slice { .. } => "StridedSlice",
+            Step::AllReduce { .. } => "AllReduce",
+            Step::ReduceScatter { .. } => "ReduceScatter",
+            Step::AllGather { .. } => "AllGather",
+            Step::AllToAll { .. } => "AllToAll",
+        },
+    }
+}
+
+/// Formats a shape of f32 numbers.
+fn kind(shape: &[usize]) -> String {
+    format!("f32[{}]", join(shape, ","))
+}
+
+fn kinds(shapes: &[Vec<usize>]) -> String {
+    join(shapes.iter().map(|shape| kind(shape)), ", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Chain;
+    use crate::plan::Terms;
+
+    fn plan(collectives: Collectives) -> Plan {
+        let chain =
+            Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16);
+        let mut network = chain.mse("loss");
+        network.shard("matmul", "((2,4),(4,1))".parse().unwrap()).unwrap();
+        let terms = Terms { world: 8, data_cut: 8, collectives, learning_rate: 0.4, momentum: 0.1 };
+        Plan::new(&network, &terms).unwrap()
+    }
+
+    #[test]
+    fn the_graph_has_whole_shapes_and_strategies() {
+        let expected = "\
+# network on 8 ranks, mesh (2,4)
+%0 = Input() {name: samples} : () -> f32[16,32]
+%1 = Load() {name: w} : () -> f32[32,16]
+%2 = MatMul(%0, %1) {in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[16,32], f32[32,16]) -> f32[16,16]
+%3 = ReLU(%2) {in_strategy: ((2, 4),); name: relu} : (f32[16,16]) -> f32[16,16]
+%4 = Load() {name: w2} : () -> f32[16,16]
+%5 = MatMul(%3, %4) {in_strategy: ((2, 4), (4, 1)); name: matmul2} : (f32[16,16], f32[16,16]) -> f32[16,16]
+%6 = Input() {name: labels} : () -> f32[16,16]
+%7 = MSELoss(%5, %6) {in_strategy: ((8, 1), (8, 1)); name: loss} : (f32[16,16], f32[16,16]) -> f32[]
+";
+        assert_eq!(plan(Collectives::Compat).graph(), expected);
+    }
+
+    #[test]
+    fn a_ranks_instructions_have_its_slices_and_groups() {
+        let text = plan(Collectives::Compat).instructions_of(1);
+        for line in [
+            "%1 = AllGather(%0) {group: 0-1-2-3, dim: 0} : (f32[2,32]) -> f32[8,32]\n",
+            "%2 = StridedSlice(%1) {begin: (0, 8), end: (8, 16)} : (f32[8,32]) -> f32[8,8]\n",
+            "%4 = MatMul(%2, %3) {in_strategy: ((2, 4), (4, 1)); name: matmul} : (f32[8,8], f32[8,16]) -> f32[8,16]\n",
+            "%5 = AllReduce(%4) {group: 0-1-2-3, op: sum} : (f32[8,16]) -> f32[8,16]\n",
+            "%6 = StridedSlice(%5) {begin: (0, 4), end: (8, 8)} : (f32[8,16]) -> f32[8,4]\n",
+            "%7 = ReLU(%6) {in_strategy: ((2, 4),); name: relu} : (f32[8,4]) -> f32[8,4]\n",
+            "AllReduce(%20) {group: 1-5, op: sum, fusion: 1} : (f32[8,16]) -> f32[8,16]\n",
+            "AllReduce(%16) {group: 1-5, op: sum, fusion: 1} : (f32[4,16]) -> f32[4,16]\n",
+            "{learning_rate: 0.4, momentum: 0.1; name: w2} : (f32[4,16]) -> f32[4,16]\n",
+            "# bytes/step/rank: 3847\n# collectives/step: 7 (compat)\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        let text = plan(Collectives::Min).instructions_of(6);
+        for line in [
+            "%1 = AllToAll(%0) {group: 4-5-6-7, concat_dim: 0, split_dim: 1} : (f32[2,32]) -> f32[8,8]\n",
+            "= ReduceScatter(%3) {group: 4-5-6-7, op: sum, dim: 1} : (f32[8,16]) -> f32[8,4]\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+}

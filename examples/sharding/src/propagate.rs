@@ -1,0 +1,305 @@
+//! Chooses strategies for operators that have none, so that they exchange the least with their
+//! neighbors.
+
+use std::collections::VecDeque;
+
+use super::layout::Layout;
+use super::mesh::Mesh;
+use super::network::{Network, Node};
+use super::redistribute::redistribute;
+use super::strategy::StrategyError;
+use crate::list::join;
+
+/// The size of a number in bytes. Plans assume f32.
+pub const NUMBER_BYTES: u64 = 4;
+
+/// The cuts of each operator's loops, and the mesh that all of them fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cuts {
+    /// The coarsest mesh in which every cut consists of whole axes.
+    pub mesh: Mesh,
+    /// The arrangement of each operator: the cuts, then the number of ranks that do the same work.
+    pub arrangements: Vec<Vec<u32>>,
+}
+
+/// Why the operators cannot be cut together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CutError {
+    #[error(transparent)]
+    Strategy(#[from] StrategyError),
+    #[error(
+        "arrangements {} of {first} and {} of {second} have no common refinement",
+        without_ones(.first_dims), without_ones(.second_dims)
+    )]
+    Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
+    #[error(
+        "the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both"
+    )]
+    Data { rows: usize, world: u32, cut: u32 },
+}
+
+/// Formats an arrangement as a tuple, without sizes of 1.
+fn without_ones(dims: &[u32]) -> String {
+    format!("({})", join(dims.iter().filter(|&&size| size != 1), ","))
+}
+
+/// Returns the cuts of all operators of `network` on `world` ranks, with the data cut into
+/// `data_cut` parts.
+///
+/// Operators keep their strategies. Starting from them, each neighbor without a strategy uses as
+/// many ranks as possible and, among the legal strategies, gets the one that moves the fewest
+/// bytes, forward and backward, to and from its known neighbors. Ties go to the neighbor's
+/// arrangement, then to the one that cuts rows the most. If no operator has a strategy, the search
+/// starts with the first operator and the data set's arrangement.
+///
+/// # Errors
+/// If strategies do not fit their operators, each other or the data.
+pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
+    let nodes = network.nodes();
+    let rows = nodes[0].shapes[0][0];
+    if world == 0
+        || data_cut == 0
+        || !world.is_multiple_of(data_cut)
+        || !rows.is_multiple_of(data_cut as usize)
+    {
+        return Err(CutError::Data { rows, world, cut: data_cut });
+    }
+    let mut search = Search {
+        nodes,
+        world,
+        data: vec![data_cut, world / data_cut],
+        known: vec![None; nodes.len()],
+    };
+    for (index, node) in nodes.iter().enumerate() {
+        if let Some(strategy) = &node.strategy {
+            let mut cuts = strategy.check(&node.name, node.operator, &node.shapes, world)?;
+            cuts.push(world / cuts.iter().product::<u32>());
+            search.fits_others(&node.name, &cuts)?;
+            search.known[index] = Some(cuts);
+        }
+    }
+    search.spread();
+    let arrangements: Vec<Vec<u32>> = search.known.iter().flatten().cloned().collect();
+    let Some(mesh) = search.mesh_with(&[]) else {
+        unreachable!("each arrangement was accepted only with a mesh in common with all before it");
+    };
+    Ok(Cuts { mesh, arrangements })
+}
+
+/// Returns the layout of the samples or labels, whose rows are cut into `data_cut` parts.
+pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
+    let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
+    let mut dims = vec![Vec::new(); shape.len()];
+    if let Some(first) = dims.first_mut() {
+        *first = rows;
+    }
+    Layout::new(dims)
+}
+
+struct Search<'a> {
+    nodes: &'a [Node],
+    world: u32,
+    /// The data set's arrangement.
+    data: Vec<u32>,
+    /// The arrangement of each operator, if it is known yet.
+    known: Vec<Option<Vec<u32>>>,
+}
+
+impl Search<'_> {
+    fn mesh_with(&self, more: &[u32]) -> Option<Mesh> {
+        let known = self.known.iter().flatten().map(Vec::as_slice);
+        Mesh::refining(self.world, known.chain([self.data.as_slice(), more]))
+    }
+
+    /// Checks that an arrangement has a common mesh with each known one, and therefore with all of
+    /// them.
+    fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), CutError> {
+        let named = self.nodes.iter().zip(&self.known);
+        let known = named.filter_map(|(node, known)| Some((node.name.as_str(), known.as_ref()?)));
+        for (first, first_dims) in known.chain([("the data set", &self.data)]) {
+            if Mesh::refining(self.world, [first_dims.as_slice(), arrangement]).is_none() {
+                return Err(CutError::Refinement {
+                    first: first.to_owned(),
+                    first_dims: first_dims.clone(),
+                    second: name.to_owned(),
+                    second_dims: arrangement.to_vec(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses arrangements outward from the known operators, neighbor by neighbor.
+    fn spread(&mut self) {
+        let mut queue: VecDeque<usize> =
+            (0..self.nodes.len()).filter(|&node| self.known[node].is_some()).collect();
+        if queue.is_empty() {
+            self.choose(0, &self.data.clone());
+            queue.push_back(0);
+        }
+        while let Some(node) = queue.pop_front() {
+            let Some(from) = self.known[node].clone() else { continue };
+            for neighbour in [node.checked_sub(1), Some(node + 1)].into_iter().flatten() {
+                if self.known.get(neighbour).is_some_and(Option::is_none) {
+                    self.choose(neighbour, &from);
+                    queue.push_back(neighbour);
+                }
+            }
+        }
+    }
+
+    /// Chooses the best arrangement for an operator whose neighbor is arranged as `from`.
+    fn choose(&mut self, node: usize, from: &[u32]) {
+        let Node { operator, shapes, .. } = &self.nodes[node];
+        // Use as many ranks as possible. All strategies for the same number of ranks need equal
+        // computation.
+        let fitting = (1..=self.world)
+            .rev()
+            .filter(|ranks| self.world.is_multiple_of(*ranks))
+            .find_map(|ranks| {
+                let mut all = operator.candidates(shapes, ranks);
+                all.iter_mut().for_each(|cuts| cuts.push(self.world / ranks));
+                all.retain(|arrangement| self.mesh_with(arrangement).is_some());
+                (!all.is_empty()).then_some(all)
+            });
+        let best = fitting.into_iter().flatten().min_by_key(|arrangement| {
+            let other = without_ones(arrangement) != without_ones(from);
+            (self.bytes(node, arrangement), other)
+        });
+        self.known[node] = best;
+    }
+
+    /// Returns the bytes that move between an operator with this arrangement and its known
+    /// neighbors or the data set.
+    fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
+        let mesh = self.mesh_with(arrangement)?;
+        let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
+        let placed = |other: usize| {
+            let axes = mesh.axes_of(self.known.get(other)?.as_ref()?);
+            Some(CutNode { node: &self.nodes[other], axes })
+        };
+        let fed = |input: usize| {
+            let shape = &this.node.shapes[input];
+            moved(&mesh, shape, &fed(&mesh, self.data[0], shape), &this.input(input))
+        };
+        let edge = |producer: &CutNode<'_>, consumer: &CutNode<'_>, is_learnt: bool| {
+            let shape = &consumer.node.shapes[0];
+            let there = moved(&mesh, shape, &producer.output(), &consumer.input(0));
+            let back = || moved(&mesh, shape, &consumer.gradient(), &producer.output().complete());
+            there + if is_learnt { back() } else { 0 }
+        };
+        let mut bytes = 0;
+        match node.checked_sub(1) {
+            None => bytes += fed(0),
+            Some(before) => {
+                bytes +=
+                    placed(before).map_or(0, |before| edge(&before, &this, self.is_learnt(node)))
+            }
+        }
+        if node + 1 == self.nodes.len() {
+            bytes += fed(1);
+        }
+        bytes += placed(node + 1).map_or(0, |after| edge(&this, &after, self.is_learnt(node + 1)));
+        Some(bytes)
+    }
+
+    /// Returns whether an earlier operator has a parameter, so that the gradient of this operator's
+    /// input is needed.
+    fn is_learnt(&self, node: usize) -> bool {
+        self.nodes[..node].iter().any(|node| node.parameter.is_some())
+    }
+}
+
+/// An operator and the axes that cut each of its loops.
+struct CutNode<'a> {
+    node: &'a Node,
+    axes: Vec<Vec<usize>>,
+}
+
+impl CutNode<'_> {
+    fn input(&self, input: usize) -> Layout {
+        self.node.operator.rule().input(input, &self.axes)
+    }
+
+    fn output(&self) -> Layout {
+        self.node.operator.rule().output(&self.axes)
+    }
+
+    fn gradient(&self) -> Layout {
+        self.node.operator.rule().gradient(0, &self.axes)
+    }
+}
+
+/// Returns the bytes that all ranks send to redistribute a tensor.
+fn moved(mesh: &Mesh, shape: &[usize], from: &Layout, to: &Layout) -> u64 {
+    let mut layout = from.clone();
+    let mut bytes = 0;
+    for step in redistribute(from, to) {
+        let part: usize = layout.local_shape(mesh, shape).iter().product();
+        bytes += step.traffic(mesh, part as u64 * NUMBER_BYTES).bytes;
+        step.apply(&mut layout);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Chain;
+
+    fn strategies(first: Option<&str>, world: u32) -> Vec<String> {
+        let rows = 2 * world as usize;
+        let mut network = Chain::new(rows, 32)
+            .matmul("matmul", "w", 16)
+            .relu("relu")
+            .matmul("matmul2", "w2", 16)
+            .mse("loss");
+        if let Some(first) = first {
+            network.shard("matmul", first.parse().unwrap()).unwrap();
+        }
+        let cuts = propagate(&network, world, world).unwrap();
+        let nodes = network.nodes().iter().zip(&cuts.arrangements);
+        nodes.map(|(node, cuts)| node.operator.strategy(cuts).to_string()).collect()
+    }
+
+    #[test]
+    fn the_quick_starts_strategies_are_found() {
+        let expected = ["((2,4),(4,1))", "((2,4),)", "((2,4),(4,1))", "((8,1),(8,1))"];
+        assert_eq!(strategies(Some("((2,4),(4,1))"), 8), expected);
+    }
+
+    #[test]
+    fn data_parallel_and_column_strategies_spread() {
+        let data = ["((8,1),(1,1))", "((8,1),)", "((8,1),(1,1))", "((8,1),(8,1))"];
+        assert_eq!(strategies(Some("((8,1),(1,1))"), 8), data);
+        assert_eq!(strategies(None, 8), data);
+        let column = ["((2,1),(1,4))", "((2,4),)", "((2,4),(4,1))", "((8,1),(8,1))"];
+        assert_eq!(strategies(Some("((2,1),(1,4))"), 8), column);
+    }
+
+    #[test]
+    fn one_rank_cuts_nothing() {
+        assert_eq!(strategies(None, 1)[..2], ["((1,1),(1,1))", "((1,1),)"]);
+    }
+
+    #[test]
+    fn strategies_without_a_common_mesh_are_named() {
+        let mut network = Chain::new(12, 12).matmul("A", "w", 12).matmul("B", "w2", 12).mse("loss");
+        network.shard("A", "((3,4),(4,1))".parse().unwrap()).unwrap();
+        network.shard("B", "((2,6),(6,1))".parse().unwrap()).unwrap();
+        let error = propagate(&network, 12, 12).unwrap_err().to_string();
+        assert_eq!(error, "arrangements (3,4) of A and (2,6) of B have no common refinement");
+    }
+
+    #[test]
+    fn data_that_cannot_be_cut_is_refused() {
+        let network = Chain::new(12, 12).matmul("A", "w", 12).mse("loss");
+        for cut in [0, 5, 8] {
+            let error = propagate(&network, 8, cut).unwrap_err().to_string();
+            let expected = format!(
+                "the data set: 12 rows on 8 ranks cannot be cut in {cut}: the number of parts must divide both"
+            );
+            assert_eq!(error, expected);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Redistributes a tensor from one layout to another.
+
+use super::layout::Layout;
+use super::mesh::{Axis, Mesh};
+use super::traffic::Traffic;
+
+/// A step that all ranks perform on the parts of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Keeps a slice of each part: `axes` cut `dim` in addition to the axes that already do. Sends
+    /// nothing.
+    Slice { dim: usize, axes: Vec<Axis> },
+    /// Sums over `axes`. All ranks keep the whole sum.
+    AllReduce { axes: Vec<Axis> },
+    /// Sums over `axes`, which then cut `dim`.
+    ReduceScatter { dim: usize, axes: Vec<Axis> },
+    /// Concatenates `dim` over `axes`, which are the last axes that cut it.
+    AllGather { dim: usize, axes: Vec<Axis> },
+    /// Concatenates the dimension `from` over `axes`, which then cut `to`.
+    AllToAll { from: usize, to: usize, axes: Vec<Axis> },
+}
+
+impl Step {
+    /// The axes in which the exchanging ranks differ. Empty if nothing is sent.
+    pub fn group(&self) -> &[Axis] {
+        match self {
+            Step::Slice { .. } => &[],
+            Step::AllReduce { axes }
+            | Step::ReduceScatter { axes, .. }
+            | Step::AllGather { axes, .. }
+            | Step::AllToAll { axes, .. } => axes,
+        }
+    }
+
+    /// Applies the step to a layout.
+    pub fn apply(&self, layout: &mut Layout) {
+        match self {
+            Step::Slice { dim, axes } => layout.dims[*dim].extend(axes),
+            Step::AllReduce { axes } => layout.partial.retain(|axis| !axes.contains(axis)),
+            Step::ReduceScatter { dim, axes } => {
+                layout.partial.retain(|axis| !axes.contains(axis));
+                layout.dims[*dim].extend(axes);
+            }
+            Step::AllGather { dim, axes } => layout.dims[*dim].retain(|axis| !axes.contains(axis)),
+            Step::AllToAll { from, to, axes } => {
+                layout.dims[*from].retain(|axis| !axes.contains(axis));
+                layout.dims[*to].extend(axes);
+            }
+        }
+    }
+
+    /// Returns the traffic if every rank's part has `bytes` bytes before the step.
+    pub fn traffic(&self, mesh: &Mesh, bytes: u64) -> Traffic {
+        let world = u64::from(mesh.world());
+        let ranks = u64::from(mesh.size(self.group()));
+        match self {
+            Step::Slice { .. } => Traffic::default(),
+            Step::AllReduce { .. } => Traffic::of_all_reduce(world, ranks, bytes),
+            Step::ReduceScatter { .. } | Step::AllToAll { .. } => {
+                Traffic::of_reduce_scatter(world, ranks, bytes)
+            }
+            Step::AllGather { .. } => Traffic::of_all_gather(world, ranks, bytes),
+        }
+    }
+
+    /// Replaces the step with sums and gathers, which send more: a reduce-scatter becomes a sum and
+    /// a slice, and an all-to-all becomes a gather and a slice.
+    pub fn lowered(self) -> Vec<Step> {
+        match self {
+            Step::ReduceScatter { dim, axes } => {
+                vec![Step::AllReduce { axes: axes.clone() }, Step::Slice { dim, axes }]
+            }
+            Step::AllToAll { from, to, axes } => {
+                vec![
+                    Step::AllGather { dim: from, axes: axes.clone() },
+                    Step::Slice { dim: to, axes },
+                ]
+            }
+            step => vec![step],
+        }
+    }
+}
+
+/// Returns the steps from the layout `from` to the layout `to`, which must not have pending sums.
+///
+/// Both layouts must have the same number of dimensions and the same mesh.
+pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
+    let mut work = Work { now: from.clone(), to, steps: Vec::new() };
+    // Slice first: data sliced off before a sum or a gather need not be sent.
+    work.slice();
+    while work.reduce_scatter() {
+        work.slice();
+    }
+    let rest = work.now.partial.clone();
+    if !rest.is_empty() {
+        work.push(Step::AllReduce { axes: rest });
+    }
+    loop {
+        work.slice();
+        if !work.all_to_all() && !work.all_gather() {
+            return work.steps;
+        }
+    }
+}
+
+struct Work<'a> {
+    now: Layout,
+    to: &'a Layout,
+    steps: Vec<Step>,
+}
+
+impl Work<'_> {
+    fn push(&mut self, step: Step) {
+        step.apply(&mut self.now);
+        self.steps.push(step);
+    }
+
+    /// Returns the axes that must cut a dimension next. Empty if other axes must be removed first.
+    fn missing(&self, dim: usize) -> &[Axis] {
+        self.to.dims[dim].strip_prefix(self.now.dims[dim].as_slice()).unwrap_or_default()
+    }
+
+    /// Returns the axes to be removed from a dimension: the first wrong one and all after it.
+    fn surplus(&self, dim: usize) -> &[Axis] {
+        let (now, to) = (&self.now.dims[dim], &self.to.dims[dim]);
+        let common = now.iter().zip(to).take_while(|(a, b)| a == b).count();
+        &now[common..]
+    }
+
+    fn dims(&self) -> std::ops::Range<usize> {
+        0..self.to.dims.len()
+    }
+
+    /// Cuts every dimension by its missing axes that are free.
+    fn slice(&mut self) {
+        for dim in self.dims() {
+            let axes: Vec<Axis> = self
+                .missing(dim)
+                .iter()
+                .copied()
+                .take_while(|&axis| self.now.is_free(axis))
+                .collect();
+            if !axes.is_empty() {
+                self.push(Step::Slice { dim, axes });
+            }
+        }
+    }
+
+    /// Sums over axes that must cut a dimension next. Returns whether there were any.
+    fn reduce_scatter(&mut self) -> bool {
+        let found = self.dims().find_map(|dim| {
+            let partial = |axis: &&Axis| self.now.partial.contains(axis);
+            let axes: Vec<Axis> = self.missing(dim).iter().take_while(partial).copied().collect();
+            (!axes.is_empty()).then_some(Step::ReduceScatter { dim, axes })
+        });
+        found.map(|step| self.push(step)).is_some()
+    }
+
+    /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing
+    /// axes. Returns whether there was one.
+    fn all_to_all(&mut self) -> bool {
+        let found = self.dims().find_map(|from| {
+            let surplus = self.surplus(from);
+            let fits = |axes: &[Axis], to| to != from && self.missing(to).starts_with(axes);
+            (0..surplus.len()).find_map(|start| {
+                let axes = &surplus[start..];
+                let to = self.dims().find(|&to| fits(axes, to))?;
+                Some(Step::AllToAll { from, to, axes: axes.to_vec() })
+            })
+        });
+        found.map(|step| self.push(step)).is_some()
+    }
+
+    fn all_gather(&mut self) -> bool {
+        let found = self.dims().find(|&dim| !self.surplus(dim).is_empty());
+        let step = found.map(|dim| Step::AllGather { dim, axes: self.surplus(dim).to_vec() });
+        step.map(|step| self.push(step)).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(dims: &[&[Axis]], partial: &[Axis]) -> Layout {
+        Layout { dims: dims.iter().map(|axes| axes.to_vec()).collect(), partial: partial.to_vec() }
+    }
+
+    #[test]
+    fn the_quick_starts_tensors_move_as_in_its_graph() {
+        // The samples, from rows on every rank to blocks for the matrix product.
+        let steps = redistribute(&layout(&[&[0, 1], &[]], &[]), &layout(&[&[0], &[1]], &[]));
+        assert_eq!(steps, [Step::AllToAll { from: 0, to: 1, axes: vec![1] }]);
+        let lowered =
+            [Step::AllGather { dim: 0, axes: vec![1] }, Step::Slice { dim: 1, axes: vec![1] }];
+        assert_eq!(steps.into_iter().flat_map(Step::lowered).collect::<Vec<_>>(), lowered);
+        // The product's sum.
+        let steps = redistribute(&layout(&[&[0], &[]], &[1]), &layout(&[&[0], &[1]], &[]));
+        assert_eq!(steps, [Step::ReduceScatter { dim: 1, axes: vec![1] }]);
+    }
+
+    #[test]
+    fn sums_over_axes_that_cut_nothing_are_made_at_once() {
+        let steps = redistribute(&layout(&[&[1], &[]], &[0, 2]), &layout(&[&[1], &[]], &[]));
+        assert_eq!(steps, [Step::AllReduce { axes: vec![0, 2] }]);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_not_sent() {
+        let steps = redistribute(&layout(&[&[], &[0]], &[]), &layout(&[&[1], &[]], &[]));
+        let expected =
+            [Step::Slice { dim: 0, axes: vec![1] }, Step::AllGather { dim: 1, axes: vec![0] }];
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn axes_in_another_order_are_gathered_and_cut_again() {
+        let steps = redistribute(&layout(&[&[0, 1]], &[]), &layout(&[&[1, 0]], &[]));
+        let expected = [
+            Step::AllGather { dim: 0, axes: vec![0, 1] },
+            Step::Slice { dim: 0, axes: vec![1, 0] },
+        ];
+        assert_eq!(steps, expected);
+    }
+}

@@ -1,0 +1,295 @@
+//! Strategies, which specify how an operator's inputs are cut.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::operator::Operator;
+use crate::list::join;
+
+/// The number of parts of each dimension of each input, such as `((2,4),(4,1))`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Strategy(pub Vec<Vec<u32>>);
+
+impl Strategy {
+    /// Returns the cuts of each loop of an operator.
+    ///
+    /// # Errors
+    /// If inputs of `shapes` cannot be cut this way over `world` ranks.
+    pub fn check(
+        &self,
+        name: &str,
+        operator: Operator,
+        shapes: &[Vec<usize>],
+        world: u32,
+    ) -> Result<Vec<u32>, StrategyError> {
+        self.cuts(operator, shapes, world).map_err(|fault| StrategyError {
+            operator: name.to_owned(),
+            strategy: self.clone(),
+            fault,
+        })
+    }
+
+    fn cuts(
+        &self,
+        operator: Operator,
+        shapes: &[Vec<usize>],
+        world: u32,
+    ) -> Result<Vec<u32>, StrategyFault> {
+        let rule = operator.rule();
+        if self.0.len() != shapes.len() {
+            return Err(StrategyFault::Entries { found: self.0.len(), expected: shapes.len() });
+        }
+        for (entry, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
+            if cuts.len() != shape.len() {
+                return Err(StrategyFault::Dims { entry, found: cuts.len(), shape: shape.clone() });
+            }
+        }
+        if self.0.iter().flatten().any(|&cut| cut == 0) {
+            return Err(StrategyFault::Zero);
+        }
+        for (input, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
+            for (dim, (&cut, &size)) in cuts.iter().zip(shape).enumerate() {
+                if size % cut as usize != 0 {
+                    return Err(StrategyFault::Size { input, dim, size, cut });
+                }
+            }
+        }
+        // The first dimension of each loop and its cut.
+        let mut known: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
+        for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
+            for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
+                let place = InputDim { input, dim, dims: loops.len() };
+                match known[number] {
+                    Some((first, other)) if other != cut => {
+                        return Err(StrategyFault::Inputs {
+                            first,
+                            first_cut: other,
+                            second: place,
+                            second_cut: cut,
+                        });
+                    }
+                    Some(_) => {}
+                    None => known[number] = Some((place, cut)),
+                }
+            }
+        }
+        let cuts: Vec<u32> =
+            known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
+        if rule.whole.is_some_and(|number| cuts[number] != 1) {
+            return Err(StrategyFault::Classes);
+        }
+        let needed =
+            cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
+        if !u64::from(world).is_multiple_of(needed) {
+            return Err(StrategyFault::Devices { needed, world });
+        }
+        Ok(cuts)
+    }
+}
+
+impl fmt::Display for Strategy {
+    /// Writes `((2,4),(4,1))` or, with `{:#}`, `((2, 4), (4, 1))` as MindSpore does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries = self.0.iter().map(|cuts| tuple(cuts, f.alternate()));
+        f.write_str(&tuple(entries, f.alternate()))
+    }
+}
+
+/// Formats a tuple as Python does.
+pub(super) fn tuple<T: fmt::Display>(items: impl IntoIterator<Item = T>, spaced: bool) -> String {
+    let items: Vec<T> = items.into_iter().collect();
+    match items.as_slice() {
+        [one] => format!("({one},)"),
+        _ => format!("({})", join(items, if spaced { ", " } else { "," })),
+    }
+}
+
+impl FromStr for Strategy {
+    type Err = StrategyTextError;
+
+    /// Parses tuples as Python writes them. A single tuple needs no comma: `((2,4))` is `((2,4),)`.
+    fn from_str(text: &str) -> Result<Strategy, StrategyTextError> {
+        let error = || StrategyTextError(text.to_owned());
+        let mut rest = text.trim();
+        let mut entries = Vec::new();
+        rest = rest.strip_prefix('(').ok_or_else(error)?.trim_start();
+        while !rest.starts_with(')') {
+            let (inner, after) =
+                rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).ok_or_else(error)?;
+            let inner = inner.trim();
+            let inner = inner.strip_suffix(',').unwrap_or(inner);
+            let cuts = inner.split(',').map(|cut| cut.trim().parse().map_err(|_| error()));
+            entries.push(cuts.collect::<Result<_, _>>()?);
+            rest = after.trim_start();
+            match rest.strip_prefix(',') {
+                Some(after) => rest = after.trim_start(),
+                None if rest.starts_with(')') => {}
+                None => return Err(error()),
+            }
+        }
+        if rest == ")" && !entries.is_empty() { Ok(Strategy(entries)) } else { Err(error()) }
+    }
+}
+
+/// The text is not a strategy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "\"{0}\" is not a strategy: a strategy has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
+)]
+pub struct StrategyTextError(String);
+
+/// The strategy does not fit its operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{operator}: strategy {strategy}{}{fault}", .fault.join())]
+pub struct StrategyError {
+    pub operator: String,
+    pub strategy: Strategy,
+    pub fault: StrategyFault,
+}
+
+/// A dimension of an operator's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputDim {
+    input: usize,
+    dim: usize,
+    dims: usize,
+}
+
+impl fmt::Display for InputDim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let input = if self.input == 0 { "first" } else { "second" };
+        let dim = match (self.dims, self.dim) {
+            (1, _) => "elements",
+            (_, 0) => "rows",
+            _ => "columns",
+        };
+        write!(f, "{input} input's {dim}")
+    }
+}
+
+/// What is wrong with a strategy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StrategyFault {
+    #[error("has {found} entries, the operator has {expected} inputs")]
+    Entries { found: usize, expected: usize },
+    #[error("entry {entry} has {found} dims, the input has shape {}", tuple(.shape, false))]
+    Dims { entry: usize, found: usize, shape: Vec<usize> },
+    #[error("value 0 must be larger than 0")]
+    Zero,
+    #[error("input {input} dim {dim} of size {size} cannot be divided by {cut}")]
+    Size { input: usize, dim: usize, size: usize, cut: u32 },
+    /// Two dimensions of the same loop are cut differently.
+    #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
+    Inputs { first: InputDim, first_cut: u32, second: InputDim, second_cut: u32 },
+    #[error("SoftmaxXent: the class dimension must not be cut")]
+    Classes,
+    #[error("requires {needed} devices, but {world} devices can not be divided by it")]
+    Devices { needed: u64, world: u32 },
+}
+
+impl StrategyFault {
+    /// The separator between the strategy and the fault.
+    fn join(&self) -> &'static str {
+        match self {
+            StrategyFault::Entries { .. } | StrategyFault::Devices { .. } => " ",
+            _ => ": ",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Strategy {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_strategy_is_read_and_printed() {
+        for (text, printed) in [
+            ("((2,4),(4,1))", "((2,4),(4,1))"),
+            (" ( ( 2 , 4 ) , ( 4 , 1 ) ) ", "((2,4),(4,1))"),
+            ("((2,4))", "((2,4),)"),
+            ("((2,4),)", "((2,4),)"),
+            ("((8, 1), (8,))", "((8,1),(8,))"),
+            ("((8,1),(8))", "((8,1),(8,))"),
+        ] {
+            assert_eq!(parse(text).to_string(), printed);
+            assert_eq!(parse(printed).to_string(), printed);
+        }
+        assert_eq!(format!("{:#}", parse("((2,4),(4,1))")), "((2, 4), (4, 1))");
+        assert_eq!(format!("{:#}", parse("((2,4))")), "((2, 4),)");
+    }
+
+    #[test]
+    fn what_is_not_a_strategy_is_refused() {
+        for text in [
+            "",
+            "()",
+            "(2,4)",
+            "((2,4)",
+            "((2,4)))",
+            "((2,4)(4,1))",
+            "((2,-4))",
+            "((2,,4))",
+            "(())",
+            "((2,4),,)",
+        ] {
+            let error = text.parse::<Strategy>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("\"{text}\" is not a strategy: ")), "{error}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_refused(operator: Operator, shapes: &[&[usize]], text: &str, expected: &str) {
+        let shapes: Vec<_> = shapes.iter().map(|shape| shape.to_vec()).collect();
+        let error = parse(text).check("op", operator, &shapes, 8).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn each_illegal_strategy_has_its_message() {
+        let matmul = |text, expected| {
+            assert_refused(Operator::MatMul, &[&[16, 32], &[32, 16]], text, expected)
+        };
+        matmul("((2,4))", "op: strategy ((2,4),) has 1 entries, the operator has 2 inputs");
+        matmul(
+            "((2,4,1),(4,1))",
+            "op: strategy ((2,4,1),(4,1)): entry 0 has 3 dims, the input has shape (16,32)",
+        );
+        matmul("((0,4),(4,1))", "op: strategy ((0,4),(4,1)): value 0 must be larger than 0");
+        matmul(
+            "((3,4),(4,1))",
+            "op: strategy ((3,4),(4,1)): input 0 dim 0 of size 16 cannot be divided by 3",
+        );
+        matmul(
+            "((2,4),(2,1))",
+            "op: strategy ((2,4),(2,1)): first input's columns are cut in 4, second input's rows in 2",
+        );
+        matmul(
+            "((4,4),(4,1))",
+            "op: strategy ((4,4),(4,1)) requires 16 devices, but 8 devices can not be divided by it",
+        );
+        assert_refused(
+            Operator::Xent,
+            &[&[16, 8], &[16]],
+            "((4,2),(4,))",
+            "op: strategy ((4,2),(4,)): SoftmaxXent: the class dimension must not be cut",
+        );
+        assert_refused(
+            Operator::BiasAdd,
+            &[&[16, 8], &[8]],
+            "((2,4),(2,))",
+            "op: strategy ((2,4),(2,)): first input's columns are cut in 4, second input's elements in 2",
+        );
+    }
+
+    #[test]
+    fn the_cuts_of_a_legal_strategy_are_those_of_the_loops() {
+        let shapes = [vec![16, 32], vec![32, 16]];
+        let cuts = |text| parse(text).check("op", Operator::MatMul, &shapes, 8).unwrap();
+        assert_eq!(cuts("((2,4),(4,1))"), [2, 4, 1]);
+        assert_eq!(cuts("((1,1),(1,2))"), [1, 1, 2]);
+    }
+}

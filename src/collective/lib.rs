@@ -1,0 +1,135 @@
+//! Collective operations (sums, gathers, broadcasts, barriers) over shared memory, TCP or MPI.
+//!
+//! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
+//! does not find out a process's place, start processes, or know what the numbers mean.
+//!
+//! ```no_run
+//! use mpienv::ClusterInfo;
+//! use mpienv::collective::Group;
+//!
+//! let info = ClusterInfo::from_env()?;
+//! let mut group = Group::connect(&info)?;
+//! let mut gradients = vec![0.5_f32; 7850];
+//! group.all_reduce_sum(&mut gradients)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same program runs alone, under `mpienv launch`, mpirun, srun and every other launcher that
+//! mpienv knows. MPI is not needed to build or to run it. For tests, [`threads`] runs the ranks in
+//! one process. `examples/candle` in the repository trains a candle model this way, with one sum of
+//! the gradients for each batch.
+//!
+//! # Semantics
+//! Every rank of a group must make the same calls in the same order, with the same number of
+//! values. Each call of [`Group`] has an example. Calls block. A group makes one call at a time and
+//! stays in its thread.
+//!
+//! Ranks compare their calls before any of them returns: operation, type and count of numbers,
+//! reduction, root. If calls differ, all ranks get an error that names two ranks:
+//! `rank 2 called barrier, rank 0 all_reduce_sum of 10 f32`. This includes a rank that refuses its
+//! own arguments. Over MPI, comparing takes one more small all-reduce for each call.
+//!
+//! Only the process that connected can use a group. In a forked child, every call is an error, and
+//! dropping the group does nothing. The child keeps the connections open, so while it runs, a loss
+//! of its parent is noticed only after the timeout: drop the group in the child first.
+//!
+//! # Order of sums
+//! All ranks get the same bits; MPI recommends this but does not guarantee it. Over shared memory,
+//! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
+//! hosts. These transports therefore return the same bits as each other and as any other run. MPI
+//! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
+//! use rank order. If any number is NaN, the sum is NaN, but its bits are unspecified.
+//!
+//! # Errors
+//! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
+//! job, whichever group they use. They notice a killed process within milliseconds, and a hung
+//! process or a cut network after the [timeout](GroupBuilder::timeout). Do not use a group after an
+//! error other than [`CollectiveError::Argument`]: every later call fails at once, except over MPI.
+//! If a rank fails after its part in a call, that call still succeeds on the other ranks, and their
+//! next call fails.
+//!
+//! | over | a lost rank | a hung rank |
+//! | --- | --- | --- |
+//! | shared memory, TCP | an error that names it | an error that names it |
+//! | MPI | this process exits and names it ([`GroupBuilder::on_lost`]) | same, after the timeout |
+//!
+//! # Transports
+//! [`Backend::Auto`] chooses a transport. [`Group::describe`] says which one and why.
+//!
+//! - **Shared memory** connects the ranks of a host (Linux). The memory is an unnamed file that
+//!   other users cannot open. It disappears even if ranks are killed, and does not need `/dev/shm`.
+//!   Every rank checks that it sees the same memory. If one rank does not, because of another
+//!   container or user, all ranks use TCP, and `describe` gives the reason. The TCP connections
+//!   stay open to notice lost ranks.
+//! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
+//!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
+//!   (`mpienv::guide::security`), all messages are encrypted.
+//! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, only one
+//!   rank of each host sends to another host: to the next one, or, on the last host, the result to
+//!   all others.
+//! - **MPI** (feature `mpi`) is the launcher's own library, which supports fast networks.
+//!
+//! # Cost
+//! For n bytes on each of p ranks, a rank sends and receives about this much over TCP:
+//!
+//! | call | bytes | messages to each other rank |
+//! | --- | --- | --- |
+//! | [`all_reduce_sum`](Group::all_reduce_sum) to 64 KiB (n (p - 1) to 512 KiB) | n (p - 1) | 1 |
+//! | [`all_reduce_sum`](Group::all_reduce_sum), larger | 2 n (p - 1) / p | 2 for each MiB of a rank's part |
+//! | [`reduce_scatter_sum`](Group::reduce_scatter_sum), [`all_to_all`](Group::all_to_all) | n (p - 1) / p | 1 |
+//! | [`all_gather`](Group::all_gather) | n (p - 1) | 1, and 1 more for each MiB |
+//! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 1, and 1 more for each MiB from the root |
+//! | [`barrier`](Group::barrier) | 0 | 1 |
+//!
+//! Each message adds 24 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum
+//! over several hosts with shared memory sends n bytes from each host to the next, and n bytes from
+//! the last host to every other host. Large sums are sent in blocks that overlap. Over shared
+//! memory, a rank writes its n bytes once and reads those of all others. If all ranks of more than
+//! two have over 128 KiB together, a rank reads its part of each, and then the other parts of the
+//! sum. Shared memory takes up to 1 MiB for each rank and 64 MiB for each group on a host.
+//!
+//! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
+// The names by which the files of this crate know it and the crates below.
+use crate as collective;
+use mpienv_core::{cluster, value};
+mod rendezvous {
+    pub(crate) use mpienv_rendezvous::seam::*;
+    pub(crate) use mpienv_rendezvous::*;
+}
+
+mod alone;
+mod builder;
+mod call;
+mod element;
+mod error;
+mod group;
+#[cfg(any(feature = "mpi", target_os = "linux"))]
+mod host_info;
+#[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(feature = "mpi")]
+mod mpi;
+#[cfg(target_os = "linux")]
+mod shared;
+mod split;
+mod tcp;
+#[cfg(test)]
+mod tests;
+pub mod threads;
+mod transport;
+#[cfg(target_os = "linux")]
+mod two_level;
+
+pub use builder::{Backend, GroupBuilder};
+pub use element::{Element, ElementKind, Numbers, Reduction};
+pub use error::{CollectiveError, ConnectError};
+pub use group::Group;
+pub use transport::Transport;

@@ -1,0 +1,16 @@
+//! A process's place in its cluster, and how mpienv determines it.
+
+pub(crate) mod attempt;
+pub(crate) mod azure;
+pub(crate) mod device;
+pub(crate) mod discover;
+pub mod info;
+pub(crate) mod master;
+pub(crate) mod meeting;
+pub(crate) mod nccl;
+pub(crate) mod overrides;
+pub(crate) mod provenance;
+#[cfg(feature = "routes")]
+pub(crate) mod route;
+pub(crate) mod warn;
+mod workers;

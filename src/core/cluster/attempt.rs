@@ -1,0 +1,183 @@
+//! Attempts: the same job, restarted after a failure.
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
+use crate::value::job::Job;
+use crate::value::port::Port;
+use crate::value::sourced::Sourced;
+
+/// One run of a job's workers, from their start until all have exited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attempt {
+    /// How often the platform had restarted the job before this launch. The same on all nodes.
+    pub base: u32,
+    /// How often `mpienv launch` has restarted the workers since then.
+    pub again: u32,
+}
+
+impl Attempt {
+    /// Returns the restart count that the workers see.
+    pub fn number(self) -> u32 {
+        self.base.saturating_add(self.again)
+    }
+}
+
+/// The source of a restart count that `mpienv launch` keeps.
+const COUNTED: &str = "counted by mpienv launch";
+
+impl ClusterInfo {
+    /// Returns the job's identity and the attempt, which determine the rendezvous keys. Both are
+    /// the same on all ranks.
+    ///
+    /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
+    pub(crate) fn run(&self) -> (String, u32) {
+        let job = self.placement.job.as_ref().map(|job| &job.value);
+        let identity = job
+            .filter(|_| self.meeting.token_scope == Scope::User)
+            .map(|job| format!("{}/{}", job.id, job.step));
+        // Other counts may differ between nodes.
+        let count = &self.surroundings.restart_count;
+        let counted = count.value.filter(|_| [RESTART_COUNT, COUNTED].contains(&&*count.source));
+        (identity.unwrap_or_default(), counted.or(job.map(|job| job.restarts)).unwrap_or(0))
+    }
+
+    /// Moves this place to an attempt. Each attempt has its own keys, and its own port if the port
+    /// is derived.
+    pub(crate) fn enter(&mut self, attempt: Attempt) {
+        let number = attempt.number();
+        self.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
+        for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
+            self.override_with(name, number.to_string());
+        }
+        // The first attempt has the job's own port.
+        if let Some(job) = self.job_of_port().filter(|_| attempt.again > 0) {
+            let next = Job { restarts: job.restarts.saturating_add(attempt.again), ..job.clone() };
+            let Meeting { port, default_port, .. } = &mut self.meeting;
+            port.value = next.port(default_port.range);
+            default_port.port = port.value;
+        }
+    }
+
+    /// Returns the port where the processes that start each node's workers meet. It is not the
+    /// workers' master port.
+    pub(crate) fn launchers_port(&self) -> Port {
+        let derived = self.job_of_port().map(|job| {
+            let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
+            of_launchers.port(self.meeting.default_port.range)
+        });
+        // Programs use the ports above the master's.
+        let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
+        derived.filter(|&port| port != self.master_port()).unwrap_or(near)
+    }
+
+    /// Returns the job from which the master's port is derived, or `None` if the port is not
+    /// derived.
+    fn job_of_port(&self) -> Option<&Job> {
+        let job = self.placement.job.as_ref()?;
+        (job.source == self.meeting.port.source).then_some(&job.value)
+    }
+
+    fn override_with(&mut self, name: &'static str, value: String) {
+        let overrides = &mut self.passed_on.overrides;
+        overrides.retain(|(found, _)| *found != name);
+        overrides.push((name, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(vars: &[(&str, &str)]) -> ClusterInfo {
+        let slurm = [
+            ("SLURM_PROCID", "1"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_STEP_TASKS_PER_NODE", "1(x2)"),
+            ("SLURM_NODEID", "1"),
+            ("SLURM_STEP_NUM_NODES", "2"),
+            ("SLURM_STEP_NODELIST", "node[0-1]"),
+            ("SLURM_JOB_ID", "4711"),
+            ("SLURM_STEP_ID", "12"),
+        ];
+        ClusterInfo::from_vars(slurm.into_iter().chain(vars.iter().copied())).unwrap()
+    }
+
+    fn in_attempt(worker: &ClusterInfo, base: u32, again: u32) -> ClusterInfo {
+        let mut info = worker.clone();
+        info.enter(Attempt { base, again });
+        info
+    }
+
+    fn read_again(info: &ClusterInfo) -> ClusterInfo {
+        let exports = info.exports().unwrap();
+        ClusterInfo::from_vars(
+            exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn attempts_of_a_job_have_different_derived_ports_and_keys() {
+        let worker = node(&[]).workers(1).unwrap().remove(0);
+        let attempts = [0, 1, 2].map(|again| in_attempt(&worker, 0, again));
+        let ports = attempts.each_ref().map(|info| info.master_port().to_string());
+        assert_eq!(ports[0], worker.master_port().to_string());
+        assert!(ports[0] != ports[1] && ports[1] != ports[2] && ports[0] != ports[2], "{ports:?}");
+        {
+            // A worker that reads its variables derives the same keys.
+            assert_eq!(
+                attempts.each_ref().map(|info| read_again(info).run()),
+                [0, 1, 2].map(|a| (String::new(), a))
+            );
+            assert_eq!(
+                attempts.each_ref().map(ClusterInfo::run),
+                [0, 1, 2].map(|a| (String::new(), a))
+            );
+            // No attempt uses the port of the launchers.
+            assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
+        }
+    }
+
+    #[test]
+    fn a_port_and_a_token_that_were_set_stay() {
+        let info = node(&[("MASTER_PORT", "29500"), ("MPIENV_TOKEN", "sesame")]);
+        let worker = info.workers(1).unwrap().remove(0);
+        let second = in_attempt(&worker, 0, 1);
+        assert_eq!(second.master_port().get(), 29500);
+        assert_eq!((second.token(), read_again(&second).token()), (info.token(), info.token()));
+        {
+            let third = in_attempt(&worker, 0, 2);
+            assert_eq!([&second, &third].map(|info| read_again(info).run().1), [1, 2]);
+            assert_eq!(info.launchers_port().get(), 29499);
+        }
+    }
+
+    #[test]
+    fn a_worker_reads_the_attempt_that_it_was_started_in() {
+        let worker = node(&[("SLURM_RESTART_COUNT", "3")]).workers(1).unwrap().remove(0);
+        let info = in_attempt(&worker, 3, 2);
+        let exports = info.exports().unwrap();
+        assert_eq!(
+            [RESTART_COUNT, TORCH_RESTART_COUNT].map(|name| exports.get(name)),
+            [Some("5"); 2]
+        );
+        let read = read_again(&info);
+        assert_eq!((read.restart_count(), read.master_port()), (Some(5), info.master_port()));
+        assert_eq!(
+            (read.provenance().restart_count, read.token()),
+            (RESTART_COUNT.into(), info.token())
+        );
+    }
+
+    #[test]
+    fn workers_authenticate_with_munge_as_their_launch_does_and_have_a_secret() {
+        for text in ["munge", "munge:/run/other.socket"] {
+            let worker = node(&[("MPIENV_AUTH", text)]).workers(1).unwrap().remove(0);
+            let read = read_again(&in_attempt(&worker, 0, 1));
+            assert_eq!(read.munge().map(ToString::to_string).as_deref(), Some(text));
+            assert!(read.has_secret() && !node(&[]).has_secret());
+        }
+    }
+}

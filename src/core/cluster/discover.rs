@@ -1,0 +1,209 @@
+//! Determines a process's place step by step: detect, read, complete, lint, meet.
+
+mod auth;
+mod builder;
+mod by_hand;
+mod choice;
+mod hosts;
+mod lints;
+mod nodes;
+mod parents;
+#[cfg(feature = "pmix")]
+mod pmix;
+pub(crate) mod surroundings;
+mod token_file;
+pub(crate) mod unplaced;
+
+use std::borrow::Cow;
+use std::mem;
+
+use crate::cluster::azure::AzureVars;
+use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
+use crate::cluster::master::{self, Naming, PortRule};
+use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::overrides::{self, Overrides};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::finding::Finding;
+use crate::launcher::context::Context;
+use crate::launcher::display_variable;
+use crate::launcher::placement::Placement;
+use crate::launcher::starter::Starter;
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Sourced, value_of};
+
+pub use self::builder::ClusterInfoBuilder;
+use self::choice::{Choice, choose};
+use self::surroundings::Surroundings;
+
+impl ClusterInfoBuilder {
+    /// Detects the launcher, reads its variables, and completes, connects and checks the place.
+    fn discover(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
+        let asked = self.overrides.or_inherited(environment)?;
+        let detected = detect(environment, asked.launcher.as_ref())?;
+        let mut place = complete(self.read(detected)?)?;
+        let mut findings = lint(&mut place);
+        let meeting = meet(&mut place, &asked, &mut findings)?;
+        let surroundings = Surroundings::read(&place, asked.nccl_ifname)?;
+        let Place { whole, placement, own, .. } = &place;
+        let passed_on = PassedOn {
+            overrides: self.overrides.exported(),
+            to_unset: lints::to_unset(&place, &surroundings.nccl_socket_ifname),
+            // A process that reads the exports must get the overridden place again.
+            leaves_context: self.overrides.reader(placement.launcher()),
+            said: own.as_ref().map(|own| own.said.clone()).unwrap_or_default(),
+        };
+        Ok(ClusterInfo {
+            inherited: Inherited::new(whole),
+            placement: place.placement,
+            surroundings,
+            meeting,
+            passed_on,
+            findings,
+            endpoints: None,
+        })
+    }
+
+    /// Reads this process's place from the selected launcher's variables or from the overrides.
+    fn read<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
+        let placement = self.placement(&detected);
+        let Detected { whole, environment, choice, context, is_unplaced } = detected;
+        let (placement, choice) = match self.overrides.node()? {
+            Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
+            None => (placement?, choice),
+        };
+        let mut placement =
+            if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
+        placement.launcher.source = match placement.launcher() == choice.marker.launcher {
+            true => choice.source.clone(),
+            false => display_variable(whole, &placement.rank.source).into(),
+        };
+        let (own, outer) = match choice.is_of_context {
+            true => (context, None),
+            false => (None, context.filter(|_| self.overrides.node_rank.is_none())),
+        };
+        Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure: None })
+    }
+
+    /// Reads what the launcher provides about this process.
+    fn placement(&self, detected: &Detected<'_>) -> Result<Placement, Error> {
+        #[cfg(feature = "pmix")]
+        if self.overrides.ask_pmix {
+            return self::pmix::placement(detected);
+        }
+        read(detected)
+    }
+}
+
+/// Reads the launcher's variables. Fails if they show a job but not this process's place in it.
+fn read(detected: &Detected<'_>) -> Result<Placement, Error> {
+    if detected.is_unplaced {
+        unplaced::refuse(&detected.environment)?;
+    }
+    let marker = detected.choice.marker;
+    (marker.launcher.spec().read)(&detected.environment, marker)
+}
+
+/// What shows which launcher started this process.
+struct Detected<'a> {
+    whole: &'a Environment,
+    /// The variables without those that an outer job left.
+    environment: Cow<'a, Environment>,
+    choice: Choice,
+    context: Option<Context>,
+    /// Whether nothing places this process, and nobody has asked for that.
+    is_unplaced: bool,
+}
+
+fn detect<'a>(
+    whole: &'a Environment,
+    asked: Option<&Sourced<Launcher>>,
+) -> Result<Detected<'a>, Error> {
+    let context = Context::find(whole)?;
+    let choice = choose(whole, asked, context.as_ref())?;
+    let inner = choice.without_outer(whole, context.as_ref());
+    let environment = inner.map_or(Cow::Borrowed(whole), Cow::Owned);
+    // A process is deliberately alone if an override or an exported context says so.
+    let is_unplaced =
+        choice.marker.launcher == Launcher::Alone && asked.is_none() && !choice.is_of_context;
+    Ok(Detected { whole, environment, choice, context, is_unplaced })
+}
+
+/// This process's place, and what it was read from.
+struct Place<'a> {
+    whole: &'a Environment,
+    environment: Cow<'a, Environment>,
+    placement: Placement,
+    choice: Choice,
+    is_unplaced: bool,
+    /// What mpienv chose for this process, if no launcher has started it since.
+    own: Option<Context>,
+    /// What mpienv chose for the surrounding job, in which a launcher started this process.
+    outer: Option<Context>,
+    azure: Option<AzureVars>,
+}
+
+/// Adds what follows from the place, and rejects what cannot be.
+fn complete(mut place: Place<'_>) -> Result<Place<'_>, Error> {
+    let placement = &mut place.placement;
+    let is_open = placement.job.is_none() && placement.size.value > 1 && placement.is_one_node();
+    // The process that started all ranks identifies the job if no variable does.
+    if is_open && let Some(starter) = Starter::of(placement.launcher(), place.whole) {
+        placement.job = Some(starter.job());
+    }
+    place.azure = AzureVars::find(&place.environment)?;
+    nodes::complete(placement, place.azure.is_some())?;
+    Ok(place)
+}
+
+/// Returns what is suspicious about the place.
+fn lint(place: &mut Place<'_>) -> Vec<Finding> {
+    let mut findings = mem::take(&mut place.placement.findings);
+    if place.is_unplaced && place.placement.launcher() == Launcher::Alone {
+        findings.extend(unplaced::finding(&place.environment));
+    }
+    findings.extend(lints::findings(place));
+    findings
+}
+
+/// Determines where the ranks meet, and whether the launcher's list of hosts fits that.
+fn meet(
+    place: &mut Place<'_>,
+    asked: &Overrides,
+    findings: &mut Vec<Finding>,
+) -> Result<Meeting, Error> {
+    let Place { environment, placement, own, azure, .. } = place;
+    let explicit = asked.master_addr.clone();
+    let naming = Naming { azure: azure.as_ref(), explicit, inherited_first: own.is_some() };
+    let addr = master::addr(environment, placement, naming, findings)?;
+    placement.hosts = hosts::hosts(placement, addr.as_ref());
+    let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
+    if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {
+        findings.extend(placement.master_doubt.take());
+    }
+    let rule = PortRule { on_azure: azure.is_some(), range: value_of(&asked.port_range) };
+    let asked_port = asked.master_port.clone();
+    let (port, default_port) = master::port(environment, placement, rule, asked_port)?;
+
+    // Some launchers set the job's master together with the rank.
+    let comes_along = placement.launcher().spec().sets_master();
+    let own_addr = own.as_ref().and_then(|own| own.master_addr.as_ref());
+    let own_port = own.as_ref().and_then(|own| own.master_port.as_ref());
+    let addr_names = [master::MASTER_ADDR, overrides::MASTER_ADDR];
+    let port_names = [master::MASTER_PORT, overrides::MASTER_PORT];
+    let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
+    let auth = auth::munge(environment)?;
+    let (token, token_scope) = auth::token(environment, placement, own.as_ref())?;
+    let addr = addr.ok_or_else(|| master::unknown(placement));
+    findings.extend(addr.as_ref().err().map(master::unknown_finding));
+    Ok(Meeting {
+        addr,
+        addr_scope: addr_scope.unwrap_or(Scope::User),
+        port_scope: Scope::of(&port, port_names, comes_along, own_port),
+        port,
+        default_port,
+        token,
+        token_scope,
+        auth,
+    })
+}

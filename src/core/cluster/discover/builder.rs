@@ -1,0 +1,232 @@
+//! How programs read a [`ClusterInfo`]: the constructors, and the overrides of a builder.
+
+use std::ffi::OsString;
+
+use once_cell::sync::OnceCell;
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::nccl::NcclIfname;
+use crate::cluster::overrides::{ASKED, MasterPort, Overrides};
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::value::host::Host;
+use crate::value::launcher::Launcher;
+use crate::value::port_range::PortRange;
+use crate::value::rank::Rank;
+use crate::value::sourced::by;
+
+impl ClusterInfo {
+    /// Reads this process's environment.
+    ///
+    /// A process that no launcher started is rank 0 of 1.
+    ///
+    /// # Errors
+    /// Returns an error if the variables contradict each other or are incomplete: see
+    /// [`Reason`](crate::Reason).
+    pub fn from_env() -> Result<ClusterInfo, Error> {
+        ClusterInfoBuilder::default().from_env()
+    }
+
+    /// Reads the given variables instead of this process's environment, for tests and for other
+    /// processes.
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        ClusterInfoBuilder::default().from_vars(vars)
+    }
+
+    /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the
+    /// first success.
+    ///
+    /// ```
+    /// let info = mpienv::ClusterInfo::current()?;
+    /// assert!(std::ptr::eq(info, mpienv::ClusterInfo::current()?));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`]. A failure is not remembered.
+    pub fn current() -> Result<&'static ClusterInfo, Error> {
+        // The standard library's OnceLock has no stable way to initialize with a function that may
+        // fail.
+        static CURRENT: OnceCell<ClusterInfo> = OnceCell::new();
+        CURRENT.get_or_try_init(ClusterInfo::from_env)
+    }
+
+    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host
+    /// and for the nodes, which the server knows in every layout.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::ask_pmix()?;
+    /// println!("rank 0 runs on {}", info.master_addr()?);
+    /// // The same with another override:
+    /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server,
+    /// if no PMIx library can be loaded, or if the server does not answer.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
+        ClusterInfo::builder().ask_pmix().from_env()
+    }
+
+    /// Returns a builder that overrides values such as the launcher, the master or the interface.
+    pub fn builder() -> ClusterInfoBuilder {
+        ClusterInfoBuilder::default()
+    }
+}
+
+/// Reads a [`ClusterInfo`] with overrides, which take precedence over the environment.
+///
+/// ```
+/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
+///
+/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
+///     .launcher(Launcher::OpenMpi)
+///     .master_addr("node-0".parse()?)
+///     .master_port("29500".parse()?)
+///     .port_range("1400-1999".parse()?)
+///     .nccl_ifname(NcclIfname::Unset);
+/// let vars = [
+///     ("OMPI_COMM_WORLD_RANK", "5"),
+///     ("OMPI_COMM_WORLD_SIZE", "8"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+/// ];
+/// let info = builder.from_vars(vars)?;
+/// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
+/// // The same, for a program that reads other variables as well.
+/// assert_eq!(builder.from_environment(&Environment::from_vars(vars))?, info);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct ClusterInfoBuilder {
+    pub(super) overrides: Overrides,
+}
+
+impl From<Overrides> for ClusterInfoBuilder {
+    fn from(overrides: Overrides) -> ClusterInfoBuilder {
+        ClusterInfoBuilder { overrides }
+    }
+}
+
+impl ClusterInfoBuilder {
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
+    /// describes the cost.
+    ///
+    /// The answer takes precedence over values derived from the launcher's variables, but not over
+    /// a setting that names the master.
+    #[cfg(feature = "pmix")]
+    pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
+        self.overrides.ask_pmix = true;
+        self
+    }
+
+    /// Reads this process's environment.
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`].
+    pub fn from_env(&self) -> Result<ClusterInfo, Error> {
+        self.from_environment(&Environment::current())
+    }
+
+    /// Reads the given variables.
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`].
+    pub fn from_vars<N, V>(
+        &self,
+        vars: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<ClusterInfo, Error>
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        self.from_environment(&Environment::from_vars(vars))
+    }
+
+    /// Reads a snapshot of an environment.
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`].
+    pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
+        self.discover(environment)
+    }
+
+    /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
+    pub fn launcher(mut self, launcher: Launcher) -> ClusterInfoBuilder {
+        self.overrides.launcher = by(ASKED, Some(launcher));
+        self
+    }
+
+    /// Sets rank 0's host, like the variable `MPIENV_MASTER_ADDR`. It overrides all variables.
+    pub fn master_addr(mut self, host: Host) -> ClusterInfoBuilder {
+        self.overrides.master_addr = by(ASKED, Some(host));
+        self
+    }
+
+    /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all
+    /// variables.
+    pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
+        self.overrides.master_port = by(ASKED, Some(port));
+        self
+    }
+
+    /// Sets the range of ports from which the job's port is derived. Overrides the variable
+    /// `MPIENV_PORT_RANGE`. The range must be the same on all ranks. The default is 20000 to 29999.
+    pub fn port_range(mut self, range: PortRange) -> ClusterInfoBuilder {
+        self.overrides.port_range = by(ASKED, Some(range));
+        self
+    }
+
+    /// Sets the number of this node and the number of nodes, for a platform that does not provide
+    /// them. This process is then the only one of the job on its node. The platform's master and
+    /// hosts are kept.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Rank};
+    ///
+    /// let builder = ClusterInfo::builder().node(Rank::new(1, 2)?).master_addr("node-0".parse()?);
+    /// let info = builder.from_vars([("JOB_COMPLETION_INDEX", "1")])?;
+    /// assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
+    /// assert_eq!(info.workers(4)?[0].rank(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn node(mut self, node: Rank) -> ClusterInfoBuilder {
+        self.overrides.node_rank = Some(node.index());
+        self.overrides.nnodes = Some(node.size());
+        self
+    }
+
+    /// Treats the rank as the number of the node, for launchers that start one process on each node
+    /// and do not provide a local rank. Reading fails if a variable contradicts this.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let vars = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node-0")];
+    /// assert_eq!(ClusterInfo::from_vars(vars)?.node_rank(), None);
+    /// assert_eq!(ClusterInfo::builder().one_per_node().from_vars(vars)?.node_rank(), Some(1));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    pub fn one_per_node(mut self) -> ClusterInfoBuilder {
+        self.overrides.one_per_node = true;
+        self
+    }
+
+    /// Sets how `NCCL_SOCKET_IFNAME` is treated. Overrides the variable `MPIENV_NCCL_IFNAME`.
+    pub fn nccl_ifname(mut self, ifname: NcclIfname) -> ClusterInfoBuilder {
+        self.overrides.nccl_ifname = by(ASKED, Some(ifname));
+        self
+    }
+}

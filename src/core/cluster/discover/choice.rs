@@ -1,0 +1,178 @@
+//! Selects the launcher that started this process: the innermost of those that left variables.
+
+use crate::cluster::master;
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::launcher::context::{CONTEXT, Context};
+use crate::launcher::starter::Starter;
+use crate::launcher::{Change, Marker, markers, specs};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Source, Sourced};
+
+/// The selected launcher, and the reason for selecting it.
+pub(super) struct Choice {
+    pub marker: Marker,
+    pub source: Source,
+    /// Other launchers whose variables may describe this process too and must then agree.
+    pub rest: Vec<Marker>,
+    /// Whether the context still describes this process.
+    pub is_of_context: bool,
+    /// The program whose process shows which of several launchers started this one.
+    pub starter: Option<&'static str>,
+}
+
+pub(super) fn choose(
+    environment: &Environment,
+    explicit: Option<&Sourced<Launcher>>,
+    context: Option<&Context>,
+) -> Result<Choice, Error> {
+    match (explicit, context) {
+        (Some(explicit), _) => asked_for(environment, explicit, context),
+        (None, Some(context)) => innermost(environment, context),
+        (None, None) => Ok(first_detected(environment)),
+    }
+}
+
+fn asked_for(
+    environment: &Environment,
+    explicit: &Sourced<Launcher>,
+    context: Option<&Context>,
+) -> Result<Choice, Error> {
+    let launcher = explicit.value;
+    let marker = find(environment, launcher).ok_or_else(|| {
+        let remedy = "select the launcher that started this process, or none".to_owned();
+        let absent = Reason::LauncherAbsent(launcher);
+        if explicit.source != overrides::LAUNCHER {
+            return Error::new(absent, remedy);
+        }
+        Error::new(absent, format!("{remedy} (unset {})", overrides::LAUNCHER))
+            .of(overrides::LAUNCHER)
+            .found(launcher.name())
+    })?;
+    let is_of_context = context.is_some_and(|context| {
+        context.launcher == launcher && changed(environment, context).is_empty()
+    });
+    Ok(Choice { is_of_context, ..Choice::new(marker, explicit.source.clone()) })
+}
+
+/// Without a context, the order of the launchers decides. Other launchers that disagree are
+/// suspicious.
+fn first_detected(environment: &Environment) -> Choice {
+    let markers: Vec<Marker> = markers(environment).collect();
+    started(environment, &markers).unwrap_or_else(|| {
+        // The last launcher accepts every environment.
+        let alone = Marker { launcher: Launcher::Alone, variable: "" };
+        let marker = markers.first().copied().unwrap_or(alone);
+        let rest = markers.into_iter().skip(1).collect();
+        Choice { rest, ..Choice::new(marker, marker.display_variable(environment)) }
+    })
+}
+
+/// Among several launchers that may have started this process, selects the one whose own process is
+/// the nearest ancestor. Returns `None` if no such process is visible.
+fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
+    let starters = |marker: &Marker| marker.launcher.spec().nested.starters;
+    let first = candidates.first()?;
+    let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
+    // A launcher without known programs, such as torchrun, may be even nearer.
+    if starters(first).is_empty() || !candidates.iter().any(is_other) {
+        return None;
+    }
+    let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
+    let starter = Starter::nearest(&programs, environment)?;
+    let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
+    let source =
+        format!("{}, and {starter} started this process", marker.display_variable(environment));
+    let is_rest = |other: &&Marker| other.launcher != marker.launcher;
+    let rest = candidates.iter().filter(is_rest).copied().collect();
+    Some(Choice { rest, starter: Some(starter), ..Choice::new(marker, source) })
+}
+
+/// Selects a launcher whose variables have changed since the context was written. If there is none,
+/// this is the process that the context describes, or a child of it.
+fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Error> {
+    let changed = changed(environment, context);
+    if let Some(choice) = started(environment, &changed) {
+        return Ok(choice);
+    }
+    if let [marker, rest @ ..] = &changed[..] {
+        let shown = marker.display_variable(environment);
+        let source = format!("{shown}, set since mpienv started the process around this one");
+        return Ok(Choice { rest: rest.to_vec(), ..Choice::new(*marker, source) });
+    }
+    // A program may have received only RANK and related variables, without the launcher's own.
+    let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
+    let marker = marker.ok_or_else(|| {
+        let remedy =
+            format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
+        Error::new(Reason::LauncherAbsent(context.launcher), remedy).of(CONTEXT)
+    })?;
+    let source = marker.display_variable(environment);
+    Ok(Choice { is_of_context: true, ..Choice::new(marker, source) })
+}
+
+fn find(environment: &Environment, launcher: Launcher) -> Option<Marker> {
+    markers(environment).find(|marker| marker.launcher == launcher)
+}
+
+/// Returns the launchers that may have started a process after the context was written, likeliest
+/// first.
+fn changed(environment: &Environment, context: &Context) -> Vec<Marker> {
+    let change =
+        |marker: Marker| Some((marker.launcher.change(environment, &context.seen)?, marker));
+    let changes: Vec<_> = markers(environment).filter_map(change).collect();
+    // A launcher that also sets another launcher's variables is recognized by its own.
+    let Some(surest) = changes.iter().map(|(change, _)| *change).min() else {
+        let is_new = has_other_master(environment, context);
+        return find(environment, context.launcher).into_iter().filter(|_| is_new).collect();
+    };
+    // If only shared variables changed, a launcher that always sets a new value of its own did not
+    // change them.
+    let can_be =
+        |marker: &Marker| surest == Change::Own || !marker.launcher.spec().nested.is_always_seen;
+    let likeliest = changes.into_iter().filter(|(change, _)| *change == surest);
+    likeliest.map(|(_, marker)| marker).filter(can_be).collect()
+}
+
+/// Returns whether a worker's master differs from the one it was given. A script's ranks may have
+/// the same numbers.
+fn has_other_master(environment: &Environment, context: &Context) -> bool {
+    let variables = [master::MASTER_ADDR, master::MASTER_PORT];
+    context.launcher == Launcher::User
+        && variables.iter().any(|name| context.seen.is_changed(environment, name))
+}
+
+impl Choice {
+    pub(super) fn new(marker: Marker, source: impl Into<Source>) -> Choice {
+        let source = source.into();
+        Choice { marker, source, rest: Vec::new(), is_of_context: false, starter: None }
+    }
+
+    /// Returns the environment without an outer job's master and nodes, if this process inherited
+    /// them.
+    pub(super) fn without_outer(
+        &self,
+        environment: &Environment,
+        context: Option<&Context>,
+    ) -> Option<Environment> {
+        let outer = context.filter(|_| !self.is_of_context)?;
+        let is_left = |name: &str| !outer.seen.is_changed(environment, name);
+        let inherited = self.marker.launcher.spec().nested.may_inherit;
+        let of_outer = |name: &str| match name {
+            master::MASTER_ADDR => is_same(environment, name, &outer.master_addr),
+            master::MASTER_PORT => is_same(environment, name, &outer.master_port),
+            name => is_left(name),
+        };
+        let identities = specs().filter_map(|spec| spec.nested.identity);
+        let unchanged = identities.filter(|(identity, _)| is_left(identity));
+        let of_its_job =
+            unchanged.flat_map(|(identity, others)| others.iter().copied().chain([identity]));
+        let left = inherited.iter().copied().filter(|name| of_outer(name)).chain(of_its_job);
+        Some(environment.with(left.map(|name| (name, None))))
+    }
+}
+
+fn is_same(environment: &Environment, name: &str, value: &Option<String>) -> bool {
+    value.is_some() && environment.text(name) == value.as_deref()
+}

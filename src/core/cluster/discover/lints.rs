@@ -1,0 +1,255 @@
+//! Reports environments that look suspicious as a whole although their launcher can be read.
+
+use crate::cluster::nccl;
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::context::Context;
+use crate::launcher::placement::Placement;
+use crate::launcher::torchrun::AGENT_STORE;
+use crate::launcher::{Marker, display_variable, open_mpi};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Known, Sourced, source_of, value_of};
+
+use super::Place;
+use super::choice::Choice;
+
+const LOCAL_RANK: &str = "LOCAL_RANK";
+const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
+
+/// Returns all findings about this process's place.
+pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
+    let Place { environment, placement, choice, outer, .. } = place;
+    let inherited =
+        outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
+    let others = [
+        local_rank_order(placement),
+        stale_agent_store(environment, placement),
+        pyxis_port(environment, placement),
+    ];
+    let disagreements = disagreements(environment, placement, choice);
+    inherited.into_iter().chain(disagreements).chain(others.into_iter().flatten())
+}
+
+/// Returns inherited variables that would mislead the program.
+pub(super) fn to_unset(place: &Place<'_>, nccl: &Sourced<Option<String>>) -> Vec<&'static str> {
+    let Place { whole, environment, placement, outer, .. } = place;
+    let unwanted = nccl.value.is_none().then_some(nccl::VARIABLE);
+    let stale = (placement.launcher() != Launcher::Torchrun).then_some(AGENT_STORE);
+    let set = unwanted.into_iter().chain(stale).filter(|name| environment.get(name).is_some());
+    let left = outer.iter().flat_map(|outer| left_by_outer(whole, placement, outer));
+    set.chain(left).collect()
+}
+
+/// Reports ranks that are not assigned to nodes in blocks, because a local rank computed from the
+/// rank would be wrong.
+fn local_rank_order(placement: &Placement) -> Option<Finding> {
+    let rank = placement.rank.value;
+    let (local_rank, local_size) =
+        (value_of(&placement.local_rank)?, value_of(&placement.local_size)?);
+    if local_rank == rank % local_size
+        || can_be_in_blocks(placement, rank.checked_sub(local_rank), local_size)
+    {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Note,
+        code: "local-rank-order",
+        what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
+        why: "the ranks are not assigned to nodes in blocks of equal size, so rank % local size is not the local rank"
+            .into(),
+        remedy: "use the exported LOCAL_RANK, and do not compute it".into(),
+    })
+}
+
+/// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block
+/// begins with rank `first`. Returns false if the node's number is unknown, because otherwise no
+/// order would ever be reported.
+fn can_be_in_blocks(placement: &Placement, first: Option<u32>, local_size: u32) -> bool {
+    let (Some(first), Some(node)) = (first, &placement.node_rank) else { return false };
+    // Every other node has at least one rank.
+    let fit = |ranks: u32, nodes: u32| ranks >= nodes && (nodes > 0 || ranks == 0);
+    let after = placement.size.value.checked_sub(first.saturating_add(local_size));
+    let nodes_after = value_of(&placement.node_count)
+        .map(|nodes| nodes.saturating_sub(node.value.saturating_add(1)));
+    let fits_after = after.is_some_and(|after| nodes_after.is_none_or(|nodes| fit(after, nodes)));
+    fit(first, node.value) && fits_after
+}
+
+/// Reports a port that enroot's hook for PyTorch derives from the Slurm job alone.
+fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Finding> {
+    let number = |name: &str| environment.text(name)?.parse::<u64>().ok();
+    let is_of_hook = ["RANK", "WORLD_SIZE", LOCAL_RANK].iter().all(|name| environment.is_set(name));
+    let (job, port) = (number("SLURM_JOB_ID")?, number("MASTER_PORT")?);
+    // An override is deliberate. The formulas below are those of the hook's current and earlier
+    // versions.
+    let is_asked = environment.is_set(overrides::MASTER_PORT);
+    if placement.launcher() != Launcher::Slurm
+        || !is_of_hook
+        || is_asked
+        || ![job % 4536 + 61000, job % 16384 + 49152].contains(&port)
+    {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Note,
+        code: "pyxis-master-port",
+        what: format!("MASTER_PORT {port} follows from SLURM_JOB_ID {job}, as enroot's hook for PyTorch sets it"),
+        why: "it is the same for all steps of the job: two steps on one node at the same time cannot both listen there"
+            .into(),
+        remedy: format!(
+            "for several steps at a time, set {}=auto, which gives each step its own",
+            overrides::MASTER_PORT
+        ),
+    })
+}
+
+/// Reports the use of torchrun's agent store without torchrun.
+fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option<Finding> {
+    if !environment.is_set(AGENT_STORE) || placement.launcher() == Launcher::Torchrun {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "stale-agent-store",
+        what: format!("{AGENT_STORE} is set, but torchrun did not start this process"),
+        why: "PyTorch's ranks would wait for a store that no process serves".into(),
+        remedy: format!(
+            "unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"
+        ),
+    })
+}
+
+/// Returns variables that an outer job set for its process's node and this process's launcher does
+/// not set.
+fn left_by_outer(
+    environment: &Environment,
+    placement: &Placement,
+    outer: &Context,
+) -> Vec<&'static str> {
+    let known = [
+        (LOCAL_RANK, placement.local_rank.is_some()),
+        (LOCAL_WORLD_SIZE, placement.local_size.is_some()),
+        ("NODE_RANK", placement.node_rank.is_some()),
+    ];
+    let left = |name: &str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    known
+        .into_iter()
+        .filter(|(name, is_known)| !is_known && left(name))
+        .map(|(name, _)| name)
+        .collect()
+}
+
+/// Reports a new RANK and WORLD_SIZE whose local variables still belong to the outer process.
+fn partly_inherited(
+    environment: &Environment,
+    placement: &Placement,
+    outer: &Context,
+) -> Option<Finding> {
+    let names = [LOCAL_RANK, LOCAL_WORLD_SIZE];
+    let is_left =
+        |name: &&str| environment.is_set(name) && !outer.seen.is_changed(environment, name);
+    if placement.launcher() != Launcher::User || !names.iter().all(is_left) {
+        return None;
+    }
+    let known = names.map(|name| display_variable(environment, name)).join(" and ");
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "partly-inherited",
+        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
+        why: "LOCAL_RANK may still be that of the parent process".into(),
+        remedy: format!(
+            "set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"
+        ),
+    })
+}
+
+/// Reports other launchers whose complete variables contradict the selected one.
+fn disagreements(
+    environment: &Environment,
+    placement: &Placement,
+    choice: &Choice,
+) -> Vec<Finding> {
+    let mut markers: Vec<Marker> = Vec::new();
+    for marker in &choice.rest {
+        // Several markers may be of the same launcher.
+        let mut known = markers.iter().map(|known| known.launcher);
+        if ![placement.launcher(), Launcher::Alone].contains(&marker.launcher)
+            && known.all(|known| known != marker.launcher)
+        {
+            markers.push(*marker);
+        }
+    }
+    // Incomplete variables do not indicate another launcher.
+    let placements = markers
+        .into_iter()
+        .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
+    let differing = placements.filter(|other| differ(placement, other));
+    let known = |other: &Placement| match choice.starter {
+        _ if is_of_daemon(environment, placement, other) => {
+            Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
+        }
+        Some(starter) if !other.launcher().spec().nested.starters.is_empty() => Some(format!(
+            "{starter} started this process, so the other variables are left from an outer or earlier job"
+        )),
+        _ => None,
+    };
+    differing.map(|other| disagreement(placement, &other, known(&other))).collect()
+}
+
+/// Returns whether Slurm's variables belong to Open MPI's daemon, which mpirun starts on each other
+/// node with srun.
+fn is_of_daemon(environment: &Environment, placement: &Placement, other: &Placement) -> bool {
+    (placement.launcher(), other.launcher()) == (Launcher::OpenMpi, Launcher::Slurm)
+        && value_of(&other.local_size) == Some(1)
+        && open_mpi::is_of_remote_daemon(environment)
+}
+
+/// Returns whether two launchers place this process differently, comparing only values that both
+/// provide.
+fn differ(one: &Placement, other: &Placement) -> bool {
+    let both = |one: &Known<u32>, other: &Known<u32>| {
+        value_of(one).zip(value_of(other)).is_some_and(|(one, other)| one != other)
+    };
+    one.world() != other.world()
+        || both(&one.local_rank, &other.local_rank)
+        || both(&one.local_size, &other.local_size)
+}
+
+/// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
+fn disagreement(placement: &Placement, other: &Placement, known: Option<String>) -> Finding {
+    let is_local = placement.world() == other.world();
+    let shown = |known: &Known<u32>| value_of(known).map_or("?".into(), |n| n.to_string());
+    let says = |p: &Placement| {
+        let (what, rank, size) = match is_local {
+            true => ("local rank", p.local_rank.clone(), p.local_size.clone()),
+            false => ("rank", Some(p.rank.clone()), Some(p.size.clone())),
+        };
+        let says = if p.launcher() == Launcher::User { "say" } else { "says" };
+        format!(
+            "{} {says} {what} {} of {} ({}, {})",
+            p.launcher().title(),
+            shown(&rank),
+            shown(&size),
+            source_of(&rank),
+            source_of(&size)
+        )
+    };
+    let is_left = "the variables of one of them are left from an outer or earlier job";
+    Finding {
+        severity: if known.is_some() { Severity::Note } else { Severity::Warning },
+        code: "launchers-disagree",
+        what: format!("{}; {}", says(placement), says(other)),
+        why: format!(
+            "{}; mpienv uses {}",
+            known.as_deref().unwrap_or(is_left),
+            placement.launcher().title()
+        ),
+        remedy: format!(
+            "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
+            overrides::LAUNCHER,
+            placement.launcher(),
+            other.launcher()
+        ),
+    }
+}

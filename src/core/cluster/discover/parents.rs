@@ -1,0 +1,229 @@
+//! Launchers among the parent processes of a process that has none of their variables.
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::context::CONTEXT;
+use crate::launcher::starter::{Ancestor, ancestors};
+use crate::launcher::{markers, specs};
+use crate::value::launcher::Launcher;
+
+use super::ClusterInfoBuilder;
+
+/// Programs that start sessions, whose environments are new by design.
+const SESSIONS: &[&str] = &[
+    "sshd",
+    "sshd-session",
+    "dropbear",
+    "tmux: server",
+    "screen",
+    "login",
+    "cron",
+    "crond",
+    "atd",
+];
+
+/// Slurm's program for a step. Batch scripts and interactive shells have one too.
+const STEP: &str = "slurmstepd";
+
+/// Options of mpirun and its kin that say how many processes to start.
+const COUNTS: &[&str] = &["-n", "-np", "--n", "--np", "-c"];
+
+/// Programs that start workers on one node, each with the command in which they do so, if it has
+/// several.
+const WORKER_STARTERS: &[(&str, &[&str])] =
+    &[("mpienv", &["launch", "simulate"]), ("torchrun", &[])];
+
+/// Their options that say how many workers or nodes there are, without leading hyphens, and with
+/// hyphens inside.
+const SIZES: &[&str] = &["nproc-per-node", "nnodes", "ppn", "nodes"];
+
+/// Reports a parent process that is one of several, or that starts several, if this process has no
+/// variables of theirs.
+pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let mut parents = ancestors(environment).peekable();
+    while let Some(parent) = parents.next() {
+        if parent.runs(SESSIONS).is_some() {
+            return None;
+        }
+        let who = || format!("{} (process {})", parent.name(), parent.id);
+        let starts_several = match starter(&parent) {
+            Some(STEP) => Some(is_step(&parent.words())),
+            Some(_) => Some(
+                !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
+            ),
+            None => starts_workers(&parent).then_some(true),
+        };
+        if let Some(several) = starts_several {
+            return several.then(|| lost(format!("{} started this process", who()), by_itself));
+        }
+        if let Some(place) = placed(&parent.environment()) {
+            let (rank, title) = (place.world(), place.launcher().title());
+            let is_rank =
+                || format!("{}, a parent of this process, is rank {rank} ({title})", who());
+            return (rank.size() > 1).then(|| lost(is_rank(), by_itself));
+        }
+    }
+    None
+}
+
+/// Returns the program of a launcher that the process runs.
+fn starter(parent: &Ancestor) -> Option<&'static str> {
+    specs().find_map(|spec| parent.runs(spec.nested.starters))
+}
+
+/// Returns whether the process is one that starts several workers.
+fn starts_workers(parent: &Ancestor) -> bool {
+    let is_it = |(program, commands): &(&'static str, &[&str])| {
+        parent.runs(&[program]).is_some() && asks_for_workers(&parent.words(), commands)
+    };
+    WORKER_STARTERS.iter().any(is_it)
+}
+
+/// Returns whether this is a command line of one of the commands, or of any, that asks for several
+/// workers. A number that is not there is 1; one that has to be counted, such as `auto`, may be
+/// any.
+fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
+    let mut options = words.iter().map(String::as_str).take_while(|&word| word != "--").peekable();
+    if !commands.is_empty() && !options.any(|word| commands.contains(&word)) {
+        return false;
+    }
+    while let Some(option) = options.next() {
+        let Some(option) = option.strip_prefix("--") else { continue };
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        if SIZES.contains(&&*name.replace('_', "-")) {
+            let value = value.or_else(|| options.peek().copied()).unwrap_or_default();
+            // torchrun's nodes may be a range.
+            if !["1", "1:1"].contains(&value) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Returns the place that these variables give, if any launcher does.
+fn placed(environment: &Environment) -> Option<ClusterInfo> {
+    // Most parents have no launcher's variables, and to read a place takes much longer than this.
+    let detected = markers(environment).next()?;
+    let settings = [overrides::LAUNCHER, CONTEXT];
+    if detected.launcher == Launcher::Alone && !settings.iter().any(|name| environment.is_set(name))
+    {
+        return None;
+    }
+    // The place is all that is wanted: another process's secret is none of this one's business.
+    let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
+    let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;
+    (info.launcher() != Launcher::Alone).then_some(info)
+}
+
+/// Returns whether the title of Slurm's program is that of a step with tasks: `slurmstepd: [7.0]`,
+/// not `[7.batch]`.
+fn is_step(words: &[String]) -> bool {
+    let title = words.join(" ");
+    title.rsplit_once('.').is_some_and(|(_, step)| step.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+/// Returns whether the process is an mpiexec that starts one process. On its own host, Hydra's
+/// proxy is its child.
+fn mpiexec_starts_one(above: &Ancestor) -> bool {
+    above.runs(&["mpiexec", "mpiexec.hydra", "mpirun_rsh"]).is_some() && starts_one(&above.words())
+}
+
+/// Returns whether a command line of mpirun asks for one process.
+fn starts_one(words: &[String]) -> bool {
+    let mut after_option = 0;
+    for (index, word) in words.iter().enumerate().skip(1) {
+        if COUNTS.contains(&word.as_str()) {
+            let is_one = words.get(index + 1).is_some_and(|count| count == "1");
+            // A colon begins another program of the same job.
+            return is_one && !words.iter().any(|word| word == ":");
+        }
+        after_option = if word.starts_with('-') { 0 } else { after_option + 1 };
+        // An option has at most two values. The words of the program come next.
+        if index == 1 && after_option > 0 || after_option > 2 {
+            return false;
+        }
+    }
+    false
+}
+
+fn lost(what: String, by_itself: &str) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "variables-lost",
+        what: format!("{what}, and no launcher's variables are set"),
+        why: "something in between has cleared the environment: mpienv treats this process as the only one, and if the job \
+              has more, each of them becomes rank 0"
+            .into(),
+        remedy: format!(
+            "keep the launcher's variables: remove `env -i`, use `sudo -E` instead of `sudo`, run `apptainer exec` without \
+             --cleanenv; {by_itself}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn only_a_command_line_that_asks_for_one_process_starts_one() {
+        for (line, expected) in [
+            ("mpirun -n 1 app", true),
+            ("mpirun --mca btl self -np 1 app -n 4", true),
+            ("mpiexec -H a --oversubscribe -n 1 app", true),
+            ("mpirun -n 2 app", false),
+            ("mpirun app -n 1", false),
+            ("mpirun -n 1 a : -n 3 b", false),
+            ("mpirun", false),
+            ("mpirun -n", false),
+            ("sh -c x", false),
+        ] {
+            assert_eq!(starts_one(&words(line)), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_line_that_asks_for_several_workers_starts_them() {
+        for (line, expected) in [
+            ("mpienv launch --nproc-per-node 2 -- a", true),
+            ("mpienv launch --nproc_per_node=2 -- a", true),
+            ("mpienv launch --nproc-per-node auto -- a", true),
+            ("mpienv launch --nproc-per-node 1 --nnodes 2 --node-rank 1 -- a", true),
+            ("mpienv simulate --ppn 2 -- a", true),
+            ("python torchrun --standalone --nproc-per-node=2 train.py", true),
+            ("python torchrun --nnodes 1:4 train.py", true),
+            ("mpienv launch --nproc-per-node 1 -- a --nproc-per-node 2", false),
+            ("mpienv simulate -- a", false),
+            ("mpienv exec --nnodes 2 -- a", false),
+            ("mpienv launch --nproc-per-node=1", false),
+            ("python torchrun --nnodes=1:1 --nproc-per-node 1 train.py", false),
+            ("python torchrun train.py", false),
+        ] {
+            let mut starters = WORKER_STARTERS.iter();
+            let (_, commands) = starters.find(|(program, _)| line.contains(program)).unwrap();
+            assert_eq!(asks_for_workers(&words(line), commands), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn steps_with_tasks_have_a_number() {
+        for (title, expected) in [
+            ("slurmstepd: [7.0]", true),
+            ("slurmstepd: [7+1.12]", true),
+            ("slurmstepd: [7.0+1] x", true),
+            ("slurmstepd: [7.batch]", false),
+            ("slurmstepd: [7.extern]", false),
+            ("slurmstepd", false),
+        ] {
+            assert_eq!(is_step(&words(title)), expected, "{title}");
+        }
+    }
+}

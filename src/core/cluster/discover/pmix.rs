@@ -1,0 +1,67 @@
+//! What the launcher's PMIx server adds to its variables.
+
+use crate::error::{Error, Reason};
+use crate::launcher::placement::Placement;
+use crate::pmix::{self, PmixInfo, PmixVars};
+use crate::value::host::HostError;
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Sourced, by};
+
+use super::{Detected, read};
+
+const SOURCE: &str = "the launcher's PMIx server";
+
+/// Reads the variables, and replaces derived values with the server's answer.
+///
+/// `prterun` alone sets no size. For its processes, the server provides every value.
+pub(super) fn placement(detected: &Detected<'_>) -> Result<Placement, Error> {
+    let vars = PmixVars::of(&detected.environment);
+    if detected.is_unplaced && vars.rank.is_some() {
+        // `prterun` belongs to PRRTE, which Open MPI's mpirun is based on.
+        let launcher = Launcher::OpenMpi;
+        let answer = ask(launcher, &vars)?;
+        let size = answer
+            .job_size
+            .ok_or_else(|| refused(launcher, "it does not say how many ranks there are".into()))?;
+        let placement = Placement::new(launcher, by(pmix::RANK, answer.rank), by(SOURCE, size))?
+            .with_local(by(SOURCE, answer.local_rank), by(SOURCE, answer.local_size))?;
+        let namespace = vars.namespace.map(|name| name.to_string_lossy().into_owned());
+        return complete(placement.with_job(pmix::NAMESPACE, namespace), answer);
+    }
+    let placement = read(detected)?;
+    let answer = ask(placement.launcher(), &vars)?;
+    let (rank, size) = (placement.rank.value, placement.size.value);
+    if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {
+        let known = answer.job_size.map_or("?".to_owned(), |known| known.to_string());
+        let text = format!(
+            "it says rank {} of {known}, but the variables say rank {rank} of {size}",
+            answer.rank
+        );
+        return Err(refused(placement.launcher(), text));
+    }
+    complete(placement, answer)
+}
+
+fn ask(launcher: Launcher, vars: &PmixVars<'_>) -> Result<PmixInfo, Error> {
+    pmix::ask(vars).map_err(|error| refused(launcher, error.to_string()))
+}
+
+fn refused(launcher: Launcher, text: String) -> Error {
+    Error::new(Reason::Pmix(text), "or do not ask PMIx, and set MASTER_ADDR for all ranks")
+        .by(launcher)
+}
+
+/// Adds rank 0's host and the nodes.
+fn complete(mut placement: Placement, answer: PmixInfo) -> Result<Placement, Error> {
+    let host = answer.rank0_host.parse().map_err(|error: HostError| {
+        refused(placement.launcher(), format!("{}: {error}", answer.rank0_host))
+    })?;
+    placement.master_addr = Some(Sourced::new(host, format!("{SOURCE}: rank 0's host")));
+    placement.master_doubt = None;
+    placement.node_rank = by(SOURCE, answer.node_rank).or(placement.node_rank);
+    placement.node_count = by(SOURCE, answer.node_count).or(placement.node_count);
+    Ok(match answer.hosts {
+        Some(hosts) => placement.with_hosts(SOURCE, hosts),
+        None => placement,
+    })
+}

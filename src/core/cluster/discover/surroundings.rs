@@ -1,0 +1,79 @@
+//! What the variables show besides this process's place.
+
+use crate::cluster::device;
+use crate::cluster::nccl::{self, NcclIfname};
+use crate::cluster::overrides::RESTART_COUNT;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::launcher::placement::Placement;
+use crate::launcher::{Starts, is_shared, markers, restarts};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::{Known, NOT_PROVIDED, Sourced, value_of};
+
+use super::Place;
+
+/// What surrounds a rank: its device and network, the platform, and the job's earlier attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Surroundings {
+    pub nccl_socket_ifname: Sourced<Option<String>>,
+    pub device_index: Sourced<Option<u32>>,
+    pub restart_count: Sourced<Option<u32>>,
+    pub platform: Sourced<Option<Launcher>>,
+}
+
+impl Surroundings {
+    pub(super) fn read(
+        place: &Place<'_>,
+        ifname: Known<NcclIfname>,
+    ) -> Result<Surroundings, Error> {
+        let Place { whole, environment, placement, azure, .. } = place;
+        Ok(Surroundings {
+            nccl_socket_ifname: nccl::ifname(environment, azure.is_some(), ifname)?,
+            device_index: device::index(whole, value_of(&placement.local_rank)),
+            restart_count: restart_count(whole, placement.launcher())?,
+            platform: platform(whole, placement),
+        })
+    }
+}
+
+/// Returns the platform that started a process on this node: the launcher itself, or a platform
+/// around it.
+fn platform(environment: &Environment, placement: &Placement) -> Sourced<Option<Launcher>> {
+    let is_platform = |launcher: Launcher| launcher.spec().starts == Starts::OnePerNode;
+    if is_platform(placement.launcher()) {
+        return Sourced::new(Some(placement.launcher()), placement.launcher.source.clone());
+    }
+    let mut markers = markers(environment).filter(|marker| is_platform(marker.launcher));
+    let around = markers.find_map(|marker| {
+        let node = (marker.launcher.spec().read)(environment, marker).ok()?;
+        // Users set some of these variables by hand.
+        let is_sure = !is_shared(marker.variable) && value_of(&node.local_size) == Some(1);
+        let source = || marker.display_variable(environment);
+        is_sure.then(|| Sourced::new(Some(marker.launcher), source()))
+    });
+    around.unwrap_or(Sourced::new(None, NOT_PROVIDED))
+}
+
+/// Returns how often the job was restarted, from the launcher's own variable or a surrounding
+/// launcher's.
+fn restart_count(
+    environment: &Environment,
+    launcher: Launcher,
+) -> Result<Sourced<Option<u32>>, Error> {
+    let read = |variable: &'static str| -> Result<Option<Sourced<Option<u32>>>, Error> {
+        let Some(text) = environment.get_str(variable).map_err(Error::reading_setting)? else {
+            return Ok(None);
+        };
+        let refused = |_| launcher.refuse(Reason::NotANumber, variable, text);
+        Ok(Some(Sourced::new(Some(text.parse().map_err(refused)?), variable)))
+    };
+    for variable in restarts(launcher).into_iter().chain([RESTART_COUNT]) {
+        if let Some(count) = read(variable)? {
+            return Ok(count);
+        }
+    }
+    // An unreadable variable of another launcher is not a reason to fail.
+    let of_others = Launcher::ALL.iter().filter_map(|&other| restarts(other));
+    let mut counts = of_others.filter_map(|variable| read(variable).ok()?);
+    Ok(counts.next().unwrap_or(Sourced::new(None, NOT_PROVIDED)))
+}

@@ -1,0 +1,116 @@
+//! mpienv never treats a process as alone silently: errors and findings if no launcher provides a
+//! rank and a size.
+
+use crate::cluster::overrides;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::launcher::{batch, display_variable, flux, pbs, slurm};
+use crate::value::launcher::Launcher;
+
+use super::parents;
+
+/// The pod number of an indexed job. Only the job's template can provide the number of pods.
+const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
+
+/// PMIx's rank, which `prterun` and `prun` set without a size.
+const PMIX_RANK: &str = "PMIX_RANK";
+
+/// The codes of findings about a process that is probably one of several, and does not know its
+/// place.
+pub(crate) const CODES: &[&str] = &[
+    "slurm-not-a-task",
+    "flux-not-a-task",
+    "pbs-not-a-task",
+    "lsf-not-a-task",
+    "grid-engine-not-a-task",
+    "cobalt-not-a-task",
+    "place-unknown",
+    "variables-lost",
+];
+
+/// Fails if this process is one of several and does not know which.
+pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
+    let by_itself = by_itself();
+    if environment.is_set(JOB_INDEX) {
+        let remedy = format!(
+            "set NNODES or WORLD_SIZE to the number of pods and MASTER_ADDR to JOB-0.SERVICE in the template of the job's pods, with \
+             a headless Service and `subdomain: SERVICE`; or {by_itself}"
+        );
+        let present = display_variable(environment, JOB_INDEX);
+        return Err(Error::new(Reason::Missing { present }, remedy)
+            .by(Launcher::Kubernetes)
+            .of("WORLD_SIZE"));
+    }
+    if environment.is_set(PMIX_RANK) {
+        let remedy = format!(
+            "ask the launcher's PMIx server, or start the process with mpirun or `prterun --personality ompi`, which set the \
+             size; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
+        );
+        let reason =
+            "a launcher with PMIx has set it, and no variable holds the number of processes";
+        let rank = environment.get(PMIX_RANK).map(|rank| rank.to_string_lossy().into_owned());
+        let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
+        return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
+    }
+    pbs::refuse_task(environment, &by_itself)
+}
+
+fn by_itself() -> String {
+    format!("{}=alone for a process by itself", overrides::LAUNCHER)
+}
+
+/// Reports signs of a job in which this process does not know its place.
+pub(super) fn finding(environment: &Environment) -> Option<Finding> {
+    let by_itself = format!("or set {}", by_itself());
+    let of_launchers = slurm::outside_of_steps(environment)
+        .or_else(|| flux::outside_of_jobs(environment))
+        .or_else(|| batch::script(environment, &by_itself));
+    of_launchers
+        .or_else(|| unexplained(environment))
+        .or_else(|| parents::finding(environment, &by_itself))
+}
+
+/// Returns whether a finding about a script that runs once does not concern a process that starts
+/// the job's workers: the script's own node is the job's only one.
+pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bool {
+    match finding.code {
+        "slurm-not-a-task" => slurm::is_on_one_node(environment),
+        code => code.ends_with("-not-a-task") && batch::is_on_one_host(environment),
+    }
+}
+
+/// Reports launcher variables without the variable that identifies the launcher.
+fn unexplained(environment: &Environment) -> Option<Finding> {
+    let names = Launcher::ALL.iter().flat_map(|&launcher| {
+        let is_outside = move |name: &str| launcher.spec().nested.outside.contains(&name);
+        let names = launcher.variables().map(|variable| variable.name);
+        names.filter(move |name| !is_outside(name)).map(move |name| (launcher, name))
+    });
+    // Variables that users and many programs set do not indicate a launcher, although some
+    // launchers set them too.
+    let (of_users, of_launchers): (Vec<_>, Vec<_>) = names
+        .filter(|(_, name)| environment.is_set(name))
+        .partition(|(launcher, _)| *launcher == Launcher::User);
+    let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
+    let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
+    let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
+    let others = if launcher == Launcher::User { "" } else { "the other variables of " };
+    // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
+    // indicates a job.
+    let value = environment.text(name);
+    let by_hand =
+        matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
+    let shown = display_variable(environment, name);
+    Some(Finding {
+        severity: if by_hand { Severity::Note } else { Severity::Warning },
+        code: "place-unknown",
+        what: format!("{shown} is set, but {others}{} are not", launcher.title()),
+        why: "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0".into(),
+        remedy: format!(
+            "{}; for a process by itself unset {name}, or set {}=alone",
+            launcher.spec().advice.start,
+            overrides::LAUNCHER
+        ),
+    })
+}

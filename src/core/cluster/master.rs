@@ -1,0 +1,221 @@
+//! Determines the host and port where all ranks meet: `MASTER_ADDR` and `MASTER_PORT`.
+
+use crate::cluster::azure::{self, AzureVars};
+use crate::cluster::meeting::DefaultPort;
+use crate::cluster::overrides::{self, MasterPort};
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::launcher::Starts;
+use crate::launcher::placement::Placement;
+use crate::value::host::{Host, meant_with_port};
+use crate::value::job::port_of_this_process;
+use crate::value::port::Port;
+use crate::value::port_range::PortRange;
+use crate::value::sourced::{Known, Sourced};
+
+pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
+pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
+
+/// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
+pub(crate) struct Naming<'a> {
+    pub azure: Option<&'a AzureVars>,
+    pub explicit: Known<Host>,
+    /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
+    /// Azure's variables.
+    pub inherited_first: bool,
+}
+
+/// Returns rank 0's host, or `None` if there are several nodes and nothing names it.
+///
+/// The first of these that is present counts: an override, Azure, an inherited value, the launcher.
+pub(crate) fn addr(
+    environment: &Environment,
+    placement: &Placement,
+    naming: Naming<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<Known<Host>, Error> {
+    let host = named(environment, placement, naming, findings)?;
+    findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
+    Ok(host)
+}
+
+fn named(
+    environment: &Environment,
+    placement: &Placement,
+    naming: Naming<'_>,
+    findings: &mut Vec<Finding>,
+) -> Result<Known<Host>, Error> {
+    let Naming { azure, explicit, inherited_first } = naming;
+    if explicit.is_some() {
+        return Ok(explicit);
+    }
+    let inherited = environment.setting::<Host>(MASTER_ADDR)?;
+    if inherited_first && inherited.is_some() {
+        return Ok(inherited);
+    }
+    if let Some(host) =
+        azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten()
+    {
+        if let Some(inherited) = inherited.filter(|inherited| inherited.value != host.value) {
+            findings.push(replaced(&inherited.value, &host));
+        }
+        return Ok(Some(host));
+    }
+    if inherited.is_some() {
+        return Ok(inherited);
+    }
+    if placement.is_one_node() {
+        return Ok(Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node")));
+    }
+    Ok(placement.master_addr.clone())
+}
+
+fn azure_addr(
+    azure: &AzureVars,
+    placement: &Placement,
+    findings: &mut Vec<Finding>,
+) -> Result<Known<Host>, Error> {
+    if placement.is_one_node() {
+        return azure.master_on_one_node().map(Some);
+    }
+    let host = azure.master_on_several_nodes()?;
+    findings.extend(azure.disagreement());
+    Ok(host)
+}
+
+fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "master-addr-replaced",
+        what: format!("MASTER_ADDR is {inherited}, but {} says {}", host.source, host.value),
+        why: "on Azure, the platform's own variables name the master".into(),
+        remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
+    }
+}
+
+/// Reports an IPv6 address whose last group may be a port. The same address can be written without
+/// this ambiguity.
+fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Finding> {
+    // Azure's lists contain several hosts, of which the first is the master.
+    let text = environment.text(&host.source)?.split([',', ';']).next()?.trim();
+    let (meant, port) = meant_with_port(text)?;
+    let variable = &host.source;
+    let remedy = match azure::may_have_port(variable) {
+        true => format!("for {meant} set {variable} to [{meant}]:{port}, for {text} to [{text}]"),
+        false => format!(
+            "if you mean [{meant}]:{port}, set {variable} to {meant} and MASTER_PORT to {port}; \
+             for {text} itself write all eight groups"
+        ),
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "unbracketed-ipv6",
+        what: format!("{variable} is {text}, which is read as the address {}", host.value),
+        why: format!(
+            "its last group can also be a port: without brackets, {meant} with port {port} is the same text"
+        ),
+        remedy,
+    })
+}
+
+/// Returns the error for a job on several nodes whose rank 0 is unknown.
+pub(crate) fn unknown(placement: &Placement) -> Error {
+    let launcher = placement.launcher();
+    let command = launcher.spec().advice.give_master;
+    let reason = Reason::MasterUnknown { world_size: placement.size.value };
+    let remedy = format!("give rank 0's host to all ranks: {command}");
+    Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
+}
+
+/// Returns the same error as a finding, for commands that only inspect.
+pub(crate) fn unknown_finding(error: &Error) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        code: "master-unknown",
+        what: format!("no MASTER_ADDR: {}", error.reason()),
+        why: "the ranks cannot meet, so nothing can be exported".into(),
+        remedy: error.remedy().to_owned(),
+    }
+}
+
+/// The range from which a port is taken, and whether Azure's port numbers take precedence.
+#[derive(Clone, Copy)]
+pub(crate) struct PortRule {
+    pub on_azure: bool,
+    pub range: Option<PortRange>,
+}
+
+impl PortRule {
+    pub(crate) fn range(self) -> PortRange {
+        self.range.unwrap_or_default()
+    }
+}
+
+/// Returns the port on rank 0's host, and the one that it would be by default. Both depend only on
+/// what all ranks share.
+pub(crate) fn port(
+    environment: &Environment,
+    placement: &Placement,
+    rule: PortRule,
+    explicit: Known<MasterPort>,
+) -> Result<(Sourced<Port>, DefaultPort), Error> {
+    let default = default_port(placement, rule);
+    let port = match explicit {
+        Some(Sourced { value: MasterPort::Fixed(port), source }) => {
+            Some(Sourced::new(port, source))
+        }
+        Some(Sourced { value: MasterPort::FromJob, .. }) => Some(of_job(placement, rule.range())?),
+        None => environment.setting(MASTER_PORT)?,
+    };
+    let default_port = DefaultPort {
+        port: default.value,
+        is_derived: placement.master_port.is_none()
+            && !rule.on_azure
+            && own_port(placement, rule.range()).is_some(),
+        is_used: port.is_none() && placement.master_port.is_none(),
+        range: rule.range(),
+    };
+    Ok((port.unwrap_or(default), default_port))
+}
+
+/// Returns the port of a rank for which no option or variable sets one.
+///
+/// The first of these that is present counts: the platform's port, Azure's, one derived from the
+/// job, one derived from the process if it is the only one. Otherwise, all jobs use the same
+/// number.
+fn default_port(placement: &Placement, rule: PortRule) -> Sourced<Port> {
+    let one_node = placement.is_one_node();
+    if let Some(port) = &placement.master_port {
+        return port.clone();
+    }
+    let number = if one_node { Port::ONE_NODE } else { Port::SEVERAL_NODES };
+    if rule.on_azure {
+        let source = if one_node { "Azure's on one node" } else { "Azure's on several nodes" };
+        return Sourced::new(number, source);
+    }
+    // A job with a port range may not be able to use ports outside of it.
+    let number = rule.range.map_or(number, |range| range.port(number.get().into()));
+    let source = if one_node { "default on one node" } else { "default on several nodes" };
+    own_port(placement, rule.range()).unwrap_or(Sourced::new(number, source))
+}
+
+/// Returns a port derived from this job alone, if all its ranks can derive it.
+fn own_port(placement: &Placement, range: PortRange) -> Known<Port> {
+    let is_alone = placement.size.value == 1;
+    // A platform's job with one process has the same identity in all processes on its node.
+    let is_shared = is_alone && placement.launcher().spec().starts == Starts::OnePerNode;
+    let alone = "derived from this process, the only one";
+    match &placement.job {
+        Some(job) if !is_shared => Some(Sourced::new(job.value.port(range), job.source.clone())),
+        _ => is_alone.then(|| Sourced::new(port_of_this_process(range), alone)),
+    }
+}
+
+fn of_job(placement: &Placement, range: PortRange) -> Result<Sourced<Port>, Error> {
+    own_port(placement, range).ok_or_else(|| {
+        Error::new(Reason::NoJobIdentity, "give a number as the port")
+            .by(placement.launcher())
+            .of(overrides::MASTER_PORT)
+    })
+}

@@ -1,0 +1,79 @@
+//! Which network interfaces NCCL may use: `NCCL_SOCKET_IFNAME`.
+
+use std::fmt;
+
+use crate::environment::Environment;
+use crate::error::Error;
+use crate::value::sourced::{Known, Sourced};
+
+/// The variable that NCCL reads.
+pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
+/// All interfaces except Docker's bridge and loopback, as in Azure's published helper.
+const DEFAULT: &str = "^docker0,lo";
+
+/// What to do with `NCCL_SOCKET_IFNAME`.
+///
+/// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. By default, the
+/// value is `^docker0,lo` on Azure. Elsewhere, an inherited value is kept, and `^docker0,lo` is set
+/// if there is none.
+///
+/// ```
+/// use mpienv::{ClusterInfo, NcclIfname};
+///
+/// let builder = ClusterInfo::builder().nccl_ifname(NcclIfname::Keep);
+/// let info = builder.from_vars([("NCCL_SOCKET_IFNAME", "ib0")])?;
+/// assert_eq!(info.nccl_socket_ifname(), Some("ib0"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NcclIfname {
+    /// Keeps an inherited value, and sets nothing if there is none.
+    Keep,
+    /// Unsets the variable, so that NCCL chooses the interfaces itself.
+    Unset,
+    /// Sets this value.
+    Value(String),
+}
+
+impl From<&str> for NcclIfname {
+    fn from(text: &str) -> NcclIfname {
+        match text {
+            "keep" => NcclIfname::Keep,
+            "unset" => NcclIfname::Unset,
+            value => NcclIfname::Value(value.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for NcclIfname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NcclIfname::Keep => "keep",
+            NcclIfname::Unset => "unset",
+            NcclIfname::Value(value) => value,
+        })
+    }
+}
+
+/// Returns the value, if any, and its source.
+pub(crate) fn ifname(
+    environment: &Environment,
+    on_azure: bool,
+    explicit: Known<NcclIfname>,
+) -> Result<Sourced<Option<String>>, Error> {
+    let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
+    let (value, source) = match (explicit.map(|own| (own.value, own.source)), set) {
+        (Some((NcclIfname::Value(value), source)), _) => (Some(value), source),
+        (Some((NcclIfname::Unset, source)), _) => {
+            (None, format!("to be unset, by {source}").into())
+        }
+        (Some((NcclIfname::Keep, _)), None) => (None, "not set, kept as it is".into()),
+        (None, Some(value)) if on_azure && value != DEFAULT => {
+            (Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}").into())
+        }
+        (_, Some(value)) => (Some(value.to_owned()), VARIABLE.into()),
+        (None, None) => (Some(DEFAULT.to_owned()), "default".into()),
+    };
+    Ok(Sourced { value, source })
+}

@@ -1,0 +1,214 @@
+//! Overrides: values that users request, which take precedence over everything else in the
+//! environment.
+
+use std::fmt;
+use std::str::FromStr;
+
+#[cfg(feature = "cli")]
+use clap::builder::TypedValueParser;
+
+use crate::cluster::nccl::NcclIfname;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::value::host::Host;
+use crate::value::launcher::Launcher;
+#[cfg(feature = "cli")]
+use crate::value::name::named;
+use crate::value::port::{Port, PortError};
+use crate::value::port_range::PortRange;
+use crate::value::rank::Rank;
+#[cfg(feature = "cli")]
+use crate::value::sourced::Sourced;
+use crate::value::sourced::{Known, by};
+
+/// Selects a launcher: `open-mpi`, `user`, ...
+pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
+/// Sets rank 0's host.
+pub(crate) const MASTER_ADDR: &str = "MPIENV_MASTER_ADDR";
+/// Sets the port on rank 0's host.
+pub const MASTER_PORT: &str = "MPIENV_MASTER_PORT";
+/// The source of a value that an option or the program sets.
+pub const ASKED: &str = "asked for";
+/// Sets the range of ports from which the job's own is derived.
+pub const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
+/// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
+pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
+
+pub(crate) use crate::environment::TOKEN;
+/// Names a file that holds the token.
+pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
+/// How the ranks authenticate, other than by a token.
+pub(crate) const AUTH: &str = "MPIENV_AUTH";
+
+/// How often the job was restarted, as `mpienv launch` counts it for its workers.
+pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
+/// The same count, as torchrun's workers read it.
+pub(crate) const TORCH_RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
+
+/// Variables that `mpienv launch` sets for its workers and that must not reach another job.
+pub(crate) const OF_WORKERS: [&str; 6] =
+    [LAUNCHER, MASTER_ADDR, MASTER_PORT, TOKEN, TOKEN_FILE, RESTART_COUNT];
+
+/// The requested port on rank 0's host. Its text form is a number or `auto`.
+///
+/// ```
+/// use mpienv::{ClusterInfo, MasterPort};
+///
+/// let builder = ClusterInfo::builder().master_port("29500".parse::<MasterPort>()?);
+/// let info = builder.from_vars([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
+/// assert_eq!(info.master_port().get(), 29500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MasterPort {
+    /// A fixed port.
+    Fixed(Port),
+    /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have
+    /// different ports.
+    FromJob,
+}
+
+impl FromStr for MasterPort {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<MasterPort, PortError> {
+        if text == "auto" { Ok(MasterPort::FromJob) } else { text.parse().map(MasterPort::Fixed) }
+    }
+}
+
+impl fmt::Display for MasterPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MasterPort::Fixed(port) => port.fmt(f),
+            MasterPort::FromJob => f.write_str("auto"),
+        }
+    }
+}
+
+/// The values that a program or a command line sets, each with its source. The documentation of
+/// each field is the help of its option.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+pub struct Overrides {
+    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(asked)))]
+    pub launcher: Known<Launcher>,
+    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
+    pub master_addr: Known<Host>,
+    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
+    /// MPIENV_MASTER_PORT]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = parse::<MasterPort>))]
+    pub master_port: Known<MasterPort>,
+    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
+    /// MPIENV_PORT_RANGE]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = parse::<PortRange>))]
+    pub port_range: Known<PortRange>,
+    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
+    pub nccl_ifname: Known<NcclIfname>,
+    /// This is the only process on its node, and its rank is the number of the node
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
+    pub one_per_node: bool,
+    /// The number of this node, from 0, if the platform does not set it; needs --nnodes
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long,
+            value_name = "R",
+            alias = "node_rank",
+            requires = "nnodes",
+            conflicts_with = "launcher"
+        )
+    )]
+    pub node_rank: Option<u32>,
+    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
+    /// as --master-addr
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", requires = "node_rank"))]
+    pub nnodes: Option<u32>,
+    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
+    #[cfg(feature = "pmix")]
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub ask_pmix: bool,
+}
+
+/// Parses the value of `--nccl-ifname`, which may be any text.
+#[cfg(feature = "cli")]
+fn ifname(text: &str) -> Result<Sourced<NcclIfname>, std::convert::Infallible> {
+    Ok(asked(text.into()))
+}
+
+/// Parses the value of an option.
+#[cfg(feature = "cli")]
+fn parse<T: FromStr>(text: &str) -> Result<Sourced<T>, T::Err> {
+    text.parse().map(asked)
+}
+
+/// Returns the value of an option.
+#[cfg(feature = "cli")]
+fn asked<T>(value: T) -> Sourced<T> {
+    Sourced::new(value, ASKED)
+}
+
+impl Overrides {
+    /// Adds overrides from variables for values that the program does not set.
+    pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<Overrides, Error> {
+        let text = |name| environment.get_str(name).map_err(Error::reading_setting);
+        let launcher = || Ok(by(LAUNCHER, text(LAUNCHER)?.map(known_launcher).transpose()?));
+        let nccl_ifname = || Ok(by(NCCL_IFNAME, text(NCCL_IFNAME)?.map(NcclIfname::from)));
+        Ok(Overrides {
+            launcher: or_else(&self.launcher, launcher)?,
+            master_addr: or_else(&self.master_addr, || environment.setting(MASTER_ADDR))?,
+            master_port: or_else(&self.master_port, || environment.setting(MASTER_PORT))?,
+            port_range: or_else(&self.port_range, || environment.setting(PORT_RANGE))?,
+            nccl_ifname: or_else(&self.nccl_ifname, nccl_ifname)?,
+            ..self.clone()
+        })
+    }
+
+    /// Returns the number of this node and of all nodes.
+    pub(crate) fn node(&self) -> Result<Option<Rank>, Error> {
+        let Some((rank, nodes)) = self.node_rank.zip(self.nnodes) else { return Ok(None) };
+        let outside = |error| {
+            let remedy = "give a number below --nnodes";
+            Error::new(error, remedy).of("--node-rank").found(rank.to_string())
+        };
+        Rank::new(rank, nodes).map(Some).map_err(outside)
+    }
+
+    /// Returns the variables that request the same overrides, except those that place only this
+    /// process.
+    pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
+        let ifname = self.nccl_ifname.iter().map(|own| (NCCL_IFNAME, own.value.to_string()));
+        let range = self.port_range.iter().map(|own| (PORT_RANGE, own.value.to_string()));
+        ifname.chain(range).collect()
+    }
+
+    /// Returns the launcher whose variables show the same place to processes that inherit the
+    /// exports. `None` if no launcher, master or node is overridden: the exports then need no
+    /// context.
+    pub(crate) fn reader(&self, launcher: Launcher) -> Option<Launcher> {
+        // No launcher's variables show that a process is the only one on its node.
+        if self.node_rank.is_some() || self.one_per_node {
+            return Some(Launcher::User);
+        }
+        let places = self.launcher.is_some() || self.master_addr.is_some();
+        (places || self.master_port.is_some()).then_some(launcher)
+    }
+}
+
+fn or_else<T: Clone>(
+    own: &Option<T>,
+    inherited: impl FnOnce() -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    own.clone().map_or_else(inherited, |own| Ok(Some(own)))
+}
+
+fn known_launcher(name: &str) -> Result<Launcher, Error> {
+    name.parse().map_err(|_| {
+        let names: Vec<_> = Launcher::ALL.iter().map(|launcher| launcher.name()).collect();
+        let remedy = format!("unset {LAUNCHER} or set it to one of {}", names.join(", "));
+        Error::new(Reason::UnknownLauncher, remedy).of(LAUNCHER).found(name)
+    })
+}

@@ -1,0 +1,112 @@
+//! Finds this host's own address and interface by the route to the master.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::master::MASTER_ADDR;
+use crate::error::{Error, Reason};
+use crate::launcher::placement::LaunchStyle;
+use crate::value::host::Host;
+use crate::value::resolve;
+
+/// How long the master's name may take to resolve.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The source address of this host's packets to rank 0: see [`ClusterInfo::own_addr`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnAddr {
+    /// The address, which the other ranks can reach if they reach rank 0 the same way.
+    pub address: IpAddr,
+    /// The name of the interface with this address, such as `eth0`. `None` if the system lists no
+    /// such interface.
+    pub interface: Option<String>,
+}
+
+impl ClusterInfo {
+    /// Returns this host's own address and interface on the route to rank 0, as `VLLM_HOST_IP`,
+    /// `GLOO_SOCKET_IFNAME` and `TP_SOCKET_IFNAME` need them.
+    ///
+    /// Both come from the system's routing table; no packet is sent. If
+    /// [`ClusterInfo::master_addr`] is a name, it is resolved, which takes at most 10 seconds. On
+    /// one node, the address may be a loopback address. On several nodes, it never is.
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, OwnAddr};
+    ///
+    /// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")])?;
+    /// let OwnAddr { address, interface, .. } = info.own_addr()?;
+    /// assert!(address.is_loopback());
+    /// println!("{address} on {}", interface.as_deref().unwrap_or("an unknown interface"));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if rank 0's host is not known, its name does not resolve, or no route leads
+    /// there. Also returns an error if the job is on several nodes and the route to the master uses
+    /// a loopback address of this host.
+    pub fn own_addr(&self) -> Result<OwnAddr, Error> {
+        let master = self.master_addr()?;
+        let address = self.address_towards(master).map_err(|why| {
+            let command = self.launcher().spec().advice.give_master;
+            let remedy = format!("give an address of rank 0's host to all ranks: {command}");
+            let error = Error::new(Reason::NoOwnAddr(why), remedy).by(self.launcher());
+            error.of(MASTER_ADDR).found(master.to_string())
+        })?;
+        let mut interfaces = interfaces().into_iter();
+        let own = interfaces.find(|(_, own)| own.to_canonical() == address);
+        Ok(OwnAddr { address, interface: own.map(|(name, _)| name) })
+    }
+
+    fn address_towards(&self, master: &Host) -> Result<IpAddr, String> {
+        if *master == Host::ANY {
+            return Err(
+                "rank 0 listens on every interface and does not know its own address".into()
+            );
+        }
+        let is_here = match self.launch_style() {
+            LaunchStyle::Alone | LaunchStyle::SingleNode => true,
+            LaunchStyle::Unknown => master.is_loopback(),
+            _ => false,
+        };
+        let mut why = "its name has no address".to_owned();
+        for to in resolve(master.to_string(), self.master_port().get(), PATIENCE)? {
+            match local_address(to) {
+                Ok(address) if is_here || !address.is_loopback() => return Ok(address),
+                // Debian maps a host's own name to a loopback address in /etc/hosts.
+                Ok(address) => {
+                    why =
+                        format!("the route to {} leads to this host itself, by {address}", to.ip())
+                }
+                Err(error) => why = format!("no route to {}: {error}", to.ip()),
+            }
+        }
+        Err(why)
+    }
+}
+
+/// Returns the source address of packets to a socket address.
+fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
+    let any: IpAddr =
+        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    // For UDP, this only selects the route and sends nothing.
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip().to_canonical())
+}
+
+/// Resolves a name, or tells why it does not resolve.
+pub fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
+    match resolve::resolve(name, port, patience) {
+        Some(found) => found.map_err(|error| error.to_string()),
+        None => Err(format!("no answer within {} s", patience.as_secs_f64())),
+    }
+}
+
+/// Returns this host's interfaces: name and address, one entry for each address.
+pub fn interfaces() -> Vec<(String, IpAddr)> {
+    let found = if_addrs::get_if_addrs().unwrap_or_default();
+    found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
+}

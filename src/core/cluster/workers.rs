@@ -1,0 +1,173 @@
+//! Turns a node's only process into that node's workers.
+
+use crate::cluster::device;
+use crate::cluster::info::{ClusterInfo, PassedOn};
+use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
+use crate::error::{Error, Reason};
+use crate::launcher::local_variables;
+use crate::launcher::placement::{LaunchStyle, Placement};
+use crate::value::launcher::Launcher;
+use crate::value::port::Port;
+use crate::value::sourced::Sourced;
+
+impl ClusterInfo {
+    /// The maximum number of workers on a node. No machine has as many cores, and each worker takes
+    /// memory to describe.
+    pub const MOST_WORKERS: u32 = 1 << 16;
+
+    /// Returns the places of the `per_node` workers that this process starts on its node, in rank
+    /// order.
+    ///
+    /// Use it in jobs with one process on each node: worker `i` on this node has rank
+    /// `node * per_node + i` of `nodes * per_node`. If this process is the whole job, its workers
+    /// form a job on this node.
+    ///
+    /// The workers' [`exports`](ClusterInfo::exports) also set `MPIENV_CONTEXT`, so that they take
+    /// precedence over all inherited variables. If a worker starts another launcher, that
+    /// launcher's processes read its variables instead.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("OMPI_COMM_WORLD_RANK", "1"),
+    ///     ("OMPI_COMM_WORLD_SIZE", "2"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ///     ("MASTER_ADDR", "node-0"),
+    /// ])?;
+    /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
+    /// assert_eq!(ranks, [4, 5, 6, 7]);
+    /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if this process is not known to be the only one on its node, if `per_node`
+    /// is 0 or more than [`ClusterInfo::MOST_WORKERS`], or if the world would have more than 2^32 -
+    /// 1 ranks.
+    pub fn workers(&self, per_node: u32) -> Result<Vec<ClusterInfo>, Error> {
+        self.check_per_node()?;
+        let nodes = self.world_size();
+        let too_many = || {
+            let reason = Reason::TooManyWorkers { nodes, workers: per_node };
+            let most = ClusterInfo::MOST_WORKERS;
+            Error::new(
+                reason,
+                format!("start 1 to {most} workers on each node, and at most {} in all", u32::MAX),
+            )
+        };
+        let is_possible = (1..=ClusterInfo::MOST_WORKERS).contains(&per_node);
+        let size = nodes.checked_mul(per_node).filter(|_| is_possible).ok_or_else(too_many)?;
+        Ok((0..per_node).map(|index| self.worker(index, per_node, size)).collect())
+    }
+
+    /// Returns the same place, whose exports also set `MPIENV_CONTEXT`.
+    ///
+    /// Use it for a program that this process becomes or starts, if that program may itself start a
+    /// launcher. mpienv in the inner launcher's processes then reads the inner place. Without
+    /// `MPIENV_CONTEXT`, it may mistake the outer launcher's variables for those of the inner one.
+    /// `mpienv exec` and `Launch` use this method.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
+    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
+    /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
+    /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
+    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
+    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    #[must_use]
+    pub fn marked(&self) -> ClusterInfo {
+        let mut marked = self.clone();
+        marked.passed_on.leaves_context.get_or_insert(self.launcher());
+        if !marked.passed_on.to_unset.contains(&LAUNCHER) {
+            marked.passed_on.to_unset.push(LAUNCHER);
+        }
+        marked
+    }
+
+    /// Gives the job another port for rank 0.
+    pub(crate) fn set_own_port(&mut self, port: Port, source: &'static str) {
+        self.meeting.port = Sourced::new(port, source);
+        self.meeting.port_scope = Scope::Job;
+    }
+
+    /// Returns the same process as the only one on its node: the rank is the node's number.
+    pub(crate) fn as_node(&self) -> Result<ClusterInfo, Error> {
+        self.check_per_node()?;
+        let mut info = self.clone();
+        let place = &mut info.placement;
+        (place.node_rank, place.node_count) = (Some(place.rank.clone()), Some(place.size.clone()));
+        Ok(info)
+    }
+
+    /// Returns an error if this process is not known to be the only one on its node.
+    pub(crate) fn check_per_node(&self) -> Result<(), Error> {
+        match self.launch_style() {
+            LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
+            _ => Err(self.not_per_node()),
+        }
+    }
+
+    /// Returns worker `index` of the `per_node` on this node, in a job of `size` workers.
+    fn worker(&self, index: u32, per_node: u32, size: u32) -> ClusterInfo {
+        let (node, nodes) = (self.rank(), self.world_size());
+        let rule = format!("worker {index} of {per_node} on node {node} of {nodes}");
+        let of_rule = |number: u32| Sourced::new(number, rule.clone());
+        let mut worker = self.clone();
+        worker.placement = Placement {
+            launcher: Sourced::new(Launcher::User, rule.clone()),
+            rank: of_rule(node * per_node + index),
+            size: of_rule(size),
+            local_rank: Some(of_rule(index)),
+            local_size: Some(of_rule(per_node)),
+            node_rank: Some(of_rule(node)),
+            node_count: Some(of_rule(nodes)),
+            ..worker.placement
+        };
+        let PassedOn { overrides, to_unset, leaves_context, .. } = &mut worker.passed_on;
+        *leaves_context = Some(Launcher::User);
+        // The override is for the process that starts the workers, not for the workers.
+        to_unset.push(LAUNCHER);
+        if per_node > 1 {
+            to_unset
+                .extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
+        }
+        let Meeting { token, token_scope, auth, .. } = &self.meeting;
+        if *token_scope == Scope::User {
+            // Pass on only the name of the file, so that its secret stays in it.
+            let named = token.file().map(|file| (TOKEN_FILE, file.to_owned()));
+            overrides.push(named.unwrap_or_else(|| (TOKEN, token.as_str().to_owned())));
+        }
+        overrides.extend(auth.iter().map(|munge| (AUTH, munge.to_string())));
+        worker.surroundings.device_index = device::index(&self.inherited, Some(index));
+        worker
+    }
+
+    fn not_per_node(&self) -> Error {
+        let what = match (self.local_world_size(), self.node_count()) {
+            (None, _) => "the launcher does not provide the local size".to_owned(),
+            (Some(1), Some(nodes)) => {
+                format!(
+                    "it is alone on its node, but the job has {} ranks on {nodes} nodes",
+                    self.world_size()
+                )
+            }
+            (Some(size), _) => format!("{size} ranks of the job are on its node"),
+        };
+        let remedy = format!(
+            "start one process on each node: {}; to start an independent job, set \
+             {LAUNCHER}=alone",
+            self.launcher().spec().advice.one_per_node
+        );
+        Error::new(Reason::NotPerNode(what), remedy).by(self.launcher())
+    }
+}

@@ -1,0 +1,428 @@
+//! A snapshot of the process's environment, taken once.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+
+/// Sets the job's token, instead of one derived from the job's identity. It may be a secret.
+pub(crate) const TOKEN: &str = "MPIENV_TOKEN";
+/// What errors and debug output show instead of a secret.
+const HIDDEN: &str = "(hidden)";
+
+/// A snapshot of environment variables.
+///
+/// Names and values need not be UTF-8. A value that is not UTF-8 causes an error only if it is read
+/// as text.
+///
+/// ```
+/// use mpienv::launcher::open_mpi::OpenMpiVars;
+/// use mpienv::{Environment, ReadError};
+///
+/// let environment = Environment::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "1"),
+///     ("OMPI_COMM_WORLD_SIZE", "4"),
+///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+/// ]);
+/// let vars: OpenMpiVars = environment.read()?;
+/// assert_eq!((vars.rank, vars.size), (1, 4));
+/// assert_eq!(environment.get_str("OMPI_COMM_WORLD_RANK")?, Some("1"));
+/// assert_eq!(environment.get("PMI_RANK"), None);
+/// assert!(!environment.is_set("PMI_RANK"));
+///
+/// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
+/// let missing = ReadError::Missing { name: "OMPI_COMM_WORLD_SIZE".into() };
+/// assert_eq!(half.read::<OpenMpiVars>(), Err(missing));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Sorted by name, each of which occurs once.
+    vars: Vec<(OsString, OsString)>,
+    is_current: bool,
+}
+
+/// Omits the value of the variable that holds the secret: debug output goes to logs.
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = self.vars.iter().map(|(name, value)| match name.to_str() {
+            Some(TOKEN) => (name, OsStr::new(HIDDEN)),
+            _ => (name, value.as_os_str()),
+        });
+        f.debug_map().entries(shown).finish()
+    }
+}
+
+impl Environment {
+    /// Takes a snapshot of this process's environment.
+    ///
+    /// If its variables do not show which launcher started this process, a
+    /// [`ClusterInfo`](crate::ClusterInfo) that is read from it on Linux also inspects the parent
+    /// processes, and in a PBS job the file in `PBS_NODEFILE`. For any other environment, only the
+    /// variables count.
+    #[must_use]
+    pub fn current() -> Environment {
+        #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+        let vars = std::env::vars_os();
+        Environment { is_current: true, ..Environment::from_vars(vars) }
+    }
+
+    /// Creates an environment from these variables. If a name occurs twice, the last value counts.
+    pub fn from_vars<N, V>(vars: impl IntoIterator<Item = (N, V)>) -> Environment
+    where
+        N: Into<OsString>,
+        V: Into<OsString>,
+    {
+        let vars = vars.into_iter();
+        Environment::sorted(vars.map(|(name, value)| (name.into(), value.into())).collect())
+    }
+
+    fn sorted(mut vars: Vec<(OsString, OsString)>) -> Environment {
+        // The sort is stable: the last value of a name comes first after the reversal.
+        vars.reverse();
+        vars.sort_by(|(one, _), (other, _)| one.cmp(other));
+        vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
+        Environment { vars, is_current: false }
+    }
+
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(OsStr::new(name)))
+    }
+
+    /// Returns the value of a variable unchanged, or `None` if it is not set.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&OsStr> {
+        self.position(name).ok().map(|at| self.vars[at].1.as_os_str())
+    }
+
+    /// Returns the value of a variable as text, without surrounding ASCII whitespace.
+    ///
+    /// Returns `None` if the variable is not set or contains only whitespace.
+    ///
+    /// # Errors
+    /// Returns an error if the value is not UTF-8.
+    pub fn get_str(&self, name: &str) -> Result<Option<&str>, ReadError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let text = value.to_str().ok_or_else(|| ReadError::NotUnicode {
+            name: name.to_owned(),
+            value: if name == TOKEN {
+                HIDDEN.to_owned()
+            } else {
+                value.to_string_lossy().into_owned()
+            },
+        })?;
+        let text = text.trim_ascii();
+        Ok((!text.is_empty()).then_some(text))
+    }
+
+    /// Returns the value of a variable if it is text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.get_str(name).ok().flatten()
+    }
+
+    /// Returns a copy with these changes. Variables with a value are set, and those without one are
+    /// unset.
+    pub(crate) fn with<'a>(
+        &self,
+        changes: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
+    ) -> Environment {
+        let mut changed = self.clone();
+        for (name, value) in changes {
+            let value = value.map(OsString::from);
+            match (changed.position(name), value) {
+                (Ok(at), Some(value)) => changed.vars[at].1 = value,
+                (Ok(at), None) => drop(changed.vars.remove(at)),
+                (Err(at), Some(value)) => changed.vars.insert(at, (name.into(), value)),
+                (Err(_), None) => {}
+            }
+        }
+        changed
+    }
+
+    /// Returns whether these are the variables of this process, so that its parent processes can be
+    /// inspected.
+    pub(crate) fn is_current(&self) -> bool {
+        self.is_current
+    }
+
+    /// Returns the names that are UTF-8, in alphabetical order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.vars.iter().filter_map(|(name, _)| name.to_str())
+    }
+
+    /// Returns whether a variable is set and not blank.
+    #[must_use]
+    pub fn is_set(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !value.as_encoded_bytes().trim_ascii().is_empty())
+    }
+
+    /// Reads the variables of `T`, and no others.
+    ///
+    /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
+    /// unset. Numbers consist of decimal digits only.
+    ///
+    /// # Errors
+    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does
+    /// not have the type of its field, or if it is not UTF-8.
+    pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
+        let pairs = self.pairs(T::VARIABLES)?;
+        let parse = |pairs: &[Pair]| envy::from_iter::<_, T>(fields(pairs));
+        parse(&pairs)
+            .map_err(|error| explain(error, T::VARIABLES, &pairs, &|pairs| parse(pairs).err()))
+    }
+
+    // What follows is not generic, so that it is compiled once for all structs.
+
+    /// Returns those of the variables that are set.
+    fn pairs(&self, variables: &'static [Variable]) -> Result<Vec<Pair<'_>>, ReadError> {
+        let mut pairs = Vec::with_capacity(variables.len());
+        for variable in variables {
+            let Some(value) = self.get_str(variable.name)? else { continue };
+            // envy takes `+1` for a number; no launcher writes one.
+            let digits = value.strip_prefix('+').unwrap_or_default();
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
+                return Err(variable.invalid(value, "a plus sign".to_owned()));
+            }
+            pairs.push((variable, value));
+        }
+        Ok(pairs)
+    }
+}
+
+/// A variable and its value.
+type Pair<'a> = (&'static Variable, &'a str);
+
+/// The names and values of the fields, as envy takes them.
+fn fields(pairs: &[Pair]) -> Vec<(String, String)> {
+    let fields =
+        pairs.iter().map(|(variable, value)| (variable.field.to_owned(), (*value).to_owned()));
+    fields.collect()
+}
+
+/// Returns the error that names the variable. `parse` returns envy's error for some of the
+/// variables.
+fn explain(
+    error: envy::Error,
+    variables: &'static [Variable],
+    pairs: &[Pair],
+    parse: &dyn Fn(&[Pair]) -> Option<envy::Error>,
+) -> ReadError {
+    match error {
+        envy::Error::MissingValue(field) => {
+            let name =
+                variables.iter().find(|variable| variable.field == field).map_or(field, |v| v.name);
+            ReadError::Missing { name: name.to_owned() }
+        }
+        envy::Error::Custom(text) => {
+            // Each variable is read alone, because envy's error does not say which one it rejects.
+            for &(variable, value) in pairs {
+                if let Some(envy::Error::Custom(text)) = parse(&[(variable, value)]) {
+                    let reason = text.split(" while parsing value ").next().unwrap_or_default();
+                    return variable.invalid(value, reason.to_owned());
+                }
+            }
+            ReadError::Other(text)
+        }
+    }
+}
+
+/// An environment variable, its meaning, and the page that documents it.
+///
+/// ```
+/// use mpienv::{Launcher, Variable};
+///
+/// let rank: &Variable = Launcher::Flux.variables().next().unwrap();
+/// assert_eq!((rank.name, rank.field, rank.meaning), ("FLUX_TASK_RANK", "rank", "rank"));
+/// assert!(rank.page.starts_with("[flux-environment(7)](https://"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// The variable's name.
+    pub name: &'static str,
+    /// The struct field that holds its value.
+    pub field: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// The page that defines it, as a Markdown link, or the program version from which it was
+    /// recorded.
+    pub page: &'static str,
+}
+
+impl Variable {
+    fn invalid(&self, value: &str, reason: String) -> ReadError {
+        ReadError::Invalid { name: self.name.to_owned(), value: value.to_owned(), reason }
+    }
+}
+
+/// A struct that [`Environment::read`] fills.
+///
+/// ```
+/// use mpienv::{Environment, Variable, Variables};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Threads {
+///     threads: Option<u32>,
+/// }
+///
+/// impl Variables for Threads {
+///     const VARIABLES: &'static [Variable] = &[Variable {
+///         name: "OMP_NUM_THREADS",
+///         field: "threads",
+///         meaning: "threads of a parallel region",
+///         page: "[OpenMP](https://www.openmp.org/specifications/)",
+///     }];
+/// }
+///
+/// let vars: Threads = Environment::from_vars([("OMP_NUM_THREADS", "4")]).read()?;
+/// assert_eq!(vars.threads, Some(4));
+/// # Ok::<(), mpienv::ReadError>(())
+/// ```
+pub trait Variables: DeserializeOwned {
+    /// The variable of each field.
+    const VARIABLES: &'static [Variable];
+}
+
+/// Defines a struct of variables.
+///
+/// Each page that defines variables is followed by their constants, names, fields, types and
+/// meanings.
+macro_rules! variables {
+    ($(#[$attribute:meta])* pub struct $vars:ident {
+        $($page:literal { $($constant:ident = $name:literal => $field:ident: $type:ty, $meaning:literal;)+ })+
+    }) => {
+        $($(pub(super) const $constant: &str = $name;)+)+
+
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+        #[non_exhaustive]
+        pub struct $vars {
+            $($(
+                #[doc = concat!("`", $name, "`: ", $meaning, "; ", $page, ".")]
+                pub $field: $type,
+            )+)+
+        }
+
+        impl $crate::environment::Variables for $vars {
+            const VARIABLES: &'static [$crate::environment::Variable] = &[$($(
+                $crate::environment::Variable {
+                    name: $constant,
+                    field: stringify!($field),
+                    meaning: $meaning,
+                    page: $page,
+                },
+            )+)+];
+        }
+    };
+}
+pub(crate) use variables;
+
+/// The error of [`Environment::read`] and [`Environment::get_str`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// A required variable is not set.
+    #[error("{name} is not set")]
+    Missing {
+        /// The variable.
+        name: String,
+    },
+    /// A variable's value is not UTF-8.
+    #[error("{name}={value:?} is not UTF-8")]
+    NotUnicode {
+        /// The variable.
+        name: String,
+        /// Its value, with invalid bytes replaced.
+        value: String,
+    },
+    /// A variable's value does not have the type of its field.
+    #[error("{name}={value:?}: {reason}")]
+    Invalid {
+        /// The variable.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The requested type cannot be deserialized, and its error does not name a variable.
+    #[error("{0}")]
+    Other(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    variables! {
+        /// For these tests.
+        pub struct Vars {
+            "nowhere" {
+                A_RANK = "A_RANK" => a_rank: u32, "a rank";
+                NAME = "SOME_NAME" => name: Option<String>, "a name";
+                MIXED = "Mixed_case" => mixed_case: Option<u32>, "a number";
+            }
+        }
+    }
+
+    fn read(pairs: &[(&str, &str)]) -> Result<Vars, ReadError> {
+        Environment::from_vars(pairs.iter().copied()).read()
+    }
+
+    #[test]
+    fn blanks_are_trimmed_and_a_blank_value_is_unset() {
+        assert_eq!(
+            read(&[("A_RANK", " 4\n"), ("SOME_NAME", "  ")]),
+            Ok(Vars { a_rank: 4, name: None, mixed_case: None })
+        );
+        assert_eq!(read(&[("A_RANK", " ")]), Err(ReadError::Missing { name: "A_RANK".into() }));
+    }
+
+    #[test]
+    fn of_a_name_given_twice_the_last_value_counts() {
+        let environment =
+            Environment::from_vars([("B", "1"), ("A", "2"), ("B", "3"), ("C", "4"), ("B", "5")]);
+        assert_eq!(
+            ["A", "B", "C", "D"].map(|name| environment.get_str(name).unwrap()),
+            [Some("2"), Some("5"), Some("4"), None]
+        );
+        assert_eq!(environment.names().collect::<Vec<_>>(), ["A", "B", "C"]);
+        assert_eq!(environment, Environment::from_vars([("C", "4"), ("B", "5"), ("A", "2")]));
+    }
+
+    #[test]
+    fn only_the_variables_own_spelling_counts() {
+        let pairs =
+            [("A_RANK", "1"), ("Mixed_case", "2"), ("MIXED_CASE", "3"), ("mixed_case", "4")];
+        assert_eq!(read(&pairs).unwrap().mixed_case, Some(2));
+        assert_eq!(read(&[("a_rank", "1")]), Err(ReadError::Missing { name: "A_RANK".into() }));
+        let error = read(&[("A_RANK", "1"), ("Mixed_case", "x")]).unwrap_err();
+        assert!(matches!(error, ReadError::Invalid { name, .. } if name == "Mixed_case"));
+    }
+
+    #[test]
+    fn what_is_not_a_plain_decimal_number_is_refused_with_its_variable() {
+        for bad in ["+1", "-1", "0x1", "1_0", "1.0", "four", "4294967296", "１"] {
+            let error = read(&[("A_RANK", bad)]).unwrap_err();
+            let ReadError::Invalid { name, value, .. } = error else { panic!("{bad}: {error:?}") };
+            assert_eq!((&*name, &*value), ("A_RANK", bad));
+        }
+        assert_eq!(read(&[("A_RANK", "007")]).unwrap().a_rank, 7);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_not_utf8_matters_only_where_it_is_asked_for() {
+        use std::os::unix::ffi::OsStringExt;
+        let junk = || OsString::from_vec(vec![b'x', 0xff]);
+        let mut vars =
+            vec![(junk(), junk()), ("OTHER".into(), junk()), ("A_RANK".into(), "3".into())];
+        assert_eq!(Environment::from_vars(vars.clone()).read::<Vars>().unwrap().a_rank, 3);
+        vars.push(("SOME_NAME".into(), junk()));
+        let error = Environment::from_vars(vars).read::<Vars>().unwrap_err();
+        assert_eq!(
+            error,
+            ReadError::NotUnicode { name: "SOME_NAME".into(), value: "x\u{fffd}".into() }
+        );
+    }
+}

@@ -1,0 +1,314 @@
+//! Errors in an environment: launcher, variable, value, reason and remedy.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::environment::{Environment, ReadError};
+use crate::value::host::HostError;
+use crate::value::launcher::Launcher;
+use crate::value::munge::MungeError;
+use crate::value::port::PortError;
+use crate::value::port_range::PortRangeError;
+use crate::value::rank::RankError;
+use crate::value::sourced::Sourced;
+
+/// Prints an error's text for `Debug` too, because `main` prints errors with `Debug`. The errors of
+/// parsing a value do without it: a failed assertion then names their variant.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_is_text {
+    ($error:ty) => {
+        impl std::fmt::Debug for $error {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                std::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+/// The error of an environment from which a process's place in its job cannot be read.
+///
+/// Its text is one paragraph: the launcher, the variable and its value, the reason and the remedy.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Launcher, Reason};
+///
+/// let error = ClusterInfo::from_vars([
+///     ("OMPI_COMM_WORLD_RANK", "four"),
+///     ("OMPI_COMM_WORLD_SIZE", "8"),
+/// ])
+/// .unwrap_err();
+/// assert_eq!(error.launcher(), Some(Launcher::OpenMpi));
+/// assert_eq!(error.variable(), Some("OMPI_COMM_WORLD_RANK"));
+/// assert_eq!(error.value(), Some("four"));
+/// assert_eq!(error.reason(), &Reason::NotANumber);
+/// assert!(error.remedy().starts_with("start the process with mpirun"));
+/// assert_eq!(
+///     error.to_string(),
+///     "Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; \
+///      start the process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job"
+/// );
+/// ```
+// Boxed to keep the crate's `Result`s small.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<Details>);
+
+debug_is_text!(Error);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Details {
+    launcher: Option<Launcher>,
+    variable: Option<Cow<'static, str>>,
+    value: Option<String>,
+    reason: Reason,
+    remedy: Cow<'static, str>,
+}
+
+/// What is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A variable is missing, although another variable that requires it is set.
+    #[error("not set, although {present} is")]
+    Missing {
+        /// The variable that is set, with its value.
+        present: String,
+    },
+    /// The value is not a plain decimal number, or it is too large.
+    #[error("not a whole number from 0 to {}", u32::MAX)]
+    NotANumber,
+    /// The value is not text.
+    #[error("not UTF-8")]
+    NotUnicode,
+    /// A rank or size contradicts the others.
+    #[error("{0}")]
+    OutOfRange(#[from] RankError),
+    /// The value is not the name or address of a host.
+    #[error("not a host: {0}")]
+    NotAHost(#[from] HostError),
+    /// The value is not a TCP port.
+    #[error("not a port from 1 to 65535")]
+    NotAPort,
+    /// The value is not a range of TCP ports.
+    #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
+    NotAPortRange,
+    /// The value does not say how ranks authenticate.
+    #[error(
+        "not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket"
+    )]
+    NotMunge,
+    /// The value does not have the form that its launcher documents.
+    #[error("{0}")]
+    Malformed(String),
+    /// No launcher has this name.
+    #[error("unknown launcher")]
+    UnknownLauncher,
+    /// The launcher that was selected did not start this process.
+    #[error("{} ({}) is selected, but its variables are not set", .0.name(), .0.title())]
+    LauncherAbsent(Launcher),
+    /// There may be several nodes, and no variable names rank 0's host.
+    #[error("the {world_size} ranks may be on several nodes, and no variable names rank 0's host")]
+    MasterUnknown {
+        /// How many ranks there are.
+        world_size: u32,
+    },
+    /// A port derived from the job was requested, but the launcher does not identify the job.
+    #[error(
+        "a port derived from the job was requested, but the launcher does not identify the job"
+    )]
+    NoJobIdentity,
+    /// A setting that protects the meeting of the ranks is set, but has no value.
+    #[error("set but empty, so it would leave the job without the protection that it stands for")]
+    BlankSecurity,
+    /// The file that should hold the job's secret cannot be used.
+    #[error("{0}")]
+    TokenFile(String),
+    /// This host's own address on the way to rank 0 is not known.
+    #[error("this host's own address on the way there is not known: {0}")]
+    NoOwnAddr(String),
+    /// The program needs the local rank, but the launcher does not provide it.
+    #[error("{program} needs the local rank, but the launcher does not provide it")]
+    NoLocalRank {
+        /// The program.
+        program: &'static str,
+    },
+    /// The program needs the hosts of all ranks, but the launcher does not provide them.
+    #[error(
+        "{program} needs the hosts of all {world_size} ranks, but the launcher does not provide them"
+    )]
+    HostsUnknown {
+        /// The program.
+        program: &'static str,
+        /// How many ranks there are.
+        world_size: u32,
+    },
+    /// The program needs a value that the launcher does not provide.
+    #[error("{program} needs {what}")]
+    ProgramNeeds {
+        /// The program.
+        program: &'static str,
+        /// What it needs, and why that is not known.
+        what: String,
+    },
+    /// The launcher's PMIx server did not answer.
+    #[error("PMIx gave no answer: {0}")]
+    Pmix(String),
+    /// Workers were requested from a process that is not the only one on its node.
+    #[error(
+        "this process cannot start workers, because it must be the job's only process on its node: {0}"
+    )]
+    NotPerNode(String),
+    /// The number of workers is 0 or too large.
+    #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
+    TooManyWorkers {
+        /// The number of nodes.
+        nodes: u32,
+        /// The number of workers on each.
+        workers: u32,
+    },
+}
+
+impl From<PortError> for Reason {
+    fn from(_: PortError) -> Reason {
+        Reason::NotAPort
+    }
+}
+
+impl From<PortRangeError> for Reason {
+    fn from(_: PortRangeError) -> Reason {
+        Reason::NotAPortRange
+    }
+}
+
+impl From<MungeError> for Reason {
+    fn from(_: MungeError) -> Reason {
+        Reason::NotMunge
+    }
+}
+
+impl Environment {
+    /// Returns the value of a variable that users or platforms set.
+    pub(crate) fn setting<T>(&self, variable: &'static str) -> Result<Option<Sourced<T>>, Error>
+    where
+        T: FromStr<Err: Into<Reason>>,
+    {
+        let Some(text) = self.get_str(variable).map_err(Error::reading_setting)? else {
+            return Ok(None);
+        };
+        let value = text.parse().map_err(|error| Error::of_setting(error, variable, text))?;
+        Ok(Some(Sourced::new(value, variable)))
+    }
+}
+
+impl Error {
+    pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
+        let reason = reason.into();
+        Error(Box::new(Details {
+            launcher: None,
+            variable: None,
+            value: None,
+            reason,
+            remedy: remedy.into(),
+        }))
+    }
+
+    pub(crate) fn by(mut self, launcher: Launcher) -> Error {
+        self.0.launcher = Some(launcher);
+        self
+    }
+
+    pub(crate) fn of(mut self, variable: impl Into<Cow<'static, str>>) -> Error {
+        self.0.variable = Some(variable.into());
+        self
+    }
+
+    pub(crate) fn found(mut self, value: impl Into<String>) -> Error {
+        self.0.value = Some(value.into());
+        self
+    }
+
+    /// Returns the error for a variable that users or platforms set, with a value that cannot be
+    /// used.
+    pub(crate) fn of_setting(reason: impl Into<Reason>, variable: &str, value: &str) -> Error {
+        Error::new(reason, format!("correct {variable} or unset it"))
+            .of(variable.to_owned())
+            .found(value)
+    }
+
+    /// Returns the error for a variable that users or platforms set and that cannot be read.
+    pub(crate) fn reading_setting(error: ReadError) -> Error {
+        match error {
+            ReadError::NotUnicode { name, value } => {
+                Error::of_setting(Reason::NotUnicode, &name, &value)
+            }
+            other => Error::new(Reason::Malformed(other.to_string()), "correct it or unset it"),
+        }
+    }
+
+    /// Returns the launcher whose variables were read, if one was found.
+    #[must_use]
+    pub fn launcher(&self) -> Option<Launcher> {
+        self.0.launcher
+    }
+
+    /// Returns the variable that is wrong or missing, if the error concerns a single one.
+    #[must_use]
+    pub fn variable(&self) -> Option<&str> {
+        self.0.variable.as_deref()
+    }
+
+    /// Returns the variable's value as found, or `None` if it is not set.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.0.value.as_deref()
+    }
+
+    /// Returns what is wrong.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        &self.0.reason
+    }
+
+    /// Returns what to do about the error.
+    #[must_use]
+    pub fn remedy(&self) -> &str {
+        &self.0.remedy
+    }
+}
+
+/// The longest part of a value that an error quotes, in characters.
+const LONGEST_QUOTE: usize = 120;
+
+/// Quotes a value, escapes control characters, and truncates a very long value.
+pub(crate) fn quote(value: &str) -> String {
+    match value.char_indices().nth(LONGEST_QUOTE) {
+        None => format!("{value:?}"),
+        Some((end, _)) => format!("{:?}...", &value[..end]),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let details = &self.0;
+        // The title of `user` consists of its variables, which the text names anyway.
+        if let Some(launcher) = details.launcher.filter(|launcher| *launcher != Launcher::User) {
+            write!(f, "{}: ", launcher.title())?;
+        }
+        match (&details.variable, &details.value) {
+            (Some(variable), Some(value)) => write!(f, "{variable}={}: ", quote(value))?,
+            (Some(variable), None) if matches!(details.reason, Reason::Missing { .. }) => {
+                write!(f, "{variable} is ")?
+            }
+            (Some(variable), None) => write!(f, "{variable}: ")?,
+            (None, _) => {}
+        }
+        write!(f, "{}; {}", details.reason, details.remedy)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0.reason)
+    }
+}

@@ -1,0 +1,178 @@
+//! The languages in which variables can be written.
+
+use crate::error::quote;
+use crate::export::{Exports, syntax};
+
+/// A text format for variables.
+///
+/// | dialect | `--shell` | for | used as | cannot express |
+/// | --- | --- | --- | --- | --- |
+/// | [`Posix`](Dialect::Posix) | `sh`, `bash`, `zsh` | sh, dash, bash, ksh, zsh | `eval "$(mpienv export)"` | - |
+/// | [`Fish`](Dialect::Fish) | `fish` | fish | `mpienv export --shell fish \| source` | - |
+/// | [`Csh`](Dialect::Csh) | `csh` | csh, tcsh | ``eval "`mpienv export --shell csh`"`` | a newline |
+/// | [`PowerShell`](Dialect::PowerShell) | `powershell` | PowerShell 5.1 and later | `mpienv export --shell powershell \| Out-String \| Invoke-Expression` | an empty value |
+/// | [`Cmd`](Dialect::Cmd) | `cmd` | cmd.exe | `for /f "delims=" %i in ('mpienv export --shell cmd') do @%i`, or a file for `call` | an empty value, `"`, `%`, `!`, control characters, non-ASCII characters |
+/// | [`Dotenv`](Dialect::Dotenv) | `dotenv` | Docker Compose, python-dotenv, Node's dotenv and `node --env-file` | a file `.env` | `'` together with one of `"`, `$`, `\`; `\\`, a `\` at the end, `${`, a carriage return; unsetting |
+/// | [`Docker`](Dialect::Docker) | `docker` | `docker run --env-file` | a file | a newline, a carriage return at the end, a value in quotes; variables to unset are left out |
+/// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; variables to unset are set to an empty string |
+/// | [`Json`](Dialect::Json) | `json` | programs | any JSON parser | - |
+///
+/// If a dialect cannot express a variable, the result is [`Unrepresentable`], and nothing is
+/// written. Only JSON can contain a NUL, which no environment can contain either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// `export NAME=value;` and `unset NAME;`.
+    Posix,
+    /// `set -gx NAME 'value';` and `set -e NAME;`.
+    Fish,
+    /// `setenv NAME 'value';` and `unsetenv NAME;`.
+    ///
+    /// The quotes around the backticks preserve blanks. Backticks never preserve a newline.
+    Csh,
+    /// `$env:NAME = 'value';` and `Remove-Item Env:NAME -ErrorAction SilentlyContinue;`. The text
+    /// is always ASCII, because Windows reads a program's output in the console's code page.
+    PowerShell,
+    /// `set "NAME=value"` and `set "NAME="`.
+    ///
+    /// The same text must work in `for /f` and as a batch file. `%` must be doubled in only one of
+    /// them, `!` has a meaning under delayed expansion, and both are read in the console's code
+    /// page. Values with `%`, `!` or non-ASCII characters are therefore rejected. In cmd, a
+    /// variable without a value does not exist.
+    Cmd,
+    /// `NAME='value'`, limited to what all four readers agree on.
+    ///
+    /// python-dotenv treats `\\` and `\'` as escapes in single quotes and replaces `${NAME}` even
+    /// there; the others do not. Such a file can only set variables. To leave one out of the file,
+    /// unset it where mpienv runs.
+    Dotenv,
+    /// `NAME=value`: no quotes and no escapes; the rest of the line is the value, including blanks.
+    ///
+    /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes around
+    /// a whole value and some do not, so such a value is rejected.
+    Docker,
+    /// `NAME<<EOF`, the value, and a delimiter that does not occur in it.
+    ///
+    /// A step cannot unset a variable of the job. The variable is set to an empty string instead,
+    /// which mpienv, PyTorch and NCCL treat as unset.
+    GitHub,
+    /// One JSON object; null means unset.
+    #[cfg(feature = "json")]
+    Json,
+}
+
+impl Dialect {
+    /// Returns the text to print if the export fails. It makes the script that evaluates it fail,
+    /// too.
+    ///
+    /// It is needed because a shell ignores the exit code of a command whose output it evaluates.
+    /// Under `set -e` the shell stops. Without it, `eval` returns a non-zero status. PowerShell
+    /// always stops. The text is empty for dialects that are read as data.
+    ///
+    /// ```
+    /// use mpienv::Dialect;
+    ///
+    /// assert_eq!(Dialect::Posix.stop(), "false;\n");
+    /// assert_eq!(Dialect::Docker.stop(), "");
+    /// ```
+    #[must_use]
+    pub const fn stop(self) -> &'static str {
+        match self {
+            Dialect::Posix | Dialect::Fish | Dialect::Csh => "false;\n",
+            Dialect::PowerShell => "throw 'mpienv export failed';\n",
+            // `exit` would close an interactive shell, too.
+            Dialect::Cmd => "cmd /c exit 1\n",
+            Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
+            #[cfg(feature = "json")]
+            Dialect::Json => "",
+        }
+    }
+
+    /// Returns the name, as `--shell` takes it.
+    const fn name(self) -> &'static str {
+        match self {
+            Dialect::Posix => "sh",
+            Dialect::Fish => "fish",
+            Dialect::Csh => "csh",
+            Dialect::PowerShell => "powershell",
+            Dialect::Cmd => "cmd",
+            Dialect::Dotenv => "dotenv",
+            Dialect::Docker => "docker",
+            Dialect::GitHub => "github",
+            #[cfg(feature = "json")]
+            Dialect::Json => "json",
+        }
+    }
+
+    pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
+        #[cfg(feature = "json")]
+        if self == Dialect::Json {
+            return Ok(json(exports));
+        }
+        let line = |(name, value): (&str, Option<&str>)| {
+            let line = match value {
+                Some(value) if value.contains('\0') => {
+                    Err("an environment variable cannot hold a NUL")
+                }
+                Some(value) => syntax::set(self, name, value),
+                None => syntax::unset(self, name),
+            };
+            line.map_err(|reason| Unrepresentable {
+                name: name.to_owned(),
+                value: value.map(str::to_owned),
+                dialect: self.name(),
+                reason,
+            })
+        };
+        exports.iter().map(line).collect()
+    }
+}
+
+/// Returns one JSON object of all variables; null means unset.
+#[cfg(feature = "json")]
+fn json(exports: &Exports) -> String {
+    let object: serde_json::Map<_, _> =
+        exports.iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    format!("{:#}\n", serde_json::Value::Object(object))
+}
+
+/// The error for a variable that a dialect cannot express.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Dialect, Unrepresentable};
+///
+/// let info = ClusterInfo::from_vars([("NCCL_SOCKET_IFNAME", "ib0\nib1")])?;
+/// let error: Unrepresentable = info.exports()?.to_text(Dialect::Docker).unwrap_err();
+/// assert_eq!((error.name.as_str(), error.dialect), ("NCCL_SOCKET_IFNAME", "docker"));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.text())]
+#[non_exhaustive]
+pub struct Unrepresentable {
+    /// The variable.
+    pub name: String,
+    /// Its value, or `None` if it is to be unset.
+    pub value: Option<String>,
+    /// The dialect's name, as `--shell` takes it.
+    pub dialect: &'static str,
+    /// Why the dialect cannot express it.
+    pub reason: &'static str,
+}
+
+impl Unrepresentable {
+    fn text(&self) -> String {
+        let Unrepresentable { name, value, dialect, reason } = self;
+        match value {
+            Some(value) => format!(
+                "{name}={} cannot be written as {dialect}: {reason}; correct {name} or choose another dialect",
+                quote(value)
+            ),
+            None => {
+                format!(
+                    "{name} cannot be unset in {dialect}: {reason}; unset {name} before, or choose another dialect"
+                )
+            }
+        }
+    }
+}

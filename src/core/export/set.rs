@@ -1,0 +1,288 @@
+//! The variables that a program reads: PyTorch's, and those of other programs.
+
+mod deepspeed;
+mod jax;
+mod lightning;
+mod mindspore;
+mod mistralrs;
+mod mlx;
+mod oneccl;
+mod paddle;
+mod peers;
+mod tensorflow;
+mod torch;
+
+use std::str::FromStr;
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::LAUNCHER;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::export::Exports;
+use crate::launcher::context::CONTEXT;
+use crate::launcher::seen;
+use crate::value::launcher::Launcher;
+use crate::value::name::{self, UnknownName};
+
+macro_rules! targets {
+    ($($target:ident = $file:ident, $meaning:literal;)+) => {
+        /// The programs whose variables can be exported.
+        ///
+        /// `mpienv::guide::variables` lists the variables of each, with the page that
+        /// defines them.
+        ///
+        /// ```
+        /// use mpienv::{Target, TargetVariable};
+        ///
+        /// for &set in Target::ALL {
+        ///     assert_eq!(set.name().parse(), Ok(set));
+        ///     println!("--for {}: {}{}", set.name(), set.title(), set.note());
+        ///     for TargetVariable { name, meaning, page, .. } in set.variables() {
+        ///         println!("  {name}: {meaning} ({page})");
+        ///     }
+        ///     println!("  unset if inherited: {:?}", set.removed_prefixes());
+        /// }
+        /// ```
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Target {
+            #[default]
+            $(#[doc = $meaning] $target,)+
+        }
+
+        impl Target {
+            /// Every set.
+            pub const ALL: &'static [Target] = &[$(Target::$target,)+];
+
+            const fn set(self) -> &'static Set {
+                match self {
+                    $(Target::$target => &$file::SET,)+
+                }
+            }
+        }
+    };
+}
+
+// To add a set, write a file with its SET, its `mod` above and a line here. `.ci/generate` then
+// adds it to the guide.
+targets! {
+    Torch = torch, "PyTorch and programs that read its variables: [`ClusterInfo::exports`].";
+    Jax = jax, "`jax.distributed.initialize()` without arguments.\n\nJAX reads the number of processes and its own number from Open MPI 4 or Slurm. Under other launchers, and in workers, it reads them from Open MPI's variables, which mpienv sets.";
+    MindSpore = mindspore, "Programs written for MindSpore's `msrun`.\n\nThey also need a scheduler: the program of rank 0 once more with `MS_ROLE=MS_SCHED`, which `Launch` starts.";
+    Lightning = lightning, "Lightning's `Fabric` and `Trainer`.";
+    DeepSpeed = deepspeed, "Programs written for DeepSpeed's launcher.";
+    TensorFlow = tensorflow, "TensorFlow's `MultiWorkerMirroredStrategy`.";
+    Paddle = paddle, "PaddlePaddle's `init_parallel_env()`.";
+    OneCcl = oneccl, "Intel's oneCCL, also in PyTorch.";
+    Mlx = mlx, "Apple's MLX.";
+    MistralRs = mistralrs, "mistral.rs, one process on each node.";
+}
+
+/// A variable that a set adds to PyTorch's.
+///
+/// ```
+/// use mpienv::{Target, TargetVariable};
+///
+/// let variables: Vec<&TargetVariable> = Target::MindSpore.variables().collect();
+/// assert_eq!((variables[0].name, variables[0].meaning), ("MS_WORKER_NUM", "the number of processes"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TargetVariable {
+    /// Its name.
+    pub name: &'static str,
+    /// What mpienv sets it to.
+    pub meaning: &'static str,
+    /// The page or file that defines it, as a Markdown link.
+    pub page: &'static str,
+}
+
+/// What a set has besides PyTorch's variables.
+struct Set {
+    /// The name, as `--for` takes it.
+    name: &'static str,
+    /// The program's human-readable name.
+    title: &'static str,
+    /// Further information, as the rest of a sentence. May be empty.
+    note: &'static str,
+    additions: &'static [Addition],
+    /// Returns variables that also depend on the environment.
+    place: Option<Placing>,
+    /// Inherited variables whose names start with one of these are unset.
+    unset: &'static [&'static str],
+    /// The variables of rank 0's scheduler that differ from those of its worker.
+    scheduler: Option<&'static [(&'static str, Option<&'static str>)]>,
+}
+
+impl Set {
+    /// A set that adds no variables.
+    const PLAIN: Set = Set {
+        name: "",
+        title: "",
+        note: "",
+        additions: &[],
+        place: None,
+        unset: &[],
+        scheduler: None,
+    };
+}
+
+/// A variable and its value. `None` if it is not set, or if the set's `place` decides.
+struct Addition {
+    variable: TargetVariable,
+    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+}
+
+/// Returns one row of a set's table.
+const fn addition(
+    name: &'static str,
+    meaning: &'static str,
+    page: &'static str,
+    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+) -> Addition {
+    Addition { variable: TargetVariable { name, meaning, page }, value }
+}
+
+/// Returns the variables that give a program its place, depending on the inherited ones.
+type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
+
+/// Names with their values.
+type Variables = Vec<(&'static str, String)>;
+
+/// Returns the local rank, without which a program cannot start.
+fn local_rank(info: &ClusterInfo, target: Target) -> Result<u32, Error> {
+    info.local_rank().ok_or_else(|| {
+        let remedy =
+            "start the program with MPIENV_LAUNCHER=user and RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE set";
+        Error::new(Reason::NoLocalRank { program: target.title() }, remedy).by(info.launcher())
+    })
+}
+
+fn number(value: Option<u32>) -> Result<Option<String>, Error> {
+    Ok(value.map(|value| value.to_string()))
+}
+
+impl Target {
+    /// Returns the name, as `--for` takes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.set().name
+    }
+
+    /// Returns the human-readable name.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        self.set().title
+    }
+
+    /// Returns further information about the set, as the rest of a sentence. May be empty.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        self.set().note
+    }
+
+    /// Returns the variables that the set adds to PyTorch's, including those that are set only in
+    /// some environments.
+    pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
+        self.set().additions.iter().map(|addition| &addition.variable)
+    }
+
+    /// Returns the prefixes of the variables that are unset if they are inherited.
+    #[must_use]
+    pub const fn removed_prefixes(self) -> &'static [&'static str] {
+        self.set().unset
+    }
+
+    /// Returns the variables by which the scheduler differs from rank 0. `None` if the program
+    /// needs no scheduler.
+    pub(crate) fn scheduler(self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
+        self.set().scheduler
+    }
+}
+
+/// Parses a [`name`](Target::name).
+impl FromStr for Target {
+    type Err = UnknownName;
+
+    fn from_str(name: &str) -> Result<Target, UnknownName> {
+        name::find("program", Target::ALL, Target::name, name)
+    }
+}
+
+impl ClusterInfo {
+    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and
+    /// its own.
+    ///
+    /// Inherited launcher variables that would mislead the program are unset, as listed in
+    /// [`Target`].
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Target};
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("RANK", "1"),
+    ///     ("WORLD_SIZE", "2"),
+    ///     ("LOCAL_RANK", "0"),
+    ///     ("LOCAL_WORLD_SIZE", "1"),
+    ///     ("MASTER_ADDR", "fe::1"),
+    /// ])?;
+    /// let exports = info.exports_for(Target::Jax)?;
+    /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that
+    /// the launcher does not provide, such as the local rank or the hosts of all ranks.
+    pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
+        let inherited: &Environment = &self.inherited;
+        let mut exports = self.exports()?;
+        let Set { additions, place, unset, .. } = set.set();
+        for Addition { variable, value } in *additions {
+            if let Some(value) = value(self)? {
+                exports.set(variable.name, value);
+            }
+        }
+        let place = place
+            .map(|place| place(self, &inherited.with(exports.iter())))
+            .transpose()?
+            .unwrap_or_default();
+        let is_placed = !place.is_empty();
+        place.into_iter().for_each(|(name, value)| exports.set(name, value));
+        let wanted =
+            |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
+        let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
+        // mpienv in a child process cannot detect the launcher from variables that were unset.
+        let is_gone = !names.is_empty();
+        if is_gone && inherited.is_set(LAUNCHER) && self.passed_on.leaves_context.is_none() {
+            exports.set(LAUNCHER, Launcher::User.name().to_owned());
+        }
+        let takes_some = self
+            .launcher()
+            .variables()
+            .any(|variable| names.iter().any(|name| name == variable.name));
+        names.into_iter().for_each(|name| exports.remove(name));
+        // The launcher would still be detected, but its variables could not be read.
+        let is_torn = takes_some
+            && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
+        // The context keeps launcher variables that are meant only for the program from misleading
+        // other processes.
+        if let Some(launcher) =
+            self.passed_on.leaves_context.or((is_placed || is_torn).then_some(self.launcher()))
+        {
+            let launcher = if is_gone { Launcher::User } else { launcher };
+            let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
+            exports.set(CONTEXT, context.to_text());
+        }
+        Ok(exports)
+    }
+}
+
+/// Returns whether every dialect can express this name. Programs do not read variables with other
+/// names.
+fn is_plain(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,81 @@
+//! Where each rank listens, for programs that need a list of all ranks.
+
+#[cfg(feature = "routes")]
+use std::net::SocketAddr;
+
+use super::Target;
+use crate::cluster::info::ClusterInfo;
+use crate::error::{Error, Reason};
+use crate::launcher::placement::LaunchStyle;
+use crate::value::launcher::Launcher;
+use crate::value::port::Port;
+
+/// Returns `host:port` of each rank, in rank order. On each host, ports start at the master's, one
+/// for each rank there.
+pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String>, Error> {
+    let size = info.world_size();
+    if let Some(endpoints) = &info.endpoints {
+        return Ok(endpoints.to_vec());
+    }
+    if info.local_world_size() == Some(size) {
+        let host = info.master_addr()?;
+        return (0..size)
+            .map(|rank| Ok(host.with_port(port(info, rank, target.title())?)))
+            .collect();
+    }
+    if let Some((hosts, per_node)) = info.hosts().zip(ranks_of_each_node(info)) {
+        let ranks = hosts.iter().flat_map(|host| (0..per_node).map(move |rank| (host, rank)));
+        return ranks
+            .map(|(host, rank)| Ok(host.with_port(port(info, rank, target.title())?)))
+            .collect();
+    }
+    let remedy = "start all ranks on one node, or one process on each node of a platform that lists its nodes";
+    Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy)
+        .by(info.launcher()))
+}
+
+/// Returns how many ranks each node has. `None` if the launcher may assign ranks other than node by
+/// node.
+fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {
+    match info.launch_style() {
+        LaunchStyle::PerNode => Some(1),
+        // Workers that were started by one process on each node.
+        LaunchStyle::PerProcess if info.launcher() == Launcher::User => info.local_world_size(),
+        _ => None,
+    }
+}
+
+fn port(info: &ClusterInfo, local_rank: u32, program: &'static str) -> Result<Port, Error> {
+    let first = info.master_port();
+    let port = u16::try_from(local_rank)
+        .ok()
+        .and_then(|rank| first.get().checked_add(rank))
+        .and_then(Port::new);
+    port.ok_or_else(|| {
+        let what =
+            format!("a port for each rank of a node, and {first} + {local_rank} is above 65535");
+        Error::new(Reason::ProgramNeeds { program, what }, "set a lower MASTER_PORT")
+    })
+}
+
+#[cfg(feature = "routes")]
+impl ClusterInfo {
+    /// Returns where this rank listens, for programs that need a list of all ranks: `host:port`
+    /// with its host's own address.
+    pub(crate) fn own_endpoint(&self) -> Result<String, Error> {
+        let program = "the list of all ranks";
+        let local_rank = self
+            .local_rank()
+            .ok_or_else(|| Error::new(Reason::NoLocalRank { program }, OTHERWISE))?;
+        let port = port(self, local_rank, program)?;
+        Ok(SocketAddr::new(self.own_addr()?.address, port.get()).to_string())
+    }
+
+    /// Returns the same place with the [`own_endpoint`](ClusterInfo::own_endpoint) of each rank.
+    pub(crate) fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
+        ClusterInfo { endpoints: Some(endpoints.into()), ..self.clone() }
+    }
+}
+
+#[cfg(feature = "routes")]
+const OTHERWISE: &str = "start all ranks on one node";

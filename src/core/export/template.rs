@@ -1,0 +1,327 @@
+//! Commands with placeholders: `{node_rank}` becomes this process's value.
+
+mod parse;
+mod placeholder;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use crate::cluster::info::ClusterInfo;
+use crate::error::Error;
+use parse::{Operand, Piece, parse};
+use placeholder::{ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, Unknown, Value};
+
+/// The values that replace placeholders in the words of a command.
+///
+/// | in a word | what it becomes |
+/// | --- | --- |
+/// | `{name}` | the value of one of [`Placeholders::names`] |
+/// | `{name+1}`, `{name*name}`, `{name-1}` | one sum, product or difference of numbers and placeholders that are numbers |
+/// | `{{`, `}}` | a brace |
+/// | `{first_node}WORD` | `WORD` on node 0; on other nodes the word is left out |
+/// | `{other_nodes}WORD` | `WORD` on all nodes but node 0, where the word is left out |
+///
+/// No shell reads the words, so a value is never split or executed.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Placeholders, TemplateError};
+///
+/// let info = ClusterInfo::from_vars([
+///     ("SLURM_PROCID", "5"),
+///     ("SLURM_STEP_NUM_TASKS", "8"),
+///     ("SLURM_LOCALID", "1"),
+///     ("SLURM_STEP_TASKS_PER_NODE", "4(x2)"),
+///     ("SLURM_NODEID", "1"),
+///     ("SLURM_STEP_NUM_NODES", "2"),
+///     ("SLURM_STEP_NODELIST", "node[0-1]"),
+///     ("SLURM_STEP_ID", "0"),
+/// ])?;
+/// let values: Placeholders = info.placeholders();
+/// assert_eq!(values.expand("--addr={master_addr}").unwrap().as_deref(), Some("--addr=node0"));
+/// assert_eq!(values.expand("{node_rank*nproc_per_node}").unwrap().as_deref(), Some("4"));
+/// assert_eq!(values.expand("{other_nodes}--headless").unwrap().as_deref(), Some("--headless"));
+/// assert_eq!(values.expand("{first_node}--head").unwrap(), None);
+///
+/// let error: TemplateError = values.expand("{node}").unwrap_err();
+/// assert!(error.to_string().starts_with("\"{node}\": unknown placeholder {node}; the names are rank, world_size, "));
+/// let words = values.expand_words(&["ray".into(), "{first_node}--head".into()])?;
+/// assert_eq!(words, ["ray"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Placeholders {
+    info: ClusterInfo,
+    /// Whether the command is for the whole node.
+    per_node: bool,
+}
+
+impl Placeholders {
+    /// Returns the name of each placeholder, and what replaces it.
+    pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+        PLACEHOLDERS.iter().map(|placeholder| (placeholder.name, placeholder.meaning))
+    }
+
+    /// Returns a word with each placeholder replaced, or `None` if the word is for other nodes.
+    ///
+    /// # Errors
+    /// Returns an error if a placeholder does not exist or has no value here, or if braces do not
+    /// form a placeholder.
+    pub fn expand(&self, word: &str) -> Result<Option<String>, TemplateError> {
+        self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
+    }
+
+    /// Checks the words for errors that would occur on every node, without using any values.
+    ///
+    /// # Errors
+    /// Returns an error if a placeholder does not exist, or if braces do not form a placeholder.
+    ///
+    /// ```
+    /// use mpienv::Placeholders;
+    ///
+    /// assert!(Placeholders::check_words(&["vllm".into(), "{own_addr}".into()]).is_ok());
+    /// assert!(Placeholders::check_words(&["{own_adr}".into()]).is_err());
+    /// ```
+    pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
+        let mut texts = words.iter().filter_map(|word| word.to_str());
+        let check = |word| parse(word)?.iter().try_for_each(check);
+        texts.try_for_each(|word| {
+            check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
+        })
+    }
+
+    /// Returns whether the words contain the node, but nothing that differs between the node's
+    /// processes.
+    pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
+        let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
+        let names = |piece| match piece {
+            Piece::Condition { .. } => vec!["node_rank"],
+            Piece::Value(name) => vec![name],
+            Piece::Sum { left, right, .. } => {
+                [left, right].into_iter().filter_map(Operand::name).collect()
+            }
+            Piece::Text(_) => Vec::new(),
+        };
+        let names: BTreeSet<&str> = pieces.flat_map(names).collect();
+        names.contains("node_rank")
+            && !["rank", "local_rank"].iter().any(|name| names.contains(name))
+    }
+
+    /// Returns the words of a command with each placeholder replaced, without the words for other
+    /// nodes.
+    ///
+    /// Words that are not UTF-8 are kept as they are.
+    ///
+    /// # Errors
+    /// Same as [`Placeholders::expand`]. Also returns an error if no word is left, or if a word
+    /// with braces is not UTF-8.
+    pub fn expand_words(&self, words: &[OsString]) -> Result<Vec<OsString>, TemplateError> {
+        let mut expanded = Vec::new();
+        for word in words {
+            match word.to_str() {
+                Some(text) => expanded.extend(self.expand(text)?.map(OsString::from)),
+                None if word.as_encoded_bytes().iter().any(|byte| b"{}".contains(byte)) => {
+                    return Err(TemplateError {
+                        word: word.to_string_lossy().into_owned(),
+                        fault: Fault::NotUnicode,
+                    });
+                }
+                None => expanded.push(word.clone()),
+            }
+        }
+        if expanded.is_empty() {
+            let word =
+                words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
+            return Err(TemplateError { word, fault: Fault::NothingLeft });
+        }
+        Ok(expanded)
+    }
+
+    fn expanded(&self, word: &str) -> Result<Option<String>, Fault> {
+        let mut text = String::new();
+        for piece in parse(word)? {
+            match piece {
+                Piece::Text(piece) => text += &piece,
+                Piece::Condition { first_node } => {
+                    // A condition is the first piece of its word.
+                    if (self.node_rank()? == 0) != first_node {
+                        // An error in the rest of the word is an error on every node.
+                        return parse(word)?.iter().try_for_each(check).map(|()| None);
+                    }
+                }
+                Piece::Value(name) => text += &self.text(name)?,
+                Piece::Sum { left, sign, right } => {
+                    text += &self.sum(left, sign, right)?.to_string()
+                }
+            }
+        }
+        Ok(Some(text))
+    }
+
+    fn node_rank(&self) -> Result<u64, Fault> {
+        self.number("node_rank")
+    }
+
+    fn value(&self, name: &str) -> Result<Value, Fault> {
+        let placeholder = find(name)?;
+        let not_known =
+            |why: String| Fault::NotKnown { name: name.to_owned(), why, known: self.known() };
+        if self.per_node && OF_PROCESS.contains(&name) {
+            return Err(not_known("the command is for the whole node".to_owned()));
+        }
+        (placeholder.value)(&self.info).map_err(|unknown| match unknown {
+            Unknown::Error(error) => Fault::Environment(error),
+            Unknown::Because(why) => not_known(why),
+        })
+    }
+
+    /// Returns the names that have a value here.
+    fn known(&self) -> Vec<&'static str> {
+        let is_known = |placeholder: &&Placeholder| {
+            let is_asked = ASKED.contains(&placeholder.name) && self.info.master_addr().is_ok();
+            let is_there =
+                || !(ASKED.contains(&placeholder.name)) && (placeholder.value)(&self.info).is_ok();
+            !(self.per_node && OF_PROCESS.contains(&placeholder.name)) && (is_asked || is_there())
+        };
+        PLACEHOLDERS.iter().filter(is_known).map(|placeholder| placeholder.name).collect()
+    }
+
+    fn text(&self, name: &str) -> Result<String, Fault> {
+        Ok(match self.value(name)? {
+            Value::Number(number) => number.to_string(),
+            Value::Text(text) => text,
+        })
+    }
+
+    fn number(&self, name: &str) -> Result<u64, Fault> {
+        match self.value(name)? {
+            Value::Number(number) => Ok(number),
+            Value::Text(_) => Err(Fault::NotANumber(name.to_owned())),
+        }
+    }
+
+    fn sum(&self, left: Operand<'_>, sign: char, right: Operand<'_>) -> Result<u64, Fault> {
+        let operand = |operand: Operand<'_>| match operand {
+            Operand::Name(name) => self.number(name),
+            Operand::Number(number) => Ok(number),
+        };
+        let (a, b) = (operand(left)?, operand(right)?);
+        let result = match sign {
+            '+' => a.checked_add(b),
+            '-' => a.checked_sub(b),
+            _ => a.checked_mul(b),
+        };
+        let is_port = [left, right].contains(&Operand::Name(MASTER_PORT));
+        let most = if is_port { u64::from(u16::MAX) } else { u64::MAX };
+        let least = u64::from(is_port);
+        let result = result.filter(|result| (least..=most).contains(result));
+        result.ok_or_else(|| Fault::OutOfRange { sum: format!("{a} {sign} {b}"), least, most })
+    }
+}
+
+/// Returns an error if a name in a piece does not exist.
+fn check(piece: &Piece<'_>) -> Result<(), Fault> {
+    let names = match *piece {
+        Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
+        Piece::Sum { left, right, .. } => [left, right],
+        _ => return Ok(()),
+    };
+    names.into_iter().try_for_each(|operand| match operand {
+        Operand::Name(name) => find(name).map(drop),
+        Operand::Number(_) => Ok(()),
+    })
+}
+
+fn find(name: &str) -> Result<&'static Placeholder, Fault> {
+    PLACEHOLDERS
+        .iter()
+        .find(|placeholder| placeholder.name == name)
+        .ok_or_else(|| Fault::NoSuchName(name.to_owned()))
+}
+
+impl ClusterInfo {
+    /// Returns the values that replace placeholders in a command for this process.
+    #[must_use]
+    pub fn placeholders(&self) -> Placeholders {
+        Placeholders { info: self.clone(), per_node: false }
+    }
+
+    /// Returns the values that replace placeholders in a command for the whole node. Those of a
+    /// rank are not available.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let node = ClusterInfo::from_vars([
+    ///     ("SKYPILOT_NODE_RANK", "1"),
+    ///     ("SKYPILOT_NUM_NODES", "2"),
+    ///     ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
+    /// ])?;
+    /// let values = node.per_node_placeholders()?;
+    /// assert_eq!(values.expand("--node-rank={node_rank}")?.as_deref(), Some("--node-rank=1"));
+    /// assert!(values.expand("--rank={rank}").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if this process is not known to be the only one on its node.
+    pub fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
+        Ok(Placeholders { info: self.as_node()?, per_node: true })
+    }
+}
+
+/// Why a word's placeholders cannot be replaced.
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?}: {fault}")]
+pub struct TemplateError {
+    word: String,
+    #[source]
+    fault: Fault,
+}
+
+debug_is_text!(TemplateError);
+
+impl TemplateError {
+    /// Returns whether the word itself is right, and only this environment lacks a value.
+    pub(crate) fn is_by_environment(&self) -> bool {
+        matches!(self.fault, Fault::NotKnown { .. } | Fault::Environment(_))
+    }
+}
+
+/// What is wrong with a word.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("unknown placeholder {{{0}}}; the names are {names}; write {{{{ and }}}} for braces", names = all_names())]
+    NoSuchName(String),
+    #[error("{{{name}}} is not known here: {why}; known are {}", .known.join(", "))]
+    NotKnown { name: String, why: String, known: Vec<&'static str> },
+    #[error(transparent)]
+    Environment(Error),
+    #[error("{{{0}}} is not a number, so that nothing can be added to it; use it alone")]
+    NotANumber(String),
+    #[error("{sum} is not a number from {least} to {most}; choose smaller numbers")]
+    OutOfRange { sum: String, least: u64, most: u64 },
+    #[error("a {{ is not closed; write {{{{ for a brace")]
+    NotClosed,
+    #[error("a }} has no {{ before it; write }}}} for a brace")]
+    NotOpened,
+    #[error(
+        "{{{0}}} is not a name, or a sum, difference or product of two names or numbers; write {{{{ and }}}} for braces"
+    )]
+    Malformed(String),
+    #[error("{{{0}}} stands only at the beginning of a word, and needs a word after it")]
+    Misplaced(String),
+    #[error("it has braces and is not UTF-8; leave the braces out, or put the word into a script")]
+    NotUnicode,
+    #[error("no word of the command is left on this node; give this node a command too")]
+    NothingLeft,
+}
+
+fn all_names() -> String {
+    let names: Vec<_> =
+        Placeholders::names().map(|(name, _)| name).chain(parse::CONDITIONS).collect();
+    debug_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! What the braces of a word mean.
+
+use super::Fault;
+
+/// Conditions that a word may begin with. They select the nodes that keep the word.
+pub(super) const CONDITIONS: [&str; 2] = ["first_node", "other_nodes"];
+
+/// A part of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    Text(String),
+    Value(&'a str),
+    Sum { left: Operand<'a>, sign: char, right: Operand<'a> },
+    Condition { first_node: bool },
+}
+
+/// One side of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand<'a> {
+    Name(&'a str),
+    Number(u64),
+}
+
+impl<'a> Operand<'a> {
+    pub(super) fn name(self) -> Option<&'a str> {
+        match self {
+            Operand::Name(name) => Some(name),
+            Operand::Number(_) => None,
+        }
+    }
+}
+
+/// Splits a word into its parts, in order.
+pub(super) fn parse(word: &str) -> Result<Vec<Piece<'_>>, Fault> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (before, from) = rest.split_at(at);
+        text += before;
+        if let Some(after) = from.strip_prefix("{{").or_else(|| from.strip_prefix("}}")) {
+            text += &from[..1];
+            rest = after;
+            continue;
+        }
+        let inside = from.strip_prefix('{').ok_or(Fault::NotOpened)?;
+        let (inside, after) = inside.split_once('}').ok_or(Fault::NotClosed)?;
+        let is_first = pieces.is_empty() && text.is_empty();
+        let piece = placeholder(inside.trim())?;
+        if matches!(piece, Piece::Condition { .. }) && (!is_first || after.is_empty()) {
+            return Err(Fault::Misplaced(inside.trim().to_owned()));
+        }
+        if !text.is_empty() {
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+        }
+        pieces.push(piece);
+        rest = after;
+    }
+    text += rest;
+    pieces.extend((!text.is_empty()).then_some(Piece::Text(text)));
+    Ok(pieces)
+}
+
+fn placeholder(inside: &str) -> Result<Piece<'_>, Fault> {
+    if let Some(index) = CONDITIONS.iter().position(|condition| *condition == inside) {
+        return Ok(Piece::Condition { first_node: index == 0 });
+    }
+    let malformed = || Fault::Malformed(inside.to_owned());
+    let Some(at) = inside.find(['+', '-', '*']) else {
+        return match operand(inside) {
+            Some(Operand::Name(name)) => Ok(Piece::Value(name)),
+            _ => Err(malformed()),
+        };
+    };
+    let (left, right) = inside.split_at(at);
+    let sign = right.chars().next().ok_or_else(malformed)?;
+    let left = operand(left).ok_or_else(malformed)?;
+    let right = operand(&right[1..]).ok_or_else(malformed)?;
+    Ok(Piece::Sum { left, sign, right })
+}
+
+fn operand(text: &str) -> Option<Operand<'_>> {
+    let text = text.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return text.parse().ok().map(Operand::Number);
+    }
+    let is_name = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then_some(Operand::Name(text))
+}

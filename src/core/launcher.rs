@@ -1,0 +1,265 @@
+//! The launchers, one file each, and the order in which they are detected.
+//!
+//! A launcher's module has structs of variables, which
+//! [`Environment::read`](crate::Environment::read) fills:
+//!
+//! ```
+//! use mpienv::Environment;
+//! use mpienv::launcher::kubernetes::{IndexedJobVars, PetVars};
+//!
+//! let pod = Environment::from_vars([("PET_NODE_RANK", "1"), ("PET_NNODES", "2"), ("JOB_COMPLETION_INDEX", "1")]);
+//! let vars: PetVars = pod.read()?;
+//! assert_eq!((vars.node_rank, vars.nodes, vars.master_addr), (1, 2, None));
+//! assert_eq!(pod.read::<IndexedJobVars>()?.size, None);
+//! assert_eq!(Environment::default().read::<PetVars>().unwrap_err().to_string(), "PET_NODE_RANK is not set");
+//! # Ok::<(), mpienv::ReadError>(())
+//! ```
+
+pub(crate) mod alone;
+pub mod aws_batch;
+pub(crate) mod batch;
+pub(crate) mod context;
+pub mod dstack;
+pub mod flux;
+pub mod horovod;
+pub mod hydra;
+pub mod jsm;
+pub mod kubernetes;
+pub mod leader_worker_set;
+pub mod lepton;
+pub mod mlp;
+pub mod mvapich;
+pub mod open_mpi;
+pub mod pals;
+pub(crate) mod pbs;
+pub(crate) mod placement;
+pub mod runpod;
+pub mod sagemaker;
+pub mod skypilot;
+pub mod slurm;
+pub mod submitit_local;
+pub mod torchrun;
+pub mod user;
+pub mod vertex;
+pub mod volcano;
+
+pub(crate) mod sample;
+pub(crate) mod spec;
+pub(crate) mod starter;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use crate::environment::{Environment, Variable};
+use crate::launcher::context::Seen;
+use crate::value::launcher::Launcher;
+
+pub(crate) use spec::{
+    LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts, display_variable, first_set,
+};
+
+/// What the file of each launcher uses.
+mod prelude {
+    pub(super) use crate::environment::{Environment, Variables, variables};
+    pub(super) use crate::error::Error;
+    pub(super) use crate::launcher::placement::Placement;
+    pub(super) use crate::launcher::sample::{Process, Sample, Setter};
+    pub(super) use crate::launcher::spec::{
+        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+    };
+    pub(super) use crate::value::sourced::{Sourced, by};
+}
+
+// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above, a line
+// here and one in value/launcher.rs, which has the order. `.ci/generate` then writes its row of the
+// README.
+impl Launcher {
+    pub(crate) const fn spec(self) -> &'static LauncherSpec {
+        match self {
+            Launcher::Torchrun => &torchrun::SPEC,
+            Launcher::Horovod => &horovod::SPEC,
+            Launcher::OpenMpi => &open_mpi::SPEC,
+            Launcher::Mvapich => &mvapich::SPEC,
+            Launcher::Hydra => &hydra::SPEC,
+            Launcher::Pals => &pals::SPEC,
+            Launcher::Jsm => &jsm::SPEC,
+            Launcher::Flux => &flux::SPEC,
+            Launcher::SubmititLocal => &submitit_local::SPEC,
+            Launcher::Slurm => &slurm::SPEC,
+            Launcher::User => &user::SPEC,
+            Launcher::SageMaker => &sagemaker::SPEC,
+            Launcher::LeaderWorkerSet => &leader_worker_set::SPEC,
+            Launcher::SkyPilot => &skypilot::SPEC,
+            Launcher::Dstack => &dstack::SPEC,
+            Launcher::Lepton => &lepton::SPEC,
+            Launcher::Mlp => &mlp::SPEC,
+            Launcher::RunPod => &runpod::SPEC,
+            Launcher::Vertex => &vertex::SPEC,
+            Launcher::Volcano => &volcano::SPEC,
+            Launcher::Kubernetes => &kubernetes::SPEC,
+            Launcher::AwsBatch => &aws_batch::SPEC,
+            Launcher::Alone => &alone::SPEC,
+        }
+    }
+
+    /// Returns the variables of this launcher that mpienv reads.
+    ///
+    /// ```
+    /// use mpienv::Launcher;
+    ///
+    /// assert!(Launcher::Hydra.variables().any(|variable| variable.name == "PMI_RANK"));
+    /// ```
+    pub fn variables(self) -> impl Iterator<Item = &'static Variable> {
+        self.spec().variables()
+    }
+
+    /// Returns whether an MPI program that this launcher started can join its job.
+    ///
+    /// ```
+    /// use mpienv::{Environment, Launcher};
+    ///
+    /// let none = Environment::default();
+    /// assert!(Launcher::OpenMpi.starts_mpi(&none) && !Launcher::User.starts_mpi(&none));
+    /// // `srun --mpi=none` does not serve MPI, and Open MPI's initialization then exits.
+    /// assert!(!Launcher::Slurm.starts_mpi(&none));
+    /// assert!(Launcher::Slurm.starts_mpi(&Environment::from_vars([("PMIX_RANK", "0")])));
+    /// ```
+    #[must_use]
+    pub fn starts_mpi(self, environment: &Environment) -> bool {
+        match self.spec().mpi {
+            MpiFamily::None => false,
+            MpiFamily::Pmi | MpiFamily::PmiOrPmix => {
+                ["PMIX_RANK", "PMI_RANK"].into_iter().any(|name| environment.get(name).is_some())
+            }
+            MpiFamily::OpenMpi | MpiFamily::Spectrum | MpiFamily::Mpich | MpiFamily::CrayMpich => {
+                true
+            }
+        }
+    }
+}
+
+/// Returns the description of each launcher, in the order of [`Launcher::ALL`].
+pub(crate) fn specs() -> impl Iterator<Item = &'static LauncherSpec> {
+    Launcher::ALL.iter().map(|launcher| launcher.spec())
+}
+
+/// Returns the marker of each launcher that may have started this process, innermost first.
+pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker> {
+    detectors()
+        .filter_map(|(launcher, marker)| Some(Marker { launcher, variable: marker(environment)? }))
+}
+
+/// Returns how each launcher is detected, in the order of [`Launcher::ALL`].
+///
+/// Hydra's marker without a local rank, which several launchers set, comes directly before the
+/// user's own variables.
+fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
+    let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
+    let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
+    let shared: MarkerOf = hydra::shared_marker;
+    let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
+    let others = Launcher::ALL.iter().skip_while(is_inner).map(own);
+    inner.chain([(Launcher::Hydra, shared)]).chain(others)
+}
+
+/// What has changed in a launcher's variables since they were recorded, the more reliable sign
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// A variable that this launcher alone sets.
+    Own,
+    /// A variable that other launchers set too.
+    Shared,
+}
+
+impl Launcher {
+    /// Returns how this launcher's variables have changed since they were recorded, which shows
+    /// that it, or a launcher that sets the same variables, has started a process. `None` if they
+    /// have not changed.
+    pub(crate) fn change(self, environment: &Environment, seen: &Seen) -> Option<Change> {
+        let variables = self.variables().map(|variable| variable.name);
+        let changed = variables.filter(|name| seen.is_changed(environment, name));
+        changed.map(|name| if is_shared(name) { Change::Shared } else { Change::Own }).min()
+    }
+}
+
+/// Every variable of a launcher that mpienv reads.
+pub(crate) static VARIABLES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    specs().flat_map(LauncherSpec::variables).map(|variable| variable.name).collect()
+});
+
+/// Variables that more than one launcher sets: a change in one of them does not show which launcher
+/// made it.
+static SHARED: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
+    let mut setters: BTreeMap<&str, u32> = BTreeMap::new();
+    for spec in specs() {
+        let read = spec.variables().map(|variable| variable.name);
+        let set: BTreeSet<_> = read.chain(spec.nested.also_sets.iter().copied()).collect();
+        set.into_iter().for_each(|name| *setters.entry(name).or_default() += 1);
+    }
+    setters.into_iter().filter(|&(_, setters)| setters > 1).map(|(name, _)| name).collect()
+});
+
+/// Returns whether more than one launcher sets a variable.
+pub(crate) fn is_shared(variable: &str) -> bool {
+    SHARED.contains(variable)
+}
+
+/// Returns the variable that counts how often a launcher has restarted the job. Its field is called
+/// `restarts`.
+pub(crate) fn restarts(launcher: Launcher) -> Option<&'static str> {
+    launcher.variables().find(|variable| variable.field == "restarts").map(|variable| variable.name)
+}
+
+/// Returns the variables that hold a process's place on its node. In a node's workers, they
+/// describe the process that started the workers, unless a launcher in between has set its own.
+pub(crate) fn local_variables() -> BTreeSet<&'static str> {
+    specs().flat_map(|spec| spec.nested.local).copied().collect()
+}
+
+/// Records every launcher's variables as they are now.
+pub(crate) fn seen(environment: &Environment) -> Seen {
+    Seen::of(environment, VARIABLES.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spec::Advice;
+    use super::*;
+
+    #[test]
+    fn each_launcher_has_a_sample_and_a_command_if_it_starts_processes() {
+        for &launcher in Launcher::ALL {
+            let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
+            assert!(!samples.is_empty(), "{launcher} has a sample job");
+            let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
+            assert_eq!(has_command, *starts == Starts::Processes, "{launcher}");
+        }
+        assert_eq!(Launcher::ALL.last(), Some(&Launcher::Alone), "it takes every environment");
+    }
+
+    #[test]
+    fn a_bare_rank_and_size_count_after_the_launchers_that_set_them_too() {
+        let order: Vec<_> = detectors().map(|(launcher, _)| launcher).collect();
+        let at = |launcher| order.iter().position(|&other| other == launcher).unwrap();
+        assert_eq!(order[at(Launcher::User) - 1], Launcher::Hydra);
+        assert!(
+            at(Launcher::Hydra) < at(Launcher::Slurm)
+                && at(Launcher::Slurm) < at(Launcher::User) - 1
+        );
+    }
+
+    #[test]
+    fn variables_that_several_launchers_set_are_shared() {
+        let shared = "LOCAL_RANK LOCAL_WORLD_SIZE PMIX_NAMESPACE PMI_ID PMI_RANK PMI_SIZE RANK";
+        for name in shared.split(' ') {
+            assert!(SHARED.contains(name), "{name}");
+        }
+        assert!(!SHARED.contains("SLURM_PROCID") && !SHARED.contains("OMPI_COMM_WORLD_RANK"));
+        for spec in specs() {
+            for name in spec.nested.local {
+                assert!(spec.variables().any(|variable| variable.name == *name), "{name}");
+            }
+        }
+    }
+}

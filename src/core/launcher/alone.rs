@@ -1,0 +1,19 @@
+//! No launcher: one process by itself, rank 0 of 1.
+
+use crate::launcher::prelude::*;
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[],
+    marker: |_| Some("no launcher's variables are set"),
+    read,
+    starts: Starts::One,
+    advice: Advice { start: "start the process by itself", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested::PLAIN,
+    samples: &[Sample { title: "no launcher", set: |_, _| {} }],
+};
+
+fn read(_environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let source = marker.variable;
+    marker.place(by(source, 0), by(source, 1))?.with_local(by(source, Some(0)), by(source, Some(1)))
+}

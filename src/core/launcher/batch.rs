@@ -1,0 +1,140 @@
+//! Batch systems, which run a job's script once and leave starting its processes to the script.
+//!
+//! They give a process no place: only mpirun and the like do. What they do tell is whether the job
+//! has several processes.
+//! [LSF](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference),
+//! [Grid Engine](http://gridscheduler.sourceforge.net/htmlman/htmlman1/qsub.html) and
+//! [Cobalt](https://www.alcf.anl.gov/user-guides/running-jobs-xc40) document their variables there;
+//! [`pbs`] has PBS's.
+
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::{display_variable, first_set, pbs};
+
+/// A batch system.
+struct System {
+    title: &'static str,
+    code: &'static str,
+    /// Variables that only a job of this system has.
+    jobs: &'static [&'static str],
+    /// Returns what shows how large the job is.
+    size: fn(&Environment) -> Option<Size>,
+    start: &'static str,
+}
+
+/// What a job asked for, and where that was read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    /// Whether the job probably has several processes. On one host, slots may be the cores of a
+    /// multithreaded program just as well as processes, and are no sign of several.
+    pub is_several: bool,
+    /// `None` if nothing shows it.
+    pub hosts: Option<u64>,
+    /// The end of a sentence that begins with the job's variable.
+    pub text: String,
+}
+
+impl Size {
+    /// The size of a job of which only the number of hosts is known.
+    pub(super) fn of_hosts(hosts: u64, text: String) -> Size {
+        Size { is_several: hosts > 1, hosts: Some(hosts), text }
+    }
+
+    /// The size of a job of which only the number of slots is known: they may be on several hosts.
+    pub(super) fn of_slots(slots: u64, text: String) -> Size {
+        Size { is_several: slots > 1, hosts: (slots == 1).then_some(1), text }
+    }
+}
+
+static SYSTEMS: &[System] = &[
+    System {
+        title: "PBS",
+        code: "pbs-not-a-task",
+        jobs: &[pbs::JOB],
+        size: pbs::size,
+        start: "start the program with mpirun or mpiexec, which start every process",
+    },
+    System {
+        title: "LSF",
+        code: "lsf-not-a-task",
+        jobs: &["LSB_JOBID"],
+        size: |environment| {
+            pairs(environment, "LSB_MCPU_HOSTS")
+                .or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
+        },
+        start: "start the program with jsrun or mpirun, which start every process",
+    },
+    System {
+        title: "Grid Engine",
+        code: "grid-engine-not-a-task",
+        // Users and other programs have a variable JOB_ID too.
+        jobs: &["PE_HOSTFILE", "SGE_O_HOST"],
+        size: |environment| {
+            let of_hosts = counted(environment, "NHOSTS", Size::of_hosts);
+            of_hosts.or_else(|| counted(environment, "NSLOTS", Size::of_slots))
+        },
+        start: "start the program with mpirun, which starts every process",
+    },
+    System {
+        title: "Cobalt",
+        code: "cobalt-not-a-task",
+        jobs: &["COBALT_JOBID"],
+        size: |environment| counted(environment, "COBALT_JOBSIZE", Size::of_hosts),
+        start: "start the program with aprun or mpirun, which start every process",
+    },
+];
+
+/// Reports a batch script, which runs once, however many processes the job has.
+pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let (system, job) = of_job(environment)?;
+    let System { title, code, start, .. } = *system;
+    let size = (system.size)(environment);
+    let several = size.as_ref().is_none_or(|size| size.is_several);
+    let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
+    let verb = if size.is_empty() { "is" } else { "are" };
+    Some(Finding {
+        // A script of one process is as good as a task.
+        severity: if several { Severity::Warning } else { Severity::Note },
+        code,
+        what: format!(
+            "{}{size} {verb} set, and no launcher's variables are",
+            display_variable(environment, job)
+        ),
+        why: format!(
+            "{title} runs a job's script once, on the first of its hosts, however many processes the job requests: mpienv \
+             treats this process as the only one"
+        ),
+        remedy: format!("for a job of several processes, {start}; {by_itself}"),
+    })
+}
+
+/// Returns whether this is a job on one host. False if nothing shows it.
+pub(crate) fn is_on_one_host(environment: &Environment) -> bool {
+    let size = of_job(environment).and_then(|(system, _)| (system.size)(environment));
+    size.is_some_and(|size| size.hosts == Some(1))
+}
+
+/// Returns the system whose job this process is in, and the variable that shows it.
+fn of_job(environment: &Environment) -> Option<(&'static System, &'static str)> {
+    SYSTEMS.iter().find_map(|system| Some((system, first_set(environment, system.jobs)?)))
+}
+
+/// Returns the size that the number in a variable shows.
+pub(super) fn counted(
+    environment: &Environment,
+    name: &str,
+    size: fn(u64, String) -> Size,
+) -> Option<Size> {
+    Some(size(number(environment, name)?, display_variable(environment, name)))
+}
+
+pub(super) fn number(environment: &Environment, name: &str) -> Option<u64> {
+    environment.text(name)?.parse().ok()
+}
+
+/// Returns the size that a list of hosts and slots shows, such as `node1 42 node2 42`.
+fn pairs(environment: &Environment, name: &str) -> Option<Size> {
+    let list = environment.text(name)?;
+    let hosts = list.split_ascii_whitespace().step_by(2).count() as u64;
+    Some(Size::of_hosts(hosts, display_variable(environment, name)))
+}

@@ -1,0 +1,160 @@
+//! What mpienv leaves in the environment of the programs that it starts. It shows a process whether
+//! another launcher has started it since.
+//!
+//! `MPIENV_CONTEXT` names the selected launcher, and holds a hash of every launcher variable at
+//! that moment. If a variable has another value now, a launcher in between has set it, and that
+//! launcher is the innermost.
+
+use std::collections::BTreeMap;
+
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::value::job::fnv_1a;
+use crate::value::launcher::Launcher;
+
+/// The variable's name. Only mpienv writes it.
+pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
+
+/// The version of the format. Other versions of mpienv may write another one.
+const FORM: &str = "1";
+
+/// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen(BTreeMap<String, u64>);
+
+impl Seen {
+    /// Records these variables of an environment.
+    pub(crate) fn of<'a>(
+        environment: &Environment,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Seen {
+        let set = names
+            .into_iter()
+            .filter_map(|name| Some((name.to_owned(), current(environment, name)?)));
+        Seen(set.collect())
+    }
+
+    /// Records that the variable is set to this value, or unset.
+    pub(crate) fn put(&mut self, name: &str, value: Option<&str>) {
+        match value {
+            Some(value) => drop(self.0.insert(name.to_owned(), hash(value.as_bytes()))),
+            None => drop(self.0.remove(name)),
+        }
+    }
+
+    /// Returns whether a variable was set or changed since. A variable that is merely gone proves
+    /// nothing.
+    pub(crate) fn is_changed(&self, environment: &Environment, name: &str) -> bool {
+        current(environment, name).is_some_and(|hash| self.0.get(name) != Some(&hash))
+    }
+}
+
+fn current(environment: &Environment, name: &str) -> Option<u64> {
+    environment
+        .get(name)
+        .filter(|_| environment.is_set(name))
+        .map(|value| hash(value.as_encoded_bytes()))
+}
+
+fn hash(value: &[u8]) -> u64 {
+    // Half of the digits suffice to detect a change.
+    fnv_1a(value.trim_ascii()) & 0xffff_ffff
+}
+
+/// What mpienv chose in the process that started this one, that started a parent of it, or that
+/// became it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Context {
+    pub launcher: Launcher,
+    /// The `MASTER_ADDR` that it set, if that belongs to its job alone.
+    pub master_addr: Option<String>,
+    /// The same for `MASTER_PORT`.
+    pub master_port: Option<String>,
+    /// The job's token, if no variable holds it.
+    pub token: Option<String>,
+    pub seen: Seen,
+    /// The codes of the warnings that it printed.
+    pub said: Vec<String>,
+}
+
+impl Context {
+    pub(crate) fn find(environment: &Environment) -> Result<Option<Context>, Error> {
+        let Some(text) = environment.get_str(CONTEXT).map_err(Error::reading_setting)? else {
+            return Ok(None);
+        };
+        let unreadable = || {
+            let reason =
+                Reason::Malformed("not in the form that this version of mpienv writes".to_owned());
+            let remedy = format!("unset {CONTEXT}; mpienv sets it, and nothing else should");
+            Error::new(reason, remedy).of(CONTEXT).found(text)
+        };
+        Context::parse(text).map(Some).ok_or_else(unreadable)
+    }
+
+    fn parse(text: &str) -> Option<Context> {
+        let (text, token) = match text.split_once(" token=") {
+            Some((text, token)) => (text, Some(token.to_owned())),
+            None => (text, None),
+        };
+        let mut words = text.split(' ');
+        if words.next()? != FORM {
+            return None;
+        }
+        let launcher = words.next()?.parse().ok()?;
+        let (seen, said) = (Seen::default(), Vec::new());
+        let mut context =
+            Context { launcher, master_addr: None, master_port: None, token, seen, said };
+        for word in words {
+            if let Some(host) = word.strip_prefix("addr=") {
+                context.master_addr = Some(host.to_owned());
+            } else if let Some(port) = word.strip_prefix("port=") {
+                context.master_port = Some(port.to_owned());
+            } else if let Some(codes) = word.strip_prefix("said=") {
+                context.said = codes.split(',').map(str::to_owned).collect();
+            } else {
+                let (name, hash) = word.split_once(':')?;
+                context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
+            }
+        }
+        Some(context)
+    }
+
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("{FORM} {}", self.launcher);
+        for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
+            text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
+        }
+        if !self.said.is_empty() {
+            text += &format!(" said={}", self.said.join(","));
+        }
+        for (name, hash) in &self.seen.0 {
+            text += &format!(" {name}:{hash:08x}");
+        }
+        // The token comes last, because it may contain anything.
+        text += &self.token.as_ref().map(|token| format!(" token={token}")).unwrap_or_default();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_is_read_as_it_was_written() {
+        let environment =
+            Environment::from_vars([("PMI_RANK", " 1 "), ("PMI_SIZE", "2"), ("BLANK", " ")]);
+        let seen = Seen::of(&environment, ["BLANK", "PMI_RANK", "PMI_SIZE", "RANK"]);
+        assert_eq!(seen.0.keys().collect::<Vec<_>>(), ["PMI_RANK", "PMI_SIZE"]);
+        let (master_addr, master_port) =
+            (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
+        let token = Some("ƒ2 x token=y".to_owned());
+        let said = vec!["master-not-here".to_owned(), "port-in-use".to_owned()];
+        let context =
+            Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen, said };
+        assert_eq!(Context::parse(&context.to_text()), Some(context));
+        for bad in ["1", "2 user", "1 nobody", "1 user RANK", "1 user RANK:x", "user", "1  user"] {
+            assert_eq!(Context::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! dstack: a task's commands run once on each node.
+//!
+//! Based on documentation.
+
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables of a task.
+    pub struct DstackVars {
+        "[dstack: system environment variables](https://dstack.ai/docs/reference/environment-variables/)" {
+            NODE_RANK = "DSTACK_NODE_RANK" => node_rank: u32, "the node's number";
+            NODES = "DSTACK_NODES_NUM" => nodes: u32, "nodes of the task";
+            MASTER = "DSTACK_MASTER_NODE_IP" => master: Option<String>, "node 0's address";
+            IPS = "DSTACK_NODES_IPS" => ips: Option<String>, "the nodes' addresses, a line each";
+            GPUS = "DSTACK_GPUS_PER_NODE" => gpus: Option<String>, "this node's GPUs";
+            RUN = "DSTACK_RUN_ID" => run: Option<String>, "the run's identity";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[DstackVars::VARIABLES],
+    marker: |environment| first_set(environment, &[NODE_RANK, NODES, MASTER, IPS]),
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process in a task's commands", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested { outside: &[GPUS, RUN], ..Nested::PLAIN },
+    samples: &[Sample { title: "dstack", set }],
+};
+
+fn set(process: &Process<'_>, vars: &mut Setter) {
+    let ips: Vec<_> = (0..process.nodes).map(|node| process.address(node)).collect();
+    vars.set_all([NODE_RANK, NODES], [process.node, process.nodes]);
+    vars.set(MASTER, process.address(0));
+    vars.set(IPS, ips.join("\n"));
+    vars.set(GPUS, 1);
+    vars.set(RUN, format!("7c1f1fa5-c8f1-4c7c-a22f-12345678900{}", process.job % 10));
+}
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: DstackVars = marker.read(environment)?;
+    let placement = marker.node(by(NODE_RANK, vars.node_rank), by(NODES, vars.nodes))?;
+    let placement = placement.with_workers(GPUS, vars.gpus).with_job(RUN, vars.run);
+    let placement = match (&vars.master, &vars.ips) {
+        (None, Some(ips)) => placement.with_master(IPS, ips.lines().next())?,
+        (master, _) => placement.with_master(MASTER, master.as_deref())?,
+    };
+    Ok(match &vars.ips {
+        Some(ips) => placement.with_hosts(IPS, ips.lines()),
+        None => placement,
+    })
+}

@@ -1,0 +1,83 @@
+//! Flux: `flux run`, `flux submit`.
+//!
+//! Flux does not provide the local size. It is known only if all ranks are on one node, or one on
+//! each. Nothing names rank 0's host.
+
+use crate::finding::{Finding, Severity};
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables that Flux sets for every process.
+    pub struct FluxVars {
+        "[flux-environment(7)](https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man7/flux-environment.html)" {
+            RANK = "FLUX_TASK_RANK" => rank: u32, "rank";
+            SIZE = "FLUX_JOB_SIZE" => size: u32, "world size";
+            LOCAL_RANK = "FLUX_TASK_LOCAL_ID" => local_rank: Option<u32>, "rank on this node";
+            NODES = "FLUX_JOB_NNODES" => nodes: Option<u32>, "nodes of the job";
+            JOB_ID = "FLUX_JOB_ID" => job: Option<String>, "the job's identity in its instance, as text";
+            JOB_PATH = "FLUX_JOB_ID_PATH" => path: Option<String>, "the same with the instances around it, which may have equal jobs";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[FluxVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK]),
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with flux run",
+        one_per_node: "`flux run --tasks-per-node=1`",
+        give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
+        unbind: Some("flux run -o cpu-affinity=off"),
+        devices: Some("flux run -g 1"),
+    },
+    mpi: MpiFamily::Pmi,
+    nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "Flux",
+        set: |process, vars| {
+            vars.set(RANK, process.rank);
+            vars.set(SIZE, process.size);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(NODES, process.nodes);
+            let job = ["ƒ2WdHmxq", "ƒ2WdHmxr"][process.job as usize % 2];
+            vars.set(JOB_ID, job);
+            vars.set(JOB_PATH, format!("/{job}"));
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: FluxVars = marker.read(environment)?;
+    let local_size = match vars.nodes {
+        Some(1) => Some(vars.size),
+        Some(nodes) if nodes == vars.size => Some(1),
+        _ => None,
+    };
+    let placement = marker
+        .place(by(RANK, vars.rank), by(SIZE, vars.size))?
+        .with_local(by(LOCAL_RANK, vars.local_rank), by(NODES, local_size))?
+        .with_nodes(None, by(NODES, vars.nodes));
+    Ok(match vars.path {
+        Some(path) => placement.with_job(JOB_PATH, Some(path)),
+        None => placement.with_job(JOB_ID, vars.job),
+    })
+}
+
+/// The variable that names the Flux instance of this process.
+const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
+
+/// Reports a batch script, which runs only once.
+pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
+    first_set(environment, &[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "flux-not-a-task",
+        what: format!("{} is set, and this is not a task of a job", display_variable(environment, ENCLOSING)),
+        why:
+            "Flux runs a batch script once, however many tasks it requests: this process is treated as a single process"
+                .into(),
+        remedy: "start the program with `flux run`, which starts every task".into(),
+    })
+}

@@ -1,0 +1,239 @@
+//! What a launcher provides about one process: its place among the others.
+
+use std::sync::Arc;
+
+use crate::error::{Error, quote};
+use crate::finding::Finding;
+use crate::value::host::Host;
+use crate::value::job::Job;
+use crate::value::launcher::Launcher;
+use crate::value::name;
+use crate::value::port::Port;
+use crate::value::rank::{Local, Rank, RankError};
+use crate::value::sourced::{Known, NOT_PROVIDED, Source, Sourced, value_of};
+
+/// How many of a job's processes share this node.
+///
+/// ```
+/// use mpienv::{ClusterInfo, LaunchStyle};
+///
+/// let job = [("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+/// let info = ClusterInfo::from_vars(job)?;
+/// assert_eq!(info.launch_style(), LaunchStyle::PerNode);
+/// assert_eq!(info.launch_style().name(), "per-node");
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LaunchStyle {
+    /// One process in total.
+    Alone,
+    /// Every process is on this node.
+    SingleNode,
+    /// One process on this node, and more on others. Such a process usually starts the workers of
+    /// its node.
+    PerNode,
+    /// Several processes on this node, and more on others.
+    PerProcess,
+    /// The launcher does not provide the local size.
+    Unknown,
+}
+
+impl LaunchStyle {
+    /// Returns the name that JSON uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            LaunchStyle::Alone => "alone",
+            LaunchStyle::SingleNode => "single-node",
+            LaunchStyle::PerNode => "per-node",
+            LaunchStyle::PerProcess => "per-process",
+            LaunchStyle::Unknown => "unknown",
+        }
+    }
+}
+
+name::shown_by_name!(LaunchStyle);
+
+/// What one launcher provides, without values from any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    /// The launcher, and what shows that it started this process.
+    pub launcher: Sourced<Launcher>,
+    pub rank: Sourced<u32>,
+    /// The number of ranks in the job, which is above the rank.
+    pub size: Sourced<u32>,
+    pub local_rank: Known<u32>,
+    pub local_size: Known<u32>,
+    pub node_rank: Known<u32>,
+    pub node_count: Known<u32>,
+    pub master_addr: Known<Host>,
+    /// Why rank 0 may not be on `master_addr`. Ignored if another source names a different host.
+    pub master_doubt: Option<Finding>,
+    /// The port that the platform names.
+    pub master_port: Known<Port>,
+    /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there
+    /// is no list.
+    pub hosts: Sourced<Option<Arc<[Host]>>>,
+    /// The number of workers that the platform requests on each node, as its variable contains it.
+    pub workers: Known<String>,
+    /// The job as its scheduler or launcher knows it.
+    pub job: Known<Job>,
+    pub findings: Vec<Finding>,
+}
+
+/// How many hosts of a list are read: as many as Slurm allows in a range.
+pub(crate) const MOST_HOSTS: usize = 1 << 16;
+
+impl Placement {
+    pub(crate) fn new(
+        launcher: Launcher,
+        rank: Sourced<u32>,
+        size: Sourced<u32>,
+    ) -> Result<Placement, Error> {
+        Rank::new(rank.value, size.value).map_err(|error| {
+            let wrong = if error == RankError::NoMembers { &size } else { &rank };
+            launcher.refuse(error, &wrong.source, wrong.value)
+        })?;
+        Ok(Placement {
+            launcher: Sourced::new(launcher, rank.source.clone()),
+            rank,
+            size,
+            local_rank: None,
+            local_size: None,
+            node_rank: None,
+            node_count: None,
+            master_addr: None,
+            master_doubt: None,
+            master_port: None,
+            hosts: Sourced::new(None, NOT_PROVIDED),
+            workers: None,
+            job: None,
+            findings: Vec::new(),
+        })
+    }
+
+    /// Creates the placement of the only process on its node, under a launcher that starts one on
+    /// each.
+    pub(crate) fn one_per_node(
+        launcher: Launcher,
+        rank: Sourced<u32>,
+        size: Sourced<u32>,
+    ) -> Result<Placement, Error> {
+        let alone = [0, 1].map(|number| Some(Sourced::new(number, rank.source.clone())));
+        let placement = Placement::new(launcher, rank.clone(), size.clone())?;
+        let [local_rank, local_size] = alone;
+        Ok(placement.with_local(local_rank, local_size)?.with_nodes(Some(rank), Some(size)))
+    }
+
+    /// Adds the local rank and the local size, if they are known.
+    #[expect(clippy::expect_used, reason = "`Local` refuses only known numbers")]
+    pub(crate) fn with_local(
+        mut self,
+        rank: Known<u32>,
+        size: Known<u32>,
+    ) -> Result<Placement, Error> {
+        if let Err(error) = Local::new(value_of(&rank), value_of(&size), self.world()) {
+            let is_rank = matches!(error, RankError::Outside { .. });
+            let wrong = if is_rank { rank } else { size };
+            let wrong = wrong.expect("an unknown number contradicts nothing");
+            return Err(self.launcher.value.refuse(error, &wrong.source, wrong.value));
+        }
+        (self.local_rank, self.local_size) = (rank, size);
+        Ok(self)
+    }
+
+    /// Adds the node's number and the number of nodes, if they are known.
+    pub(crate) fn with_nodes(mut self, rank: Known<u32>, count: Known<u32>) -> Placement {
+        (self.node_rank, self.node_count) = (rank, count);
+        self
+    }
+
+    /// Adds rank 0's host, if it is known.
+    pub(crate) fn with_master(
+        mut self,
+        variable: impl Into<Source>,
+        text: Option<&str>,
+    ) -> Result<Placement, Error> {
+        if let Some(text) = text.map(str::trim) {
+            let source = variable.into();
+            self.master_addr = Some(Sourced::new(self.launcher().host(&source, text)?, source));
+        }
+        Ok(self)
+    }
+
+    /// Adds the hosts of all nodes, in the order of the nodes' numbers.
+    pub(crate) fn with_hosts<T: AsRef<str>>(
+        mut self,
+        source: impl Into<Source>,
+        texts: impl IntoIterator<Item = T>,
+    ) -> Placement {
+        let source = source.into();
+        let mut hosts = Vec::new();
+        for text in texts {
+            let (text, mut why) = (text.as_ref().trim(), None);
+            match text.parse() {
+                Ok(host) if hosts.len() < MOST_HOSTS => hosts.push(host),
+                Ok(_) => why = Some(format!("{source} has more than {MOST_HOSTS} hosts")),
+                // The ranks can meet without this list, so an invalid host is not an error.
+                Err(error) => why = Some(format!("{source} has {}: {error}", quote(text))),
+            }
+            if let Some(why) = why {
+                return self.without_hosts(why);
+            }
+        }
+        self.hosts = Sourced::new(Some(hosts.into()), source);
+        self
+    }
+
+    /// Records why the hosts are not known.
+    pub(crate) fn without_hosts(mut self, why: impl Into<Source>) -> Placement {
+        self.hosts = Sourced::new(None, why);
+        self
+    }
+
+    /// Adds the number of workers of each node, if it is known.
+    pub(crate) fn with_workers(
+        mut self,
+        variable: &'static str,
+        number: Option<String>,
+    ) -> Placement {
+        self.workers = number.map(|number| Sourced::new(number.trim().to_owned(), variable));
+        self
+    }
+
+    /// Adds the job's identity, if it is known. A master port is derived from it.
+    pub(crate) fn with_job(mut self, variable: &str, id: Option<String>) -> Placement {
+        self.job = id.map(|id| Sourced::new(Job::new(id), format!("hash of {variable}")));
+        self
+    }
+
+    pub(crate) fn launcher(&self) -> Launcher {
+        self.launcher.value
+    }
+
+    /// Returns the rank together with the world size.
+    #[expect(clippy::expect_used, reason = "`new` has checked the two numbers")]
+    pub(crate) fn world(&self) -> Rank {
+        Rank::new(self.rank.value, self.size.value).expect("the rank is below the world size")
+    }
+
+    /// Returns whether all processes are known to be on this node.
+    pub(crate) fn is_one_node(&self) -> bool {
+        let size = self.size.value;
+        size == 1 || value_of(&self.local_size) == Some(size)
+    }
+
+    /// Returns how the processes are distributed over nodes, as far as this one knows.
+    pub(crate) fn style(&self) -> LaunchStyle {
+        let size = self.size.value;
+        let nodes = value_of(&self.node_count);
+        match value_of(&self.local_size) {
+            _ if size == 1 => LaunchStyle::Alone,
+            None => LaunchStyle::Unknown,
+            Some(_) if self.is_one_node() => LaunchStyle::SingleNode,
+            Some(1) if nodes.is_none_or(|nodes| nodes == size) => LaunchStyle::PerNode,
+            Some(_) => LaunchStyle::PerProcess,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Amazon SageMaker training jobs: the entry point runs once on each host.
+//!
+//! If SageMaker's support for MPI or torchrun is on, those launchers are detected first. Under MPI,
+//! `SM_CURRENT_HOST` is the same everywhere.
+
+use crate::error::{Reason, quote};
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables that describe a host's place in SageMaker.
+    pub struct SageMakerVars {
+        "[SageMaker training toolkit](https://github.com/aws/sagemaker-training-toolkit/blob/master/ENVIRONMENT_VARIABLES.md)" {
+            HOSTS = "SM_HOSTS" => hosts: String, "`[\"algo-1\",\"algo-2\"]`: all hosts; the first is the master";
+            CURRENT = "SM_CURRENT_HOST" => current: String, "`algo-1`: this host";
+            GPUS = "SM_NUM_GPUS" => gpus: Option<String>, "this host's GPUs";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[SageMakerVars::VARIABLES],
+    marker: |environment| first_set(environment, &[CURRENT, HOSTS]),
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process as SageMaker's entry point", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested { outside: &[GPUS], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "SageMaker",
+        set: |process, vars| {
+            let hosts: Vec<_> =
+                (1..=process.nodes).map(|host| format!("\"algo-{host}\"")).collect();
+            vars.set(HOSTS, format!("[{}]", hosts.join(",")));
+            vars.set(CURRENT, format!("algo-{}", process.node + 1));
+            vars.set(GPUS, 8);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: SageMakerVars = marker.read(environment)?;
+    let malformed =
+        |text: &str| marker.launcher.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
+    let hosts = json_list(&vars.hosts)
+        .ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
+    let (Some(index), Ok(size)) =
+        (hosts.iter().position(|host| *host == vars.current), u32::try_from(hosts.len()))
+    else {
+        return Err(malformed(&format!("{CURRENT}={} is not in the list", quote(&vars.current))));
+    };
+    let index = u32::try_from(index).unwrap_or(u32::MAX);
+    let mut placement = marker.node(by(CURRENT, index), by(HOSTS, size))?;
+    if let Some(first) = hosts.first() {
+        placement.master_addr =
+            Some(Sourced::new(marker.launcher.host(HOSTS, first)?, format!("{HOSTS}: the first")));
+    }
+    Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
+}
+
+/// Returns the strings of a JSON list. The names of hosts need no escapes.
+pub(super) fn json_list(text: &str) -> Option<Vec<&str>> {
+    let inside = text.trim().strip_prefix('[')?.strip_suffix(']')?;
+    let texts = inside.split(',').map(|item| {
+        let text = item.trim().strip_prefix('"')?.strip_suffix('"')?;
+        (!text.is_empty() && !text.contains(['"', '\\'])).then_some(text)
+    });
+    texts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_json_list_of_host_names_is_read_and_nothing_else() {
+        assert_eq!(json_list(r#"["algo-1","algo-2"]"#), Some(vec!["algo-1", "algo-2"]));
+        assert_eq!(json_list(r#" [ "algo-1" , "algo-2" ] "#), Some(vec!["algo-1", "algo-2"]));
+        for bad in
+            ["", "[", "[]", "algo-1", r#"["a""#, r#"["a",]"#, r#"[""]"#, r#"["a\"b"]"#, "[1]"]
+        {
+            assert_eq!(json_list(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Slurm's `srun`: a task of a job step.
+//!
+//! With `--mpi=pmi2`, srun also sets `PMI_RANK` and `PMI_SIZE`, to the same rank and size. A batch
+//! script and the shell of `salloc` are not tasks, although they have some of these variables. A
+//! task has `SLURM_STEP_` variables and the number of an ordinary step.
+
+mod heterogeneous;
+
+use crate::error::{Reason, quote};
+use crate::finding::{Finding, Severity};
+use crate::hostlist::{Hostlist, HostlistError};
+use crate::launcher::prelude::*;
+use crate::value::host::HostError;
+use crate::value::job::Job;
+
+variables! {
+    /// The variables that srun sets for every task.
+    pub struct SlurmVars {
+        "[srun(1): output environment variables](https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)" {
+            RANK = "SLURM_PROCID" => rank: u32, "rank";
+            STEP_SIZE = "SLURM_STEP_NUM_TASKS" => step_size: Option<u32>, "world size";
+            SIZE = "SLURM_NTASKS" => size: Option<u32>, "the same in a step; in a batch script the job's, or nothing";
+            LOCAL_RANK = "SLURM_LOCALID" => local_rank: Option<u32>, "rank on this node";
+            RANKS_HERE = "SLURM_GTIDS" => ranks_here: Option<String>, "`0,1,4`: the ranks on this node";
+            RANKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE" => ranks_per_node: Option<String>, "`2(x3),1`: ranks on each node of the step";
+            NODE_ID = "SLURM_NODEID" => node_id: Option<u32>, "the node's number in the step";
+            STEP_NODES = "SLURM_STEP_NUM_NODES" => step_nodes: Option<u32>, "nodes of the step";
+            NODES = "SLURM_NNODES" => nodes: Option<u32>, "the same in a step";
+            NODELIST = "SLURM_STEP_NODELIST" => nodelist: Option<String>, "`gpu[01-04]`: hosts of the step";
+            DISTRIBUTION = "SLURM_DISTRIBUTION" => distribution: Option<String>, "`block`, `cyclic`, `arbitrary`, ...: how ranks are dealt to nodes";
+            COMPONENTS = "SLURM_HET_SIZE" => components: Option<u32>, "components of a heterogeneous job";
+            JOB_ID = "SLURM_JOB_ID" => job_id: Option<String>, "the job's number";
+            STEP_ID = "SLURM_STEP_ID" => step_id: Option<String>, "the step's number";
+            RESTARTS = "SLURM_RESTART_COUNT" => restarts: Option<u32>, "how often the job was restarted";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[SlurmVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK]).filter(|_| is_step(environment)),
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with srun",
+        one_per_node: "`srun --ntasks-per-node=1`",
+        unbind: Some("srun --cpu-bind=none or more --cpus-per-task"),
+        devices: Some("srun --gpus-per-task=1"),
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::PmiOrPmix,
+    nested: Nested {
+        local: &[LOCAL_RANK, RANKS_HERE],
+        also_sets: &["PMIX_NAMESPACE", "PMI_ID"],
+        outside: &[SIZE, NODES, DISTRIBUTION, COMPONENTS, RESTARTS],
+        starters: &["slurmstepd"],
+        ..Nested::PLAIN
+    },
+    samples: &[Sample { title: "Slurm", set }],
+};
+
+fn set(process: &Process<'_>, vars: &mut Setter) {
+    let hosts = match process.nodes {
+        1 => process.name(0),
+        nodes => format!("node[0-{}]", nodes - 1),
+    };
+    let here = (0..).zip(process.places).filter(|(_, place)| place.node == process.node);
+    let here: Vec<String> = here.map(|(rank, _): (u32, _)| rank.to_string()).collect();
+    vars.set(JOB_ID, 4711);
+    vars.set(STEP_ID, 7 * process.job);
+    vars.set(RANK, process.rank);
+    vars.set(SIZE, process.size);
+    vars.set(STEP_SIZE, process.size);
+    vars.set(LOCAL_RANK, process.local_rank);
+    vars.set(RANKS_HERE, here.join(","));
+    vars.set(RANKS_PER_NODE, tasks_per_node(process.counts));
+    vars.set_all([NODE_ID, NODES], [process.node, process.nodes]);
+    vars.set(STEP_NODES, process.nodes);
+    vars.set("SLURM_JOB_NODELIST", &hosts);
+    vars.set(NODELIST, &hosts);
+    vars.set(DISTRIBUTION, if process.is_cyclic { "cyclic" } else { "block" });
+}
+
+/// Formats counts as Slurm writes them: `2(x3),1`.
+fn tasks_per_node(counts: &[u32]) -> String {
+    let groups = counts.chunk_by(|a, b| a == b).map(|group| match group {
+        [count] => count.to_string(),
+        _ => format!("{}(x{})", group[0], group.len()),
+    });
+    groups.collect::<Vec<_>>().join(",")
+}
+
+/// Step numbers from this one on denote batch scripts, interactive shells and the like.
+///
+/// `slurm.h` uses 0xfffffffa to 0xfffffffd. This constant leaves room below.
+const NO_STEP_FROM: u32 = 0xffff_fff0;
+
+/// What sbatch and salloc set for `--ntasks-per-node`; some versions then set no number of tasks.
+const PER_NODE: &str = "SLURM_NTASKS_PER_NODE";
+
+/// Returns whether this is an ordinary step, rather than a batch script or an interactive shell.
+fn is_step(environment: &Environment) -> bool {
+    match environment.get_str(STEP_ID) {
+        // Older versions print the special numbers with a sign.
+        Ok(Some(number)) => number.parse().is_ok_and(|number: u32| number < NO_STEP_FROM),
+        Ok(None) => environment.is_set(STEP_SIZE) || environment.is_set(NODELIST),
+        Err(_) => true,
+    }
+}
+
+/// Reports a batch script or the shell of an allocation. It has some of a task's variables but is
+/// not a task.
+pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
+    let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
+    let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
+    // If the job has one task, a script without srun is just as good.
+    let is_small = [SIZE, NODES, PER_NODE].into_iter().all(is_of_one);
+    let severity = if is_small { Severity::Note } else { Severity::Warning };
+    let mut evidence = display_variable(environment, evidence);
+    let verb = if environment.is_set(SIZE) { "are" } else { "is" };
+    if environment.is_set(SIZE) {
+        evidence += &format!(" and {}", display_variable(environment, SIZE));
+    }
+    Some(Finding {
+        severity,
+        code: "slurm-not-a-task",
+        what: format!("{evidence} {verb} set, but srun did not start this process"),
+        why: "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one".into(),
+        remedy: "start the program with `srun`, which starts every task".into(),
+    })
+}
+
+/// Returns whether the job is on one node. False if nothing shows it.
+pub(crate) fn is_on_one_node(environment: &Environment) -> bool {
+    environment.get_str(NODES) == Ok(Some("1"))
+}
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: SlurmVars = marker.read(environment)?;
+    let size = match (vars.step_size, vars.size) {
+        (Some(size), _) => by(STEP_SIZE, size),
+        (None, Some(size)) => by(SIZE, size),
+        (None, None) => return Err(marker.missing(environment, STEP_SIZE)),
+    };
+    let malformed = |variable: &str, form: &str, text: &str| {
+        marker.launcher.refuse(Reason::Malformed(format!("not of the form {form}")), variable, text)
+    };
+    let here = |text: &str| ranks_here(text).ok_or_else(|| malformed(RANKS_HERE, "0,1,4", text));
+    let here = vars.ranks_here.as_deref().map(here).transpose()?;
+    let per_node = match (&vars.ranks_per_node, vars.node_id) {
+        // In such a step, the text follows the sorted hosts, and the node's number does not.
+        _ if vars.components.is_some() => None,
+        (Some(text), Some(node)) => {
+            ranks_of_node(text, node).ok_or_else(|| malformed(RANKS_PER_NODE, "2(x3),1", text))?
+        }
+        _ => None,
+    };
+    let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
+    let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
+    let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
+    let mut placement = marker
+        .place(by(RANK, vars.rank), size)?
+        .with_local(by(LOCAL_RANK, vars.local_rank), local_size)?
+        .with_nodes(by(NODE_ID, vars.node_id), nodes);
+    if let (Some(here), Some(per_node)) = (here, per_node)
+        && here != per_node
+    {
+        placement.findings.push(local_sizes_differ(&vars, here, per_node));
+    }
+    if let Some(list) = &vars.nodelist {
+        placement = with_hosts(marker, placement, list)?;
+        if let Some(components) = vars.components {
+            placement = with_components(environment, marker, placement, list, components)?;
+        }
+        if vars.distribution.as_deref() == Some("arbitrary") && may_be_several {
+            placement.master_doubt = Some(arbitrary(list));
+        }
+    }
+    if let Some(id) = vars.job_id {
+        let (step, restarts) =
+            (vars.step_id.unwrap_or_default(), vars.restarts.unwrap_or_default());
+        let source = format!("hash of {JOB_ID}, {STEP_ID}, {RESTARTS}");
+        placement.job = Some(Sourced::new(Job { id, step, restarts }, source));
+    }
+    Ok(placement)
+}
+
+/// Returns how many ranks a text such as `0,1,4` lists.
+fn ranks_here(text: &str) -> Option<u32> {
+    text.split(',')
+        .try_fold(0u32, |count, rank| rank.parse::<u32>().ok().and_then(|_| count.checked_add(1)))
+}
+
+/// Returns the number of ranks on the node with this number in `2(x3),1`. `None` if the text has
+/// another form, and `Some(None)` if it lists no such node.
+fn ranks_of_node(text: &str, node: u32) -> Option<Option<u32>> {
+    let mut nodes_before = 0u64;
+    let mut found = None;
+    for group in text.split(',') {
+        let (count, times) = match group.split_once("(x") {
+            Some((count, times)) => (count, times.strip_suffix(')')?),
+            None => (group, "1"),
+        };
+        let count: u32 = count.parse().ok()?;
+        nodes_before += u64::from(times.parse::<u32>().ok()?);
+        if found.is_none() && u64::from(node) < nodes_before {
+            found = Some(count);
+        }
+    }
+    Some(found)
+}
+
+/// Adds the hosts of a step. The first one is rank 0's.
+fn with_hosts(marker: Marker, mut placement: Placement, list: &str) -> Result<Placement, Error> {
+    let refuse = |reason| marker.launcher.refuse(reason, NODELIST, list);
+    let malformed = |error: HostlistError| refuse(Reason::Malformed(error.to_string()));
+    let parsed = Hostlist::parse(list).map_err(malformed)?;
+    let host = parsed.first().parse().map_err(|error: HostError| refuse(error.into()))?;
+    placement.master_addr = Some(Sourced::new(host, format!("{NODELIST}: the first host")));
+    Ok(placement.with_hosts(NODELIST, parsed.iter()))
+}
+
+/// Replaces the sorted list with the hosts of a heterogeneous step in the order of its components.
+fn with_components(
+    environment: &Environment,
+    marker: Marker,
+    mut placement: Placement,
+    list: &str,
+    components: u32,
+) -> Result<Placement, Error> {
+    let Ok(step) = Hostlist::parse(list) else { return Ok(placement) };
+    if step.len() == 1 {
+        return Ok(placement);
+    }
+    let Some(order) = heterogeneous::order(environment, &step, components) else {
+        placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components));
+        return Ok(placement);
+    };
+    let host = marker.launcher.host(&order.variable, &order.first)?;
+    let source = format!("{}: the first host that {NODELIST} has too", order.variable);
+    placement.master_addr = Some(Sourced::new(host, source));
+    Ok(match order.hosts {
+        Some(hosts) => {
+            placement.with_hosts(format!("{NODELIST}, in the order of the components"), hosts)
+        }
+        None => placement.without_hosts("a host is of several components of the job"),
+    })
+}
+
+fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
+    let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
+    Finding {
+        severity: Severity::Warning,
+        code: "slurm-local-sizes-differ",
+        what: format!(
+            "{RANKS_HERE}={} lists {here} ranks, and {RANKS_PER_NODE}={} has {per_node} for this node",
+            text(&vars.ranks_here),
+            text(&vars.ranks_per_node)
+        ),
+        why: format!("one of them is left from another step; mpienv uses {RANKS_HERE}"),
+        remedy: "start the program with `srun`, and do not set SLURM_ variables yourself".into(),
+    }
+}
+
+fn arbitrary(list: &str) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "slurm-arbitrary-distribution",
+        what: format!("{DISTRIBUTION}=arbitrary, and {NODELIST}={} is sorted", quote(list)),
+        why: "the first host of the list may not be rank 0's; the ranks then wait for a master that never appears"
+            .into(),
+        remedy:
+            "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
+                 file given to srun -w)"
+                .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launcher::Launcher;
+
+    #[test]
+    fn equal_neighbours_are_counted_as_slurm_does() {
+        assert_eq!(tasks_per_node(&[2, 2, 2, 1]), "2(x3),1");
+        assert_eq!(tasks_per_node(&[3, 1]), "3,1");
+        assert_eq!(tasks_per_node(&[4]), "4");
+    }
+
+    #[test]
+    fn a_nodes_ranks_are_found_without_expanding() {
+        for (text, node, expected) in [
+            ("2(x3),1", 0, Some(2)),
+            ("2(x3),1", 2, Some(2)),
+            ("2(x3),1", 3, Some(1)),
+            ("2(x3),1", 4, None),
+            ("4", 0, Some(4)),
+            ("1(x4294967295),7", 4_294_967_295, Some(7)),
+        ] {
+            assert_eq!(ranks_of_node(text, node), Some(expected), "{text} [{node}]");
+        }
+        for bad in ["", "x", "2(x)", "2(x3", "2(x3),", "-1", "2(3)", "2(x3)1"] {
+            assert_eq!(ranks_of_node(bad, 0), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranks_on_this_node_are_counted() {
+        assert_eq!(ranks_here("0,2,3"), Some(3));
+        for bad in ["", "0,", "a", "0 1"] {
+            assert_eq!(ranks_here(bad), None, "{bad}");
+        }
+    }
+
+    /// Returns the placement of a task with these variables, besides its rank and the step.
+    fn task(more: &[(&'static str, &'static str)]) -> Placement {
+        let vars = [(RANK, "0"), (LOCAL_RANK, "0"), (STEP_ID, "0")]
+            .into_iter()
+            .chain(more.iter().copied());
+        let marker = Marker { launcher: Launcher::Slurm, variable: RANK };
+        read(&Environment::from_vars(vars), marker).unwrap()
+    }
+
+    #[test]
+    fn the_local_size_is_that_of_the_ranks_here_or_else_of_the_node_in_the_list() {
+        let listed = [(STEP_SIZE, "8"), (RANKS_PER_NODE, "2(x2),3"), (NODE_ID, "2")];
+        let with = |here| task(&[&listed[..], &[(RANKS_HERE, here)]].concat());
+        assert_eq!(task(&listed).local_size, by(RANKS_PER_NODE, Some(3)));
+        assert_eq!(task(&listed[..2]).local_size, None);
+        let equal = with("0,1,2");
+        assert_eq!((equal.local_size, equal.findings), (by(RANKS_HERE, Some(3)), vec![]));
+        let other = with("0,1");
+        assert_eq!(other.local_size, by(RANKS_HERE, Some(2)));
+        assert_eq!(other.findings[0].code, "slurm-local-sizes-differ");
+    }
+
+    #[test]
+    fn the_steps_numbers_count_before_the_jobs() {
+        let placement = task(&[(STEP_SIZE, "4"), (SIZE, "8"), (STEP_NODES, "2"), (NODES, "3")]);
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (4, 2));
+        let placement = task(&[(SIZE, "8"), (NODES, "3")]);
+        assert_eq!((placement.size.value, placement.node_count.unwrap().value), (8, 3));
+    }
+
+    #[test]
+    fn the_first_host_is_doubted_only_where_ranks_are_dealt_at_will_to_several_nodes() {
+        for (nodes, distribution, doubted) in [
+            ("2", "arbitrary", true),
+            ("1", "arbitrary", false),
+            ("", "arbitrary", true),
+            ("2", "block", false),
+        ] {
+            let vars = [
+                (SIZE, "2"),
+                (NODES, nodes),
+                (NODELIST, "a,b"),
+                ("SLURM_DISTRIBUTION", distribution),
+            ];
+            let doubt = task(&vars).master_doubt.map(|finding| finding.code);
+            assert_eq!(
+                doubt == Some("slurm-arbitrary-distribution"),
+                doubted,
+                "{nodes} {distribution}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_step_is_recognized_by_its_number_its_size_or_its_nodes() {
+        for (vars, expected) in [
+            (&[(STEP_ID, "0")][..], true),
+            (&[(STEP_ID, "4294967279")], true),
+            (&[(STEP_ID, "4294967280")], false),
+            (&[(STEP_ID, "-5")], false),
+            (&[(STEP_SIZE, "2")], true),
+            (&[(NODELIST, "a")], true),
+            (&[(JOB_ID, "7")], false),
+        ] {
+            assert_eq!(
+                is_step(&Environment::from_vars(vars.iter().copied())),
+                expected,
+                "{vars:?}"
+            );
+        }
+    }
+}

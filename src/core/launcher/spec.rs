@@ -1,0 +1,243 @@
+//! The description of a launcher, except how its variables are read.
+
+use crate::environment::{Environment, ReadError, Variable, Variables};
+use crate::error::{Error, Reason, quote};
+use crate::launcher::placement::Placement;
+use crate::launcher::sample::Sample;
+use crate::value::host::{Host, HostError};
+use crate::value::launcher::Launcher;
+use crate::value::sourced::Sourced;
+
+/// The master's variables: most launchers leave them to the user who starts the job.
+pub(crate) const MASTER: &[&str] = &["MASTER_ADDR", "MASTER_PORT"];
+
+/// One launcher. Everything that the rest of the crate says about the launcher is derived from this
+/// description.
+pub(crate) struct LauncherSpec {
+    /// The variables that are read, one table for each struct.
+    pub variables: &'static [&'static [Variable]],
+    /// Returns the variable that identifies this launcher. Half of a pair is enough: reading then
+    /// reports the error.
+    pub marker: MarkerOf,
+    pub read: fn(&Environment, Marker) -> Result<Placement, Error>,
+    pub starts: Starts,
+    pub advice: Advice,
+    pub mpi: MpiFamily,
+    pub nested: Nested,
+    /// A sample job of each version that sets different variables.
+    pub samples: &'static [Sample],
+}
+
+/// Returns the variable that identifies a launcher, if it is set.
+pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
+
+/// What remedies say about a launcher's command.
+pub struct Advice {
+    /// How to start a process.
+    pub start: &'static str,
+    /// How to start one process on each node.
+    pub one_per_node: &'static str,
+    /// How to give rank 0's host to all ranks.
+    pub give_master: &'static str,
+    /// How to start processes that are not bound to cores; `None` if the launcher binds none.
+    pub unbind: Option<&'static str>,
+    /// How to start processes that each see a device; `None` if the launcher does not assign
+    /// devices.
+    pub devices: Option<&'static str>,
+}
+
+impl Advice {
+    /// The advice for a platform, which has no command.
+    pub(crate) const PLAIN: Advice = Advice {
+        start: "start the process by itself",
+        one_per_node: "one container or pod with one process on each",
+        give_master: "MASTER_ADDR=HOST",
+        unbind: None,
+        devices: None,
+    };
+}
+
+/// How many processes a launcher starts, and from where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starts {
+    /// Any number on each node, with a command that any process can run.
+    Processes,
+    /// One on each node, before anything else runs there: a platform.
+    OnePerNode,
+    /// Any number, on one node only.
+    OneNode,
+    /// One in total.
+    One,
+}
+
+/// The MPI family whose programs a launcher starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MpiFamily {
+    /// Open MPI.
+    OpenMpi,
+    /// IBM Spectrum MPI, which is based on Open MPI.
+    Spectrum,
+    /// MPICH and related libraries.
+    Mpich,
+    /// Usually Cray MPICH, but others also find the launcher.
+    CrayMpich,
+    /// Any library that uses the PMI that the launcher was asked to serve.
+    Pmi,
+    /// Any library that uses the PMI or PMIx that the launcher was asked to serve. `SLURM_MPI_TYPE`
+    /// shows which.
+    PmiOrPmix,
+    /// No MPI.
+    None,
+}
+
+/// What distinguishes a job from another one that is started inside it.
+pub(crate) struct Nested {
+    /// Variables that hold a process's place on its node, which the workers that it starts must not
+    /// inherit.
+    pub local: &'static [&'static str],
+    /// Variables of other launchers that this one may set too, and that are not read here.
+    pub also_sets: &'static [&'static str],
+    /// A variable that differs between jobs, and its companions. No other version of the launcher
+    /// sets any of these.
+    pub identity: Option<(&'static str, &'static [&'static str])>,
+    /// Variables that a process may have inherited from an outer job, because this launcher does
+    /// not always set them.
+    pub may_inherit: &'static [&'static str],
+    /// Whether each process gets a new value of a variable that no other launcher sets.
+    pub is_always_seen: bool,
+    /// Variables that are set even if this launcher has started nothing: settings of users, names
+    /// of the surroundings.
+    pub outside: &'static [&'static str],
+    /// The file names of the programs that start all of a job's processes on one node. Empty if
+    /// they are not known.
+    pub starters: &'static [&'static str],
+}
+
+impl Nested {
+    /// A launcher that sets only its own variables, and not the master's.
+    pub(crate) const PLAIN: Nested = Nested {
+        local: &[],
+        also_sets: &[],
+        identity: None,
+        may_inherit: MASTER,
+        is_always_seen: false,
+        outside: &[],
+        starters: &[],
+    };
+}
+
+impl LauncherSpec {
+    /// Returns the variables that mpienv reads.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = &'static Variable> + use<> {
+        self.variables.iter().copied().flatten()
+    }
+
+    /// Returns whether the master's variables are this launcher's own, rather than an outer job's.
+    pub(crate) fn sets_master(&self) -> bool {
+        !MASTER.iter().any(|name| self.nested.may_inherit.contains(name))
+    }
+}
+
+impl Launcher {
+    /// Returns the error for a value that a variable of this launcher cannot have.
+    pub(crate) fn refuse(
+        self,
+        reason: impl Into<Reason>,
+        variable: &str,
+        value: impl ToString,
+    ) -> Error {
+        let start = self.spec().advice.start;
+        let remedy = format!("{start}, or unset {variable} if it is left from another job");
+        Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())
+    }
+
+    /// Parses the host that a variable names.
+    pub(crate) fn host(self, variable: &str, text: &str) -> Result<Host, Error> {
+        text.parse().map_err(|error: HostError| self.refuse(error, variable, text))
+    }
+}
+
+/// The variable that showed which launcher started this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marker {
+    pub launcher: Launcher,
+    pub variable: &'static str,
+}
+
+impl Marker {
+    /// Creates a placement from a rank and a world size.
+    pub(crate) fn place(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::new(self.launcher, rank, size)
+    }
+
+    /// Creates the placement of the only process on its node, from the number of the node.
+    pub(crate) fn node(self, rank: Sourced<u32>, size: Sourced<u32>) -> Result<Placement, Error> {
+        Placement::one_per_node(self.launcher, rank, size)
+    }
+
+    /// Reads the launcher's variables.
+    pub(crate) fn read<T: Variables>(self, environment: &Environment) -> Result<T, Error> {
+        environment.read().map_err(|error| self.unreadable(environment, error))
+    }
+
+    /// Returns the error for a variable that is missing although the marker is set.
+    pub(crate) fn missing(self, environment: &Environment, name: &str) -> Error {
+        self.unreadable(environment, ReadError::Missing { name: name.to_owned() })
+    }
+
+    /// Returns the same error with its own remedy.
+    pub(crate) fn missing_with(
+        self,
+        environment: &Environment,
+        name: &'static str,
+        remedy: &'static str,
+    ) -> Error {
+        let present = self.display_variable(environment);
+        Error::new(Reason::Missing { present }, remedy).by(self.launcher).of(name)
+    }
+
+    /// Returns the error for a process whose rank does not follow from its platform's variables.
+    pub(crate) fn cannot_place(self, why: &str, variable: &'static str, value: &str) -> Error {
+        let reason = Reason::Malformed(format!("it does not determine the rank: {why}"));
+        let remedy = "set RANK, WORLD_SIZE and MASTER_ADDR, or MPIENV_LAUNCHER=alone for a process by itself";
+        Error::new(reason, remedy).by(self.launcher).of(variable).found(value)
+    }
+
+    fn unreadable(self, environment: &Environment, error: ReadError) -> Error {
+        let Marker { launcher, variable } = self;
+        let start = launcher.spec().advice.start;
+        match error {
+            ReadError::Missing { name } => {
+                let present = self.display_variable(environment);
+                let remedy = format!("{start}, or unset {variable}");
+                Error::new(Reason::Missing { present }, remedy).by(launcher).of(name)
+            }
+            ReadError::NotUnicode { name, value } => {
+                launcher.refuse(Reason::NotUnicode, &name, value)
+            }
+            ReadError::Invalid { name, value, .. } => {
+                launcher.refuse(Reason::NotANumber, &name, value)
+            }
+            ReadError::Other(text) => Error::new(Reason::Malformed(text), start).by(launcher),
+        }
+    }
+
+    /// Returns the marker with its value, as the source of the choice.
+    pub(crate) fn display_variable(self, environment: &Environment) -> String {
+        match self.launcher {
+            Launcher::Alone => self.variable.to_owned(),
+            _ => display_variable(environment, self.variable),
+        }
+    }
+}
+
+/// Returns the first of these variables that is set.
+pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<&'static str> {
+    names.iter().copied().find(|name| environment.is_set(name))
+}
+
+/// Returns a variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
+pub(crate) fn display_variable(environment: &Environment, name: &str) -> String {
+    let value = environment.get(name).map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
+    format!("{name}={}", quote(value.trim()))
+}

@@ -1,0 +1,45 @@
+//! submitit's local executor: the tasks of a job on this machine, without Slurm.
+//!
+//! Based on its source.
+
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables that the local executor sets for every task.
+    pub struct SubmititLocalVars {
+        "[submitit: local executor](https://github.com/facebookincubator/submitit/blob/main/submitit/local/local.py)" {
+            RANK = "SUBMITIT_LOCAL_GLOBALID" => rank: u32, "rank";
+            SIZE = "SUBMITIT_LOCAL_NTASKS" => size: u32, "world size";
+            LOCAL_RANK = "SUBMITIT_LOCAL_LOCALID" => local_rank: Option<u32>, "rank on this machine";
+            JOB = "SUBMITIT_LOCAL_JOB_ID" => job: Option<String>, "the job's identity";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[SubmititLocalVars::VARIABLES],
+    marker: |environment| first_set(environment, &[RANK, SIZE]),
+    read,
+    starts: Starts::OneNode,
+    advice: Advice { start: "start the process with submitit's local executor", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested { local: &[LOCAL_RANK], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "submitit (local)",
+        set: |process, vars| {
+            vars.set(RANK, process.rank);
+            vars.set(SIZE, process.size);
+            vars.set(LOCAL_RANK, process.local_rank);
+            vars.set(JOB, 4711 + process.job);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: SubmititLocalVars = marker.read(environment)?;
+    // The executor starts tasks on this machine only.
+    let local_rank = by(LOCAL_RANK, vars.local_rank.unwrap_or(vars.rank));
+    let local_size = by("all tasks are on this machine", vars.size);
+    let placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
+    Ok(placement.with_local(Some(local_rank), Some(local_size))?.with_job(JOB, vars.job))
+}

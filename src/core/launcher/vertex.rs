@@ -1,0 +1,117 @@
+//! Google Cloud's Vertex AI: custom training, one process per replica.
+//!
+//! If `RANK` and `WORLD_SIZE` are also set, they are detected first and have the same values. Based
+//! on documentation.
+
+use crate::error::Reason;
+use crate::launcher::prelude::*;
+use crate::launcher::sagemaker;
+use crate::value::host::Host;
+
+variables! {
+    /// The variables of a training cluster.
+    pub struct VertexVars {
+        "[Vertex AI: CLUSTER_SPEC](https://cloud.google.com/vertex-ai/docs/training/distributed-training#cluster-variables)" {
+            SPEC_TEXT = "CLUSTER_SPEC" => cluster: String, "JSON: the hosts of each worker pool, and which of them this is";
+            JOB = "CLOUD_ML_JOB_ID" => job: Option<String>, "the job's identity";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[VertexVars::VARIABLES],
+    // Other programs may use a variable of this name.
+    marker: |environment| {
+        let is_own = |text: &str| environment.is_set(JOB) || text.contains("workerpool");
+        first_set(environment, &[SPEC_TEXT]).filter(|_| {
+            environment.get_str(SPEC_TEXT).map_or(true, |text| text.is_some_and(is_own))
+        })
+    },
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "start the process as a replica of a custom job", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    nested: Nested::PLAIN,
+    samples: &[Sample {
+        title: "Vertex AI",
+        set: |process, vars| {
+            // The first pool has one replica, the second all others.
+            let host = |pool: u32, index: u32| {
+                format!("\"cmle-training-workerpool{pool}-{}-{index}:2222\"", process.job)
+            };
+            let others: Vec<_> = (1..process.nodes).map(|node| host(1, node - 1)).collect();
+            let second = if others.is_empty() {
+                String::new()
+            } else {
+                format!(",\"workerpool1\":[{}]", others.join(","))
+            };
+            let (pool, index) = if process.node == 0 { (0, 0) } else { (1, process.node - 1) };
+            let cluster = format!("{{\"workerpool0\":[{}]{second}}}", host(0, 0));
+            let task =
+                format!("{{\"type\":\"workerpool{pool}\",\"index\":{index},\"trial\":\"\"}}");
+            vars.set(
+                SPEC_TEXT,
+                format!("{{\"cluster\":{cluster},\"environment\":\"cloud\",\"task\":{task}}}"),
+            );
+            vars.set(JOB, 4_711_000 + process.job);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: VertexVars = marker.read(environment)?;
+    let malformed = |what: &str| {
+        marker.launcher.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster)
+    };
+    let Some((pool, index)) = task(&vars.cluster) else {
+        return Err(malformed("no task with the type and index of a worker pool"));
+    };
+    let (mut before, mut size, mut all) = (None, 0, Vec::new());
+    for number in 0..MOST_POOLS {
+        let hosts = hosts(&vars.cluster, number).unwrap_or_default();
+        if number == pool {
+            before = Some(size).filter(|_| (index as usize) < hosts.len());
+        }
+        size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
+        all.extend(hosts);
+    }
+    let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
+    let mut placement = marker.node(by(SPEC_TEXT, before + index), by(SPEC_TEXT, size))?;
+    if let Some(first) = all.first() {
+        let refused = |error| marker.launcher.refuse(error, SPEC_TEXT, first);
+        let (host, _) = Host::parse_with_port(first).map_err(refused)?;
+        let source = format!("{SPEC_TEXT}: the first host of the first worker pool");
+        placement.master_addr = Some(Sourced::new(host, source));
+    }
+    // The port of a replica is TensorFlow's, so it is dropped.
+    let names = all.iter().map(|host| host.rsplit_once(':').map_or(*host, |(name, _)| name));
+    Ok(placement.with_hosts(SPEC_TEXT, names).with_job(JOB, vars.job))
+}
+
+/// The maximum number of worker pools in a cluster.
+const MOST_POOLS: u32 = 4;
+
+/// Returns what follows a name in JSON. In a string within the JSON, the name's quotes are escaped
+/// and do not match.
+fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
+    let name = format!("\"{name}\"");
+    json.match_indices(&name)
+        .find_map(|(at, _)| json[at + name.len()..].trim_start().strip_prefix(':'))
+        .map(str::trim_start)
+}
+
+/// Returns the hosts of a worker pool.
+fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
+    let list = after(json, &format!("workerpool{pool}"))?;
+    sagemaker::json_list(&list[..=list.find(']')?])
+}
+
+/// Returns the worker pool of this replica, and its number in the pool.
+fn task(json: &str) -> Option<(u32, u32)> {
+    let (task, _) = after(json, "task")?.strip_prefix('{')?.split_once('}')?;
+    let pool =
+        after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;
+    let digits = after(task, "index")?.trim_start_matches('"');
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    Some((pool, digits[..end].parse().ok()?))
+}

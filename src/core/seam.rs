@@ -1,0 +1,156 @@
+//! What mpienv's other crates need of this one and programs do not. Any version may change it.
+
+use crate::cluster::discover::unplaced;
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::export::{Placeholders, Target, TemplateError};
+use crate::finding::{Finding, Severity};
+use crate::launcher::markers;
+use crate::value::launcher::Launcher;
+use crate::value::port::Port;
+use crate::value::port_range::PortRange;
+
+pub use crate::cluster::attempt::Attempt;
+pub use crate::cluster::device::{is_device, visible};
+pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
+#[cfg(feature = "routes")]
+pub use crate::cluster::route::{interfaces, resolve};
+pub use crate::cluster::warn::is_silenced;
+pub use crate::export::syntax::posix_quoted as shell_quoted;
+pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
+pub use crate::launcher::torchrun::AGENT_STORE;
+pub use crate::process::Owner;
+#[cfg(feature = "cli")]
+pub use crate::value::name::named;
+pub use crate::value::printable::commands;
+pub use crate::value::rank::share;
+pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
+pub use crate::value::resolve::resolve as look_up;
+pub use crate::value::sourced::{Source, Sourced, by};
+
+/// The codes of findings about a process that does not know its place.
+pub const UNPLACED: &[&str] = unplaced::CODES;
+
+/// Methods of a type that are this crate's own, for the others.
+macro_rules! methods {
+    ($(#[$doc:meta])* $trait:ident of $type:ty {
+        $(
+            $(#[$of:meta])*
+            fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) $(-> $result:ty)?
+            $body:block
+        )+
+    }) => {
+        $(#[$doc])*
+        pub trait $trait {
+            $(
+                #[doc = concat!("See the type's own `", stringify!($name), "`.")]
+                $(#[$of])*
+                fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)?;
+            )+
+        }
+
+        impl $trait for $type {
+            $($(#[$of])* fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)? $body)+
+        }
+    };
+}
+
+methods! {
+    /// A job's attempts, and what the command says about it.
+    InfoSeam of ClusterInfo {
+        fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
+        fn enter(self: &mut Self, attempt: Attempt) { ClusterInfo::enter(self, attempt); }
+        fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
+        fn default_port_range(self: &Self) -> Option<PortRange> {
+            let default = &self.meeting.default_port;
+            default.is_used.then_some(default.range)
+        }
+        fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
+        fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
+            ClusterInfo::set_own_port(self, port, source);
+        }
+        fn has_secret(self: &Self) -> bool { ClusterInfo::has_secret(self) }
+        fn check_per_node(self: &Self) -> Result<(), Error> { ClusterInfo::check_per_node(self) }
+        fn workers_of_platform(self: &Self) -> Option<&Sourced<String>> {
+            self.placement.workers.as_ref()
+        }
+        fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
+            ClusterInfo::warnings_and(self, others)
+        }
+        fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo {
+            ClusterInfo::having_said(self, warnings)
+        }
+        #[cfg(feature = "routes")]
+        fn own_endpoint(self: &Self) -> Result<String, Error> { ClusterInfo::own_endpoint(self) }
+        #[cfg(feature = "routes")]
+        fn with_endpoints(self: &Self, endpoints: Vec<String>) -> ClusterInfo {
+            ClusterInfo::with_endpoints(self, endpoints)
+        }
+    }
+}
+
+methods! {
+    /// A finding's text.
+    FindingSeam of Finding {
+        fn lines(self: &Self, severity: &str, hint: &str) -> String {
+            Finding::lines(self, severity, hint)
+        }
+    }
+}
+
+methods! {
+    /// A launcher without its readers.
+    LauncherSeam of Launcher {
+        fn advice(self: Self) -> &'static Advice { &self.spec().advice }
+        fn mpi_family(self: Self) -> MpiFamily { self.spec().mpi }
+        fn starts(self: Self) -> Starts { self.spec().starts }
+    }
+}
+
+methods! {
+    /// The second process of rank 0.
+    TargetSeam of Target {
+        fn scheduler(self: Self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
+            Target::scheduler(self)
+        }
+    }
+}
+
+methods! {
+    /// Whose error it is.
+    TemplateErrorSeam of TemplateError {
+        fn is_by_environment(self: &Self) -> bool { TemplateError::is_by_environment(self) }
+    }
+}
+
+/// Returns a finding.
+pub fn finding(
+    severity: Severity,
+    code: &'static str,
+    what: String,
+    why: String,
+    remedy: String,
+) -> Finding {
+    Finding { severity, code, what, why, remedy }
+}
+
+/// Returns the error of a variable or an option that has this value.
+pub fn error(reason: impl Into<Reason>, remedy: String, name: String, value: String) -> Error {
+    Error::new(reason, remedy).of(name).found(value)
+}
+
+/// Returns the launchers that have left variables.
+pub fn detected(environment: &Environment) -> impl Iterator<Item = Launcher> {
+    markers(environment).map(|marker| marker.launcher)
+}
+
+/// Returns whether words name the node, but nothing that differs between its processes.
+pub fn are_for_a_node(words: &[std::ffi::OsString]) -> bool {
+    Placeholders::are_for_a_node(words)
+}
+
+/// Returns the ports of a range, starting with the one that the number selects.
+pub fn ports_from(range: PortRange, number: u64) -> impl Iterator<Item = Port> {
+    range.ports_from(number)
+}

@@ -1,0 +1,312 @@
+//! The environments that a launcher would create, for developing trainers without a cluster.
+
+mod builder;
+
+use std::process::Command;
+
+use crate::cluster::azure;
+use crate::cluster::master;
+use crate::cluster::overrides;
+use crate::launcher;
+use crate::launcher::context::CONTEXT;
+use crate::launcher::sample::{Process, Setter};
+use crate::value::host::Host;
+use crate::value::launcher::Launcher;
+use crate::value::port::Port;
+
+pub use crate::launcher::sample::Place;
+pub use builder::JobBuilder;
+use builder::Shape;
+
+/// The variables that tell PyTorch where the ranks meet.
+const MASTER: [&str; 2] = [master::MASTER_ADDR, master::MASTER_PORT];
+
+/// The variables of one process.
+pub type Vars = Vec<(String, String)>;
+
+/// Returns the variables in which a real launcher, a cloud or mpienv itself passes a process its
+/// place. A simulated process must not inherit them.
+///
+/// ```
+/// use std::process::Command;
+/// use mpienv::simulate::{Job, real_variables};
+///
+/// let mut command = Command::new("true");
+/// for name in real_variables() {
+///     command.env_remove(name);
+/// }
+/// command.envs(Job::slurm().build()?.environment(0).unwrap_or_default());
+/// # Ok::<(), mpienv::simulate::JobError>(())
+/// ```
+pub fn real_variables() -> impl Iterator<Item = &'static str> {
+    let others =
+        MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
+    launcher::VARIABLES.iter().copied().chain(others)
+}
+
+/// A job as a launcher would start it: where each process is, and what it finds in its environment.
+///
+/// Nodes are called `node0`, `node1`, ... and have the addresses 10.0.0.1, 10.0.0.2, ...
+///
+/// ```
+/// use mpienv::ClusterInfo;
+/// use mpienv::simulate::Job;
+///
+/// let job = Job::slurm().nodes(2).per_node(4).build()?;
+/// for (rank, vars) in job.environments().enumerate() {
+///     let info = ClusterInfo::from_vars(vars)?;
+///     assert_eq!(info.rank() as usize, rank);
+///     assert_eq!(info.world_size(), 8);
+///     assert_eq!(info.master_addr()?.to_string(), "node0");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Nodes may have different numbers of ranks, and a job shows where each rank is:
+///
+/// ```
+/// use mpienv::Launcher;
+/// use mpienv::simulate::{Job, JobError, Place, Vars};
+///
+/// let job = Job::of(Launcher::OpenMpi).counts([2, 1]).by_node().build()?;
+/// assert_eq!((job.launcher(), job.world_size(), job.counts()), (Launcher::OpenMpi, 3, &[2, 1][..]));
+/// // Rank 1 is on the other node.
+/// assert_eq!(job.place(2), Some(Place { node: 0, local_rank: 1 }));
+/// let vars: Option<Vars> = job.environment(2);
+/// assert!(vars.unwrap().contains(&("OMPI_COMM_WORLD_RANK".into(), "2".into())));
+/// assert_eq!(Job::of(Launcher::Alone).per_node(2).build(), Err(JobError::OneProcess(Launcher::Alone)));
+/// assert_eq!(Job::slurm().nodes(Job::MOST_RANKS + 1).build(), Err(JobError::TooLarge));
+/// # Ok::<(), JobError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    launcher: Launcher,
+    /// The index of the launcher's sample job.
+    version: usize,
+    number: u8,
+    /// The number of ranks on each node.
+    counts: Vec<u32>,
+    /// The node and the local rank of each rank.
+    places: Vec<Place>,
+    cyclic: bool,
+    /// Where the ranks meet, if not at the launcher's master.
+    master: Option<(Host, Port)>,
+}
+
+impl Job {
+    /// The maximum number of ranks in a job. Each rank takes memory, and its variables may name all
+    /// nodes.
+    pub const MOST_RANKS: u32 = 1 << 20;
+
+    /// Returns a builder for a job of this launcher. For Open MPI it is version 4, and for Hydra it
+    /// is MPICH's.
+    pub fn of(launcher: Launcher) -> JobBuilder {
+        JobBuilder {
+            launcher,
+            version: 0,
+            number: 0,
+            shape: Shape::Even { nodes: 1, per_node: 1 },
+            cyclic: false,
+            rotation: 0,
+        }
+    }
+
+    /// Returns builders for a job of every launcher, and of every version of it that sets different
+    /// variables.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    ///
+    /// let titles: Vec<_> = Job::of_each().map(|builder| builder.title()).collect();
+    /// assert!(titles.contains(&"Open MPI 4") && titles.contains(&"Open MPI 5") && titles.contains(&"Slurm"));
+    /// ```
+    pub fn of_each() -> impl Iterator<Item = JobBuilder> {
+        let versions = |&launcher: &Launcher| {
+            (0..launcher.spec().samples.len()).map(move |version| (launcher, version))
+        };
+        Launcher::ALL
+            .iter()
+            .flat_map(versions)
+            .map(|(launcher, version)| JobBuilder { version, ..Job::of(launcher) })
+    }
+
+    /// Returns a builder for a job of Open MPI 4.
+    pub fn open_mpi() -> JobBuilder {
+        Job::of(Launcher::OpenMpi)
+    }
+
+    /// Returns a builder for a job of Open MPI 5, which names neither nodes nor addresses.
+    pub fn open_mpi_5() -> JobBuilder {
+        JobBuilder { version: 1, ..Job::of(Launcher::OpenMpi) }
+    }
+
+    /// Returns a builder for a job of MPICH's Hydra.
+    pub fn hydra() -> JobBuilder {
+        Job::of(Launcher::Hydra)
+    }
+
+    /// Returns a builder for a job of Intel MPI's Hydra, which numbers nodes.
+    pub fn intel_mpi() -> JobBuilder {
+        JobBuilder { version: 1, ..Job::of(Launcher::Hydra) }
+    }
+
+    /// Returns a builder for a step of a Slurm job.
+    pub fn slurm() -> JobBuilder {
+        Job::of(Launcher::Slurm)
+    }
+
+    /// Returns a builder for a job of torchrun.
+    pub fn torchrun() -> JobBuilder {
+        Job::of(Launcher::Torchrun)
+    }
+
+    /// Returns the launcher that starts the job.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// Returns the number of ranks in the job.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.counts.iter().sum()
+    }
+
+    /// Returns the number of ranks on each node.
+    #[must_use]
+    pub fn counts(&self) -> &[u32] {
+        &self.counts
+    }
+
+    /// Returns where a rank is, or `None` if the rank is not below the world size.
+    #[must_use]
+    pub fn place(&self, rank: u32) -> Option<Place> {
+        self.places.get(rank as usize).copied()
+    }
+
+    /// Returns what a rank finds in its environment, or `None` if the rank is not below the world
+    /// size.
+    #[must_use]
+    pub fn environment(&self, rank: u32) -> Option<Vars> {
+        let place = self.place(rank)?;
+        let process = Process {
+            rank,
+            size: self.world_size(),
+            node: place.node,
+            local_rank: place.local_rank,
+            local_size: self.counts[place.node as usize],
+            nodes: u32::try_from(self.counts.len()).unwrap_or(u32::MAX),
+            counts: &self.counts,
+            places: &self.places,
+            is_cyclic: self.cyclic,
+            job: self.number.into(),
+        };
+        let mut setter = Setter::default();
+        (self.launcher.spec().samples[self.version].set)(&process, &mut setter);
+        let Setter(mut vars) = setter;
+        if let Some((host, port)) = &self.master {
+            vars.retain(|(name, _)| !MASTER.contains(&name.as_str()));
+            let [addr_name, port_name] = MASTER.map(str::to_owned);
+            vars.extend([(addr_name, host.to_string()), (port_name, port.to_string())]);
+        }
+        Some(vars)
+    }
+
+    /// Returns the same job with this `MASTER_ADDR` and `MASTER_PORT`. Nodes of a simulated job
+    /// cannot be reached.
+    ///
+    /// ```
+    /// use mpienv::simulate::Job;
+    /// use mpienv::{ClusterInfo, Host, Port};
+    ///
+    /// let job = Job::slurm().nodes(2).build()?.with_master(Host::LOOPBACK, Port::new(29500).unwrap());
+    /// let info = ClusterInfo::from_vars(job.environment(1).unwrap())?;
+    /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:29500");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_master(mut self, host: Host, port: Port) -> Job {
+        self.master = Some((host, port));
+        self
+    }
+
+    /// Sets the variables of a rank for a command, and removes those that real launchers have left
+    /// here.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// let mut command = Command::new("sh");
+    /// command.args(["-c", "test $SLURM_PROCID = 1"]);
+    /// job.apply_to(1, &mut command);
+    /// assert!(command.status()?.success());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_to(&self, rank: u32, command: &mut Command) {
+        for name in real_variables() {
+            command.env_remove(name);
+        }
+        command.envs(self.environment(rank).unwrap_or_default());
+    }
+
+    /// Returns what each rank finds in its environment, in rank order.
+    pub fn environments(&self) -> impl Iterator<Item = Vars> {
+        (0..self.world_size()).filter_map(|rank| self.environment(rank))
+    }
+}
+
+/// Why a [`Job`] cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The job has no node, or a node has no process.
+    #[error("a job has at least one node, and every node at least one process; ask for more")]
+    Empty,
+    /// The job has more ranks than [`Job::MOST_RANKS`].
+    #[error("a simulated job has at most {} ranks; ask for fewer", Job::MOST_RANKS)]
+    TooLarge,
+    /// The launcher starts only one process in total.
+    #[error("\"{}\" means a single process; simulate one node with one process", .0.title())]
+    OneProcess(Launcher),
+    /// The launcher starts processes on one node only.
+    #[error("{} runs on one node only; simulate one node", .0.title())]
+    OneNode(Launcher),
+    /// The launcher starts only one process on each node.
+    #[error("{} starts one process on each node; simulate one process on each, and start the workers with `mpienv launch --nproc-per-node N`", .0.title())]
+    OneProcessANode(Launcher),
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::environment::Environment;
+    use crate::launcher::markers;
+
+    use super::*;
+
+    #[test]
+    fn a_launchers_workers_do_not_inherit_the_variables_of_its_places_on_a_node() {
+        for builder in Job::of_each() {
+            let several = builder.clone().nodes(2).per_node(2).build();
+            let job = several
+                .or_else(|_| builder.clone().nodes(2).build())
+                .or_else(|_| builder.build())
+                .unwrap();
+            let spec = job.launcher().spec();
+            let environment = Environment::from_vars(job.environment(0).unwrap());
+            let marker = markers(&environment).next().unwrap();
+            assert_eq!(marker.launcher, job.launcher());
+            let placement = (spec.read)(&environment, marker).unwrap();
+            for local in [&placement.local_rank, &placement.local_size].into_iter().flatten() {
+                let source = &*local.source;
+                let is_read = spec.variables().any(|variable| variable.name == source);
+                // A worker gets these anew.
+                let is_set = ["RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"].contains(&source);
+                if is_read && !is_set && source != placement.rank.source {
+                    assert!(spec.nested.local.contains(&source), "{}: {source}", job.launcher());
+                }
+            }
+        }
+    }
+}

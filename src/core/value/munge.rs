@@ -1,0 +1,78 @@
+//! MUNGE, which proves to a process on another host as which user a process runs.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How to reach MUNGE on this host. Its text form is `munge`, or `munge:SOCKET` with the path of
+/// munged's socket.
+///
+/// Clusters run [MUNGE](https://github.com/dun/munge) for Slurm and other launchers. With
+/// `MPIENV_AUTH=munge`, ranks prove with it that they run as the same user, so that a job needs no
+/// secret of its own: see `mpienv::guide::security`.
+///
+/// ```
+/// use mpienv::{ClusterInfo, Munge, MungeError};
+///
+/// let info = ClusterInfo::from_vars([("MPIENV_AUTH", "munge:/run/munge/other.socket")])?;
+/// assert_eq!(info.munge().and_then(Munge::socket), Some("/run/munge/other.socket"));
+/// assert_eq!("munge".parse::<Munge>()?.socket(), None);
+/// assert_eq!("munge:other.socket".parse::<Munge>(), Err(MungeError));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Munge {
+    socket: Option<String>,
+}
+
+impl Munge {
+    /// Returns the path of munged's socket, or `None` for the one that the programs of MUNGE use by
+    /// default.
+    #[must_use]
+    pub fn socket(&self) -> Option<&str> {
+        self.socket.as_deref()
+    }
+}
+
+impl FromStr for Munge {
+    type Err = MungeError;
+
+    fn from_str(text: &str) -> Result<Munge, MungeError> {
+        let socket = match text.strip_prefix("munge").ok_or(MungeError)? {
+            "" => None,
+            rest => Some(
+                rest.strip_prefix(':')
+                    .filter(|path| path.starts_with('/'))
+                    .ok_or(MungeError)?
+                    .to_owned(),
+            ),
+        };
+        Ok(Munge { socket })
+    }
+}
+
+impl fmt::Display for Munge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("munge")?;
+        self.socket.iter().try_for_each(|socket| write!(f, ":{socket}"))
+    }
+}
+
+/// The error of parsing a text that is not a [`Munge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not `munge`, or `munge:SOCKET` with the absolute path of munged's socket")]
+pub struct MungeError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_munge_with_or_without_a_socket() {
+        for text in ["munge", "munge:/run/munge/munge.socket.2", "munge:/with:colon"] {
+            assert_eq!(text.parse::<Munge>().unwrap().to_string(), text);
+        }
+        for text in ["", "munge:", "munge:relative", "mungesocket", "Munge", "none", "munge /x"] {
+            assert_eq!(text.parse::<Munge>(), Err(MungeError), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A TCP port that can be connected to.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// A TCP port, 1 to 65535.
+///
+/// ```
+/// use mpienv::{Port, PortError};
+///
+/// assert_eq!("6105".parse(), Ok(Port::SEVERAL_NODES));
+/// assert_eq!(Port::new(54965), Some(Port::ONE_NODE));
+/// assert_eq!(Port::ONE_NODE.get(), 54965);
+/// assert_eq!("0".parse::<Port>(), Err(PortError));
+/// assert_eq!("65536".parse::<Port>(), Err(PortError));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Port(NonZeroU16);
+
+impl Port {
+    /// The master's port on several nodes, as in Azure's published helper.
+    pub const SEVERAL_NODES: Port = Port::literal(6105);
+    /// The master's port on one node, as in Azure's published helper.
+    pub const ONE_NODE: Port = Port::literal(54965);
+
+    /// The ends of the range from which ports are derived by default.
+    pub(crate) const LOWEST_DERIVED: Port = Port::literal(20_000);
+    pub(crate) const HIGHEST_DERIVED: Port = Port::literal(29_999);
+
+    /// Creates a port. Returns `None` if `number` is 0.
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Port> {
+        match NonZeroU16::new(number) {
+            Some(number) => Some(Port(number)),
+            None => None,
+        }
+    }
+
+    /// Returns the port's number.
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
+
+    #[expect(clippy::panic, reason = "a constant that is wrong fails to compile")]
+    const fn literal(number: u16) -> Port {
+        match Port::new(number) {
+            Some(port) => port,
+            None => panic!("port 0 in a constant"),
+        }
+    }
+}
+
+impl FromStr for Port {
+    type Err = PortError;
+
+    fn from_str(text: &str) -> Result<Port, PortError> {
+        // u16's own parser accepts a leading plus sign.
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let number = if digits { text.parse().ok() } else { None };
+        number.and_then(Port::new).ok_or(PortError)
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Port {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(self.get())
+    }
+}
+
+/// The error of parsing a text that is not a [`Port`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a port is a number from 1 to 65535")]
+pub struct PortError;

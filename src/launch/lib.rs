@@ -1,0 +1,407 @@
+//! Starts the workers of this node, and stops all of them when one fails.
+//!
+//! This is for what happens between the start of a node's processes and the exit of the last one:
+//! their variables, output, signals, restarts and errors. It does not find out the node's place,
+//! and it carries none of the workers' data. Programs use it as `mpienv::Launch`.
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[macro_use]
+extern crate mpienv_core;
+
+// The names by which the files of this crate know it and the crates below.
+use crate as launch;
+use mpienv_core::{cluster, environment, export, simulate, value};
+#[cfg(feature = "rendezvous")]
+mod rendezvous {
+    pub(crate) use mpienv_rendezvous::seam::*;
+    pub(crate) use mpienv_rendezvous::*;
+}
+
+mod attempts;
+#[cfg(feature = "launch")]
+mod binding;
+#[cfg(feature = "launch")]
+mod cores;
+mod ending;
+mod error;
+#[cfg(unix)]
+mod exec;
+mod log_file;
+mod output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+mod parent;
+mod port;
+mod report;
+mod role;
+mod running;
+#[doc(hidden)]
+pub mod seam;
+mod start_error;
+mod stop;
+mod supervisor;
+#[cfg(all(feature = "launch", unix))]
+mod thread;
+
+#[cfg(feature = "launch")]
+pub use binding::widen_default_binding;
+pub use error::LaunchError;
+#[cfg(unix)]
+pub use exec::exec;
+pub use output::Output;
+#[cfg(all(feature = "launch", target_os = "linux"))]
+pub use parent::end_with_parent;
+pub use report::LaunchReport;
+pub use start_error::StartError;
+#[cfg(all(feature = "launch", unix))]
+pub use supervisor::serve_as_watchdog;
+
+use std::io::{self, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::cluster::info::ClusterInfo;
+use crate::export::Target;
+use crate::value::host::Host;
+use crate::value::port_range::PortRange;
+use mpienv_core::LaunchStyle;
+use mpienv_core::seam::{Attempt, InfoSeam as _};
+
+use self::attempts::Job;
+use self::stop::{Grace, LONGEST};
+
+/// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
+const MOST_SIMULATED: u32 = 4096;
+/// How long workers may take to exit after one has failed, or after a signal. As in torchrun, Slurm
+/// and Kubernetes, a signal leaves time for a checkpoint.
+const GRACE: Grace =
+    Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
+/// How long a node may be silent.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// The workers of this node, ready to be started.
+///
+/// Under a launcher with one process on each node, they are this node's part of the job. Without a
+/// launcher, they are a whole job on this machine.
+///
+/// With the feature `launch`, on Unix:
+/// - Each worker has its own process group, and no process of the group outlives the job. If the
+///   program calls `serve_as_watchdog`, this also holds if this process is killed.
+/// - On Linux, no other descendant of a worker outlives the job either, with few exceptions (see
+///   `mpienv::guide::launch` and [`Launch::subreaper`]). Other children of this process are left
+///   alone.
+/// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
+/// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
+///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
+///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
+/// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this
+///   process to one; see [`Launch::keep_binding`].
+///
+/// ```
+/// use std::process::Command;
+/// use std::time::Duration;
+/// use mpienv::{ClusterInfo, Launch, Output};
+///
+/// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).grace(Duration::from_secs(1)).keep_binding();
+/// workers.run(|_worker| {
+///     let mut command = Command::new("sh");
+///     command.args(["-c", "test $WORLD_SIZE = 2"]);
+///     command
+/// })?;
+/// # Ok::<(), mpienv::LaunchError>(())
+/// ```
+#[derive(Debug)]
+pub struct Launch {
+    workers: Vec<ClusterInfo>,
+    grace: Grace,
+    keep_binding: bool,
+    subreaper: bool,
+    /// Whether this process exits once it has reported how the launch ended.
+    is_whole_process: bool,
+    output: Output,
+    variables: Variables,
+    /// How often the workers may be started again.
+    restarts: u32,
+    /// How long a node may be silent.
+    silence: Duration,
+    /// This process, for a job that has a launch on every node.
+    node: Option<ClusterInfo>,
+    /// The range in which each attempt finds a free port, for a job on this machine alone.
+    range: Option<PortRange>,
+}
+
+/// Where the workers' variables come from.
+#[derive(Debug)]
+enum Variables {
+    /// From the workers' places.
+    Exports(Target),
+    /// From the simulated launcher.
+    Simulated(Box<simulate::Job>),
+}
+
+/// Says something on stderr. If stderr is closed, it cannot be said.
+fn tell(text: &str) {
+    // A single write keeps the line apart from those of the workers.
+    let _ = io::stderr().write_all(format!("mpienv: {text}\n").as_bytes());
+}
+
+impl Launch {
+    /// Prepares `per_node` workers on this node.
+    ///
+    /// If there is no launcher and no master port is set, the job gets a port that is free now.
+    /// Several jobs can then run on one machine.
+    ///
+    /// # Errors
+    /// Returns the errors of [`ClusterInfo::workers`], or an error if no port is free.
+    pub fn new(info: &ClusterInfo, per_node: u32) -> Result<Launch, LaunchError> {
+        if info.launch_style() == LaunchStyle::Alone
+            && let Some(range) = info.default_port_range()
+        {
+            let mut own = info.clone();
+            own.set_own_port(port::free_port(range, 0)?, port::WHY);
+            let workers = own.workers(per_node)?;
+            return Ok(Launch { range: Some(range), ..Launch::of(workers) });
+        }
+        Ok(Launch { node: Some(info.clone()), ..Launch::of(info.workers(per_node)?) })
+    }
+
+    /// Prepares a single worker, with the place of this process.
+    ///
+    /// Use it for programs that need a scheduler in addition to rank 0's worker: see
+    /// [`Launch::variables`].
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::{ClusterInfo, Launch, Target};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// // `sh` is started twice: as the worker, and as the scheduler.
+    /// Launch::with_scheduler(&info).variables(Target::MindSpore).run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "test -n \"$MS_ROLE\""]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn with_scheduler(info: &ClusterInfo) -> Launch {
+        Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
+    }
+
+    fn of(workers: Vec<ClusterInfo>) -> Launch {
+        Launch {
+            workers,
+            grace: GRACE,
+            keep_binding: false,
+            subreaper: false,
+            is_whole_process: false,
+            output: Output::default(),
+            variables: Variables::Exports(Target::default()),
+            restarts: 0,
+            silence: SILENCE,
+            node: None,
+            range: None,
+        }
+    }
+
+    /// Prepares all ranks of a simulated job on this machine.
+    ///
+    /// Each rank gets the variables that its launcher would set, and no variables of a real
+    /// launcher. `MASTER_ADDR` is 127.0.0.1 and `MASTER_PORT` is a port that is free now, so that
+    /// the ranks can meet. With `keep_master`, the ranks get the launcher's own master instead,
+    /// such as `node0`.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::Launch;
+    /// use mpienv::simulate::Job;
+    ///
+    /// let job = Job::slurm().nodes(2).build()?;
+    /// Launch::simulated(&job, false)?.run(|_rank| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "test $SLURM_NTASKS = 2 && test $MASTER_ADDR = 127.0.0.1"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the job has more than 4096 ranks, or if no port is free.
+    pub fn simulated(job: &simulate::Job, keep_master: bool) -> Result<Launch, LaunchError> {
+        let (ranks, most) = (job.world_size(), MOST_SIMULATED);
+        if ranks > most {
+            return Err(LaunchError::TooManyRanks { ranks, most });
+        }
+        let mut job = job.clone();
+        if !keep_master {
+            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0)?);
+        }
+        let workers: Result<Vec<ClusterInfo>, _> =
+            job.environments().map(ClusterInfo::from_vars).collect();
+        let launch = Launch::of(workers?);
+        Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
+    }
+
+    /// Sets how long workers may take to exit. Workers that remain after this time are killed.
+    ///
+    /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others
+    /// first get SIGTERM) or when this process passes SIGINT or SIGTERM on (30 s by default). A
+    /// second SIGINT or SIGTERM ends it at once. A year is the most.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Launch {
+        let grace = grace.min(LONGEST);
+        self.grace = Grace { after_failure: grace, after_signal: grace };
+        self
+    }
+
+    /// Keeps the workers on the cores to which this process is bound.
+    #[must_use]
+    pub fn keep_binding(mut self) -> Launch {
+        self.keep_binding = true;
+        self
+    }
+
+    /// Makes this process adopt the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
+    ///
+    /// It applies on Linux with the feature `launch`, while the workers run. This process then
+    /// finds every descendant of a worker, even one that cleared its environment, unless this
+    /// process is killed. It also reaps adopted processes that have exited. If this process already
+    /// has children, nothing changes.
+    ///
+    /// Use it only in programs that start no other processes while the workers run. Other processes
+    /// would be mistaken for descendants of a worker.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::{ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     // It loses its parent, and is killed with the worker.
+    ///     command.args(["-c", "(sleep 1 &)"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn subreaper(mut self) -> Launch {
+        self.subreaper = true;
+        self
+    }
+
+    /// Declares that this process exits once it has reported how the launch ended. A signal leaves
+    /// it time to do so.
+    #[must_use]
+    pub(crate) fn whole_process(mut self) -> Launch {
+        self.is_whole_process = true;
+        self
+    }
+
+    /// Sets where the workers' stdout and stderr go. The default is this process's own.
+    #[must_use]
+    pub fn output(mut self, output: Output) -> Launch {
+        self.output = output;
+        self
+    }
+
+    /// Sets which variables the workers get: see [`ClusterInfo::exports_for`]. The default is
+    /// PyTorch's.
+    ///
+    /// If the programs need a scheduler, rank 0's command is started a second time as the
+    /// scheduler. After all workers have exited, the scheduler may take up to [`Launch::grace`] to
+    /// exit by itself.
+    #[must_use]
+    pub fn variables(mut self, set: Target) -> Launch {
+        self.variables = Variables::Exports(set);
+        self
+    }
+
+    /// Starts all workers again after a failure, at most `most` times. The default is 0.
+    ///
+    /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of
+    /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
+    /// its own master port unless a port was set. Workers read the number of restarts from
+    /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
+    /// of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
+    ///
+    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
+    /// SIGUSR1.
+    ///
+    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
+    /// nodes stay the same: if one is lost, the job ends. See `mpienv::guide::launch`.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use std::time::Duration;
+    /// use mpienv::{ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// Launch::new(&info, 2)?.max_restarts(3).node_timeout(Duration::from_secs(60)).run(|_worker| {
+    ///     let mut command = Command::new("sh");
+    ///     // Fails in the first attempt.
+    ///     command.args(["-c", "test $MPIENV_RESTART_COUNT = 1"]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    #[must_use]
+    pub fn max_restarts(mut self, most: u32) -> Launch {
+        self.restarts = most;
+        self
+    }
+
+    /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
+    /// several nodes.
+    ///
+    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
+    /// timeout counts.
+    #[must_use]
+    pub fn node_timeout(mut self, silence: Duration) -> Launch {
+        self.silence = silence.max(Duration::from_millis(100));
+        self
+    }
+
+    /// Starts the command that `command` returns for each worker, with the worker's variables, and
+    /// waits for all workers.
+    ///
+    /// The node's first worker inherits stdin, unless stdin is a terminal. The stdin of the other
+    /// workers is empty.
+    ///
+    /// # Errors
+    /// Returns an error if a worker cannot be started or fails. The error describes the first
+    /// failure. By then all other workers have exited.
+    pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
+        self.try_run(|worker| Ok(command(worker)))
+    }
+
+    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
+    /// show: see [`LaunchError::OtherNode`]. Workers that have already started are killed.
+    pub(crate) fn try_run(
+        self,
+        mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+    ) -> Result<(), LaunchError> {
+        Job::new(self, &mut command)?.run()
+    }
+
+    /// Returns the places of the workers in the first attempt.
+    pub(crate) fn places(&mut self) -> &[ClusterInfo] {
+        self.enter(Attempt { base: self.base(), again: 0 });
+        &self.workers
+    }
+
+    /// Changes the workers' places to those of an attempt.
+    fn enter(&mut self, attempt: Attempt) {
+        if self.restarts > 0 {
+            self.workers.iter_mut().for_each(|worker| worker.enter(attempt));
+        }
+    }
+
+    /// Returns how often the platform had restarted the job, as this node knows it.
+    fn base(&self) -> u32 {
+        self.workers.first().and_then(ClusterInfo::restart_count).unwrap_or(0)
+    }
+}

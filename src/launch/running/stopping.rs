@@ -1,0 +1,235 @@
+//! How the workers of an attempt are stopped: they are asked, get some time, and are then killed.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use super::Running;
+use crate::launch::attempts::{Event, Haste};
+use crate::launch::ending::{How, killed, signal};
+use crate::launch::error::LaunchError;
+use crate::launch::report::LaunchReport;
+use crate::launch::role::Member;
+use crate::launch::running::Exit;
+use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
+use crate::value::host_name::host_name;
+
+/// How long after the first failure the death of a killed worker may still be its cause.
+const CAUSE_WITHIN: Duration = Duration::from_secs(1);
+/// How long after a request to end the job the workers that remain are named.
+const NAMED_AFTER: Duration = Duration::from_secs(2);
+
+impl Running {
+    /// Stops the workers after the first one that failed.
+    pub(super) fn fail(&mut self, member: Member, status: ExitStatus) -> Result<Exit, LaunchError> {
+        self.failed = Some(Instant::now());
+        let request = self.request();
+        self.failing(request);
+        self.end(Some(self.grace.after_failure))?;
+        let (first, other) = match self.killed.take() {
+            Some(killed) if !is_killed(status) => (killed, Some((member, status))),
+            other => ((member, status), other),
+        };
+        if let Some((member, status)) = other {
+            self.keep(member, How::of(status, false));
+        }
+        Err(self.failure(&first.0, first.1, request))
+    }
+
+    /// Stops the workers because another node has failed.
+    pub(super) fn stop(&mut self, haste: Haste) -> Result<Exit, LaunchError> {
+        let noticed = Instant::now();
+        let grace = match haste {
+            Haste::Signal => self.grace.after_signal,
+            Haste::Failure | Haste::Now => self.grace.after_failure,
+        };
+        self.end(Some(grace))?;
+        // Another node noticed that this worker was killed before this process did.
+        let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
+        self.failed = Some(noticed);
+        Err(self.failure(&member, status, None))
+    }
+
+    /// Kills the workers, none of which has followed a request in time.
+    pub(super) fn overdue(&mut self, request: Request) -> Result<Exit, LaunchError> {
+        self.failed = Some(Instant::now());
+        self.failing(Some(request));
+        let rank = self.members.iter().find_map(|member| member.role.rank());
+        self.end(None)?;
+        Err(self.stopped(rank, request))
+    }
+
+    /// Tells the other nodes that this one has failed, or that a request ends it.
+    pub(super) fn failing(&self, request: Option<Request>) {
+        let haste = match request {
+            None => Haste::Failure,
+            Some(request) if request.is_repeated => Haste::Now,
+            Some(_) => Haste::Signal,
+        };
+        self.link.send(Event::Failing { haste });
+    }
+
+    /// Reports workers that a signal has stopped, because the job would otherwise hang without a
+    /// visible reason.
+    pub(super) fn tell_stops(&mut self) {
+        for member in &self.members {
+            if let Some(stop) = self.supervisor.newly_stopped(&member.child) {
+                // A signal handler that uses the terminal is stopped again each time it continues.
+                let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
+                if is_stuck {
+                    self.stuck.get_or_insert_with(Request::by_hang_up);
+                }
+                let killed_in = is_stuck.then_some(self.grace.after_signal);
+                stop::tell_stop(member.role, member.child.id(), stop, killed_in);
+            }
+        }
+    }
+
+    /// Returns the request to end the job that this process has received, if any.
+    pub(super) fn request(&self) -> Option<Request> {
+        self.signals.request().or(self.stuck)
+    }
+
+    /// Returns this deadline, or an earlier one that a request sets.
+    pub(super) fn no_later(&self, deadline: Instant) -> Instant {
+        self.request()
+            .map_or(deadline, |request| deadline.min(request.deadline(self.grace.after_signal)))
+    }
+
+    /// Names the workers that do not follow a request, once. Returns how long to wait before the
+    /// next look.
+    ///
+    /// `deadline`: when workers that remain are killed.
+    pub(super) fn name_after(&mut self, request: Request, deadline: Instant) -> Duration {
+        let now = Instant::now();
+        let left = deadline.saturating_duration_since(now);
+        let silent = (request.since + NAMED_AFTER).saturating_duration_since(now);
+        if self.is_named {
+            return left;
+        }
+        if !silent.is_zero() {
+            return left.min(silent);
+        }
+        self.is_named = true;
+        let ranks = self.members.iter().filter_map(|member| member.role.rank()).collect();
+        stop::tell_remaining(ranks, request.signal, left);
+        left
+    }
+
+    /// Stops all processes: asks them to exit, waits for the grace period, and kills them.
+    ///
+    /// `after_failure`: the grace period after a worker has failed, here or on another node. The
+    /// cause may then be a worker that was killed from outside, which is kept.
+    pub(super) fn end(&mut self, after_failure: Option<Duration>) -> Result<(), LaunchError> {
+        let asked = Instant::now();
+        let finds_cause = after_failure.is_some();
+        let grace = after_failure.unwrap_or(self.grace.after_failure);
+        // A worker that exits because of a request does not shorten the time of the others, which
+        // may save their state.
+        let request = self.request().filter(|_| finds_cause);
+        let mut deadline =
+            request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
+        let mut is_told = false;
+        loop {
+            if self.link.stop(self.again) == Some(Haste::Now) {
+                deadline = asked;
+            }
+            // The node that a second signal has reached tells the others.
+            let repeated = self.request().filter(|request| finds_cause && request.is_repeated);
+            if repeated.is_some() && !is_told {
+                is_told = true;
+                self.failing(repeated);
+            }
+            self.reap_others(finds_cause.then_some(asked))?;
+            let until = self.no_later(deadline);
+            let left = until.saturating_duration_since(Instant::now());
+            if self.members.is_empty() && !self.supervisor.has_remains() {
+                break;
+            }
+            if left.is_zero() {
+                self.kill();
+                break;
+            }
+            // Repeated, because processes whose parents exit must be asked, too.
+            self.supervisor.terminate(finds_cause);
+            let look = self.request().map_or(left, |request| self.name_after(request, until));
+            self.supervisor.wait(Some(look.min(left)));
+        }
+        self.is_over = true;
+        self.supervisor.let_go();
+        self.is_cut =
+            !self.ended.iter().all(|captured| captured.finish(|| self.signals.is_hurried()));
+        Ok(())
+    }
+
+    /// Removes the members that have exited. A second failure is a consequence of the first, unless
+    /// something outside has killed the worker before it could be asked.
+    ///
+    /// `asked`: when the workers were asked to exit because of a failure.
+    fn reap_others(&mut self, asked: Option<Instant>) -> Result<(), LaunchError> {
+        while let Some((member, status)) = self.reap()? {
+            // This process sends SIGKILL only after the grace period, and reaps none of those
+            // workers here. If it is sent later, the request to exit may be the reason.
+            let may_be_cause = asked.is_some_and(|asked| asked.elapsed() < CAUSE_WITHIN);
+            if is_killed(status) && may_be_cause && self.killed.is_none() {
+                self.killed = Some((member, status));
+            } else {
+                self.keep(member, How::of(status, true));
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills all workers at once.
+    pub(crate) fn kill(&mut self) {
+        self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
+        for member in std::mem::take(&mut self.members) {
+            self.keep(member, How::Killed);
+        }
+        self.is_over = true;
+    }
+
+    /// Returns the error for a job that a request has ended. `rank` is one of the workers that it
+    /// ended.
+    fn stopped(&self, rank: Option<u32>, request: Request) -> LaunchError {
+        let is_repeated = self.request().is_some_and(|request| request.is_repeated);
+        let killed = killed(&self.endings).map(|ranks| match is_repeated {
+            true => format!("a second signal killed {ranks}"),
+            false => format!("killed after {} s: {ranks}", self.grace.after_signal.as_secs_f64()),
+        });
+        LaunchError::stopped(rank, None, request.signal, killed)
+    }
+
+    /// Returns the error for a worker's failure. `request`: what had asked the job to end before.
+    fn failure(
+        &self,
+        member: &Member,
+        status: ExitStatus,
+        request: Option<Request>,
+    ) -> LaunchError {
+        member.captured.finish(|| self.signals.is_hurried());
+        let signal = signal(status);
+        let is_by_pipe = signal == Some(SIGPIPE) || status.code() == Some(128 + SIGPIPE);
+        // Whatever kept this process from writing is the cause of what followed.
+        if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
+            return fault;
+        }
+        let rank = member.role.of();
+        let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
+        // A worker may exit because of another signal than the first: the others get SIGTERM.
+        if let Some(request) =
+            request.filter(|request| is_asked(request.signal) || signal.is_some_and(is_request))
+        {
+            return self.stopped(Some(rank), request);
+        }
+        let passed_on = signal.is_some_and(|signal| self.supervisor.has_passed(signal));
+        let report = member.captured.report();
+        let stderr = report.as_ref().map(LaunchReport::quote);
+        let report = Box::new(report.unwrap_or_default());
+        let after = request.map(|request| request.signal);
+        LaunchError::Failed { rank, host: host_name(), status, passed_on, after, stderr, report }
+    }
+}
+
+fn is_killed(status: ExitStatus) -> bool {
+    signal(status) == Some(SIGKILL)
+}
