@@ -1,7 +1,6 @@
 //! The `mpienv` command, which is not part of the library's interface.
 
-pub(crate) mod binding;
-pub mod check;
+pub(crate) mod check;
 mod cli;
 pub mod doctor;
 mod resolve;

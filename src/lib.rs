@@ -27,19 +27,14 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
-
-#[cfg(feature = "cli")]
-#[macro_use]
-extern crate mpienv_core;
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod command;
 pub mod guide;
 
-#[cfg(feature = "cli")]
-pub use command::binding::widen_default_binding;
 #[cfg(feature = "collective")]
 #[doc(inline)]
 pub use mpienv_collective as collective;
@@ -69,6 +64,9 @@ pub use mpienv_launch::exec;
 #[cfg(all(feature = "launch", unix))]
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
+#[cfg(feature = "launch")]
+#[doc(inline)]
+pub use mpienv_launch::widen_default_binding;
 #[doc(inline)]
 pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError};
 #[cfg(feature = "mpi")]

@@ -1,30 +1,5 @@
 //! Lets all ranks meet at the master and compare what they know. The result is a map of the job, or
 //! the problems found.
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use mpienv::ClusterInfo;
-//! use mpienv::command::check::{CheckError, JobMap, RankReport, check};
-//!
-//! // Each rank of a job calls it, with the name of its host; this job has one rank.
-//! let alone: [(&str, &str); 0] = [];
-//! let info = ClusterInfo::from_vars(alone)?;
-//! let map: Option<JobMap> = check(&info, "node0".to_owned(), Duration::from_secs(10))?;
-//! // Only rank 0 has it.
-//! if let Some(map) = map {
-//!     assert_eq!(map.hosts(), [("node0", vec![0])]);
-//!     assert_eq!(map.findings(), []);
-//!     let report: &RankReport = &map.ranks[0];
-//!     assert_eq!((report.local_rank, report.local_size), (Some(0), Some(1)));
-//! }
-//!
-//! // Ranks that do not know where to meet get an error at once.
-//! let nowhere = ClusterInfo::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2")])?;
-//! let error = check(&nowhere, "node0".to_owned(), Duration::from_secs(10)).unwrap_err();
-//! assert!(matches!(error, CheckError::Environment(_)));
-//! # Ok::<(), CheckError>(())
-//! ```
 
 mod at_master;
 
@@ -51,16 +26,8 @@ use self::at_master::Look;
 /// places them.
 pub(crate) const SIMULATED: &str = "MPIENV_SIMULATED";
 
-/// What each rank reports at the meeting.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Statement {
-    host: String,
-    local_rank: Option<u32>,
-    local_size: Option<u32>,
-    master: String,
-}
-
-/// Lets all ranks of this process's job meet at the master.
+/// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
+/// `bind`, or on every address for `0.0.0.0` or `::`.
 ///
 /// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
@@ -71,35 +38,7 @@ struct Statement {
 /// - A rank that did not reach the master gets an error that describes what it found there.
 /// - If all ranks arrive but do not fit together, rank 0 finds the reason in the map, and the
 ///   others get an error.
-pub fn check(
-    info: &ClusterInfo,
-    host: String,
-    timeout: Duration,
-) -> Result<Option<JobMap>, CheckError> {
-    check_at(info, host, timeout, None)
-}
-
-/// Like [`check`], but rank 0 listens on its host's address `bind`, or on every address for
-/// `0.0.0.0` or `::`.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use mpienv::ClusterInfo;
-/// use mpienv::command::check::check_at;
-///
-/// let alone: [(&str, &str); 0] = [];
-/// let info = ClusterInfo::from_vars(alone)?;
-/// let every = Some("0.0.0.0".parse()?);
-/// let map = check_at(&info, "node0".to_owned(), Duration::from_secs(10), every)?;
-/// // A single rank does not listen.
-/// assert_eq!(map.map(|map| map.listened), Some(Vec::new()));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// Same as [`check`]. Also returns an error if rank 0's host does not have that address.
-pub fn check_at(
+pub(crate) fn check(
     info: &ClusterInfo,
     host: String,
     timeout: Duration,
@@ -107,8 +46,9 @@ pub fn check_at(
 ) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
-    let statement = Statement {
+    let own = RankReport {
         host,
+        address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
         master: master.with_port(info.master_port()),
@@ -120,15 +60,15 @@ pub fn check_at(
         let ranks = ranks.map_err(CheckError::Report)?;
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
-            (master.unwrap_or(&statement.master).to_owned(), begun.elapsed().as_secs_f64());
+            (master.unwrap_or(&own.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
         Ok(JobMap { master, seconds, rejected, listened, simulated, ranks })
     };
     let look = Look::begin(info);
-    let statement_bytes = serde_json::to_vec(&statement).map_err(CheckError::Report)?;
+    let own_bytes = serde_json::to_vec(&own).map_err(CheckError::Report)?;
     let rendezvous = rendezvous(info, master, timeout);
     let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
-    let gathered = rendezvous.gather_with_reply(statement_bytes, |meeting| {
+    let gathered = rendezvous.gather_with_reply(own_bytes, |meeting| {
         let report =
             map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
         report.unwrap_or_default().into_bytes()
@@ -181,20 +121,18 @@ fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
 }
 
 fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
-    let statement: Statement = serde_json::from_slice(member.blob())?;
+    let said: RankReport = serde_json::from_slice(member.blob())?;
     Ok(RankReport {
-        host: printable(statement.host.as_bytes()),
-        address: member.address(),
-        local_rank: statement.local_rank,
-        local_size: statement.local_size,
-        master: printable(statement.master.as_bytes()),
+        host: printable(said.host.as_bytes()),
+        address: Some(member.address()),
+        master: printable(said.master.as_bytes()),
+        ..said
     })
 }
 
 /// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct JobMap {
+pub(crate) struct JobMap {
     /// Where the ranks met, as rank 0 names it: `host:port`.
     pub master: String,
     /// How long rank 0 waited for all ranks, in seconds.
@@ -211,17 +149,14 @@ pub struct JobMap {
     pub ranks: Vec<RankReport>,
 }
 
-/// Where one rank is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct RankReport {
-    /// The name of the rank's host.
+/// Where one rank is, as it reports it at the meeting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankReport {
     pub host: String,
-    /// The rank's address, as rank 0 saw it.
-    pub address: IpAddr,
-    /// The local rank, if the launcher provides it.
+    /// The rank's address, as rank 0 sees it.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
     pub local_rank: Option<u32>,
-    /// The local world size, if the launcher provides it.
     pub local_size: Option<u32>,
     /// Where the rank met the others, as this rank names it.
     pub master: String,
@@ -229,76 +164,42 @@ pub struct RankReport {
 
 impl JobMap {
     /// Returns the hosts in the order of their first rank, each with its ranks.
-    #[must_use]
-    pub fn hosts(&self) -> Vec<(&str, Vec<u32>)> {
-        let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
+    pub(crate) fn hosts(&self) -> Vec<(&str, Vec<(u32, &RankReport)>)> {
+        let mut hosts: Vec<(&str, Vec<(u32, &RankReport)>)> = Vec::new();
         let mut index: BTreeMap<&str, usize> = BTreeMap::new();
         for (rank, report) in (0..).zip(&self.ranks) {
-            let at = *index.entry(&report.host).or_insert_with(|| {
+            let at = *index.entry(&report.host).or_insert(hosts.len());
+            if at == hosts.len() {
                 hosts.push((&report.host, Vec::new()));
-                hosts.len() - 1
-            });
-            hosts[at].1.push(rank);
+            }
+            hosts[at].1.push((rank, report));
         }
         hosts
     }
 
     /// Returns what does not fit together although all ranks met.
-    #[must_use]
-    pub fn findings(&self) -> Vec<Finding> {
+    pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
         for (host, ranks) in hosts {
-            findings.extend(self.same_local_rank(host, &ranks));
-            findings.extend(self.other_local_size(host, &ranks));
+            findings.extend(same_local_rank(host, &ranks));
+            findings.extend(other_local_size(host, &ranks));
         }
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
         findings
     }
 
+    /// Returns those findings that are errors.
+    pub(crate) fn errors(&self) -> Vec<Finding> {
+        let errors = self.findings().into_iter();
+        errors.filter(|finding| finding.severity == Severity::Error).collect()
+    }
+
     /// Returns the first error, for the ranks that have no map.
     fn first_error(&self) -> Option<String> {
-        let errors =
-            self.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
+        let errors = self.errors().into_iter();
         errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
-    }
-
-    fn same_local_rank(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
-        let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
-        let local = |rank: u32| self.ranks.get(rank as usize).and_then(|report| report.local_rank);
-        let (first, second) =
-            ranks.iter().find_map(|&rank| Some((seen.insert(local(rank)?, rank)?, rank)))?;
-        Some(finding(
-            Severity::Error,
-            "local-rank-twice",
-            format!(
-                "ranks {first} and {second} are both local rank {} on {host}",
-                local(second).unwrap_or_default()
-            ),
-            "both would use the same device".into(),
-            "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
-        ))
-    }
-
-    fn other_local_size(&self, host: &str, ranks: &[u32]) -> Option<Finding> {
-        let size = |rank: &u32| self.ranks.get(*rank as usize).and_then(|report| report.local_size);
-        let wrong = ranks
-            .iter()
-            .find(|rank| size(rank).is_some_and(|size| size as usize != ranks.len()))?;
-        Some(finding(
-            Severity::Warning,
-            "local-size-differs",
-            format!(
-                "rank {wrong} has a local size of {}, but {} ranks are on {host}",
-                size(wrong).unwrap_or_default(),
-                ranks.len()
-            ),
-
-                "two hosts have the same name, containers have their own names, or variables are left from another job"
-                    .into(),
-            "give every host a different name, and start all ranks with one launcher".into(),
-        ))
     }
 
     fn masters_differ(&self) -> Option<Finding> {
@@ -338,10 +239,40 @@ impl JobMap {
     }
 }
 
+fn same_local_rank(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> {
+    let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+    let (first, second, local) = ranks.iter().find_map(|&(rank, report)| {
+        let local = report.local_rank?;
+        Some((seen.insert(local, rank)?, rank, local))
+    })?;
+    Some(finding(
+        Severity::Error,
+        "local-rank-twice",
+        format!("ranks {first} and {second} are both local rank {local} on {host}"),
+        "both would use the same device".into(),
+        "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
+    ))
+}
+
+fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> {
+    let count = ranks.len();
+    let (wrong, size) = ranks.iter().find_map(|(rank, report)| {
+        Some((rank, report.local_size.filter(|&size| size as usize != count)?))
+    })?;
+    Some(finding(
+        Severity::Warning,
+        "local-size-differs",
+        format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
+        "two hosts have the same name, containers have their own names, or variables are left \
+         from another job"
+            .into(),
+        "give every host a different name, and start all ranks with one launcher".into(),
+    ))
+}
+
 /// Why the ranks did not meet.
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum CheckError {
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
     /// The environment does not say where to meet.
     #[error(transparent)]
     Environment(#[from] Error),
@@ -350,34 +281,16 @@ pub enum CheckError {
     Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
     #[error("{seen}; {error}")]
-    Master {
-        /// What rank 0 found, why it matters, and the remedy.
-        seen: String,
-        /// Why they did not meet.
-        error: rendezvous::RendezvousError,
-    },
+    Master { seen: String, error: rendezvous::RendezvousError },
     /// Another program listens on the port that a user chose, and the job has a port of its own.
     #[error("{error}; or {how}, and the job meets at its own port, {own}")]
-    PortInUse {
-        /// Why they did not meet.
-        error: rendezvous::RendezvousError,
-        /// How to choose no port.
-        how: String,
-        /// The port that the job gets then.
-        own: Port,
-    },
+    PortInUse { error: rendezvous::RendezvousError, how: String, own: Port },
     /// All ranks met, and rank 0 found that they do not fit together.
     #[error("all ranks met, but they do not fit together: {report}")]
-    Inconsistent {
-        /// The first thing that is wrong, and the remedy.
-        report: String,
-    },
-    /// A rank's report cannot be read.
+    Inconsistent { report: String },
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
 }
-
-debug_is_text!(CheckError);
 
 #[cfg(test)]
 mod tests {
@@ -387,31 +300,23 @@ mod tests {
     fn a_rank_0_that_listens_everywhere_is_called_as_the_others_call_it() {
         let rank = |host: &str, master: &str| RankReport {
             host: host.to_owned(),
-            address: IpAddr::from([10, 0, 0, 9]),
+            address: None,
             local_rank: Some(0),
             local_size: Some(1),
             master: master.to_owned(),
         };
-        let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
-        let master = as_others_call_it(&ranks).unwrap().to_owned();
-        let map = JobMap {
-            master,
+        let map = |master: &str, ranks| JobMap {
+            master: master.to_owned(),
             seconds: 0.0,
             rejected: 0,
             listened: Vec::new(),
             simulated: false,
             ranks,
         };
-        assert_eq!((map.master.as_str(), map.findings()), ("10.0.0.9:6105", Vec::new()));
+        let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
+        assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));
+        assert_eq!(map("10.0.0.9:6105", ranks).findings(), []);
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
-        let map = JobMap {
-            master: "a:6105".to_owned(),
-            seconds: 0.0,
-            rejected: 0,
-            listened: Vec::new(),
-            simulated: false,
-            ranks: elsewhere,
-        };
-        assert_eq!(map.findings()[0].code, "master-names-differ");
+        assert_eq!(map("a:6105", elsewhere).findings()[0].code, "master-names-differ");
     }
 }

@@ -15,7 +15,6 @@ mod launch;
 mod man;
 mod meant;
 mod overrides;
-mod pmix;
 mod shell;
 mod show;
 mod simulate;
@@ -26,22 +25,17 @@ mod words;
 mod worker;
 mod worker_count;
 
+use std::env;
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::process;
-use std::str::FromStr;
 use std::time::Duration;
 
-use crate::simulate::{Job, JobError};
-use crate::{Finding, Launcher, Severity, Target, UnknownName};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use mpienv_core::seam::FindingSeam as _;
+use mpienv_core::seam::{FindingSeam as _, named};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;
-use self::overrides::Overrides;
-use self::shell::Shell;
 use self::warn::Quiet;
 
 #[cfg(target_os = "linux")]
@@ -57,164 +51,13 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
-    ///
-    /// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core
-    /// by default, unless you pass `mpirun --bind-to none`. `mpienv exec` lets the command use all
-    /// cores.
-    ///
-    /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec`
-    /// refuses: its ranks would inherit one rank's variables. For torchrun start one process on
-    /// each node, with --per-node.
-    #[command(after_help = examples::EXPORT)]
-    Export {
-        #[command(flatten)]
-        overrides: Overrides,
-        /// The shell or file format to print for
-        #[arg(long, value_enum, default_value = "sh")]
-        shell: Shell,
-        #[command(flatten)]
-        program: Program,
-        /// Print the node's variables instead, for a torchrun on each node
-        ///
-        /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK,
-        /// PET_NNODES, PET_MASTER_ADDR, PET_MASTER_PORT, so that
-        /// `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
-        /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and
-        /// LOCAL_WORLD_SIZE. If the platform does not give the place of the node, add
-        /// --one-per-node, or --node-rank and --nnodes.
-        #[arg(long, conflicts_with = "set")]
-        per_node: bool,
-        /// Print all findings on stderr, including notes
-        #[arg(short, long, conflicts_with = "quiet")]
-        verbose: bool,
-        #[command(flatten)]
-        quiet: Quiet,
-    },
-    /// Run a command with the variables set (replaces this process)
-    ///
-    /// The command keeps the process number, the open files and the ignored signals. The exception
-    /// is SIGPIPE, which is reset to its default;
-    /// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
-    #[command(after_help = examples::EXEC)]
-    Exec {
-        #[command(flatten)]
-        overrides: Overrides,
-        #[command(flatten)]
-        program: Program,
-        #[command(flatten)]
-        options: exec::ExecOptions,
-        #[command(flatten)]
-        quiet: Quiet,
-        /// The command and its arguments
-        #[arg(last = true, required = true, value_name = "CMD")]
-        command: Vec<OsString>,
-    },
-    /// Start this node's workers, and stop them all when one fails
-    ///
-    /// Use it for jobs with one process on each node, or to start N ranks on this machine without a
-    /// launcher. Each line of a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP,
-    /// SIGUSR1 and SIGUSR2 are passed on. A second SIGINT or SIGTERM kills workers that ignore the
-    /// first, as does the end of --grace. When a worker fails, the others get SIGTERM and later
-    /// SIGKILL. The exit code is that of the first worker that failed, or 128 plus the signal's
-    /// number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
-    ///
-    /// On Linux, everything that descends from a worker is stopped with the job, in any process
-    /// group or session, even if mpienv itself is killed. Processes of another user can survive. If
-    /// mpienv was killed, or replaced a shell that had children, a process can survive that has
-    /// cleared its environment and whose parents have exited. On other systems, or if /proc is
-    /// empty or belongs to another PID namespace, the worker's process group is stopped.
-    #[command(after_help = examples::LAUNCH)]
-    Launch {
-        #[command(flatten)]
-        overrides: Overrides,
-        #[command(flatten)]
-        program: Program,
-        #[command(flatten)]
-        options: launch::LaunchOptions,
-        #[command(flatten)]
-        quiet: Quiet,
-        /// The command and its arguments
-        #[arg(last = true, required = true, value_name = "CMD")]
-        command: Vec<OsString>,
-    },
-    /// Show each value and where it comes from
-    #[command(after_help = examples::SHOW)]
-    Show {
-        #[command(flatten)]
-        overrides: Overrides,
-        /// Show this host's own address and interface too, by the route to the master
-        ///
-        /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
-        #[arg(long)]
-        own_addr: bool,
-        /// Print warnings on stderr too, once on each node, as `exec` does
-        #[arg(long)]
-        warn: bool,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Show each value, and find problems on this host
-    ///
-    /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
-    /// ranks. A rank that does not reach rank 0 in time prints its own report. With --json each
-    /// rank prints its own object.
-    #[command(after_help = examples::DOCTOR)]
-    Doctor {
-        #[command(flatten)]
-        overrides: Overrides,
-        /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
-        #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
-        timeout: Duration,
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
-    /// Test whether all ranks can meet at the master, and name the missing ones
-    ///
-    /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
-    /// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
-    /// another version, all ranks name it.
-    #[command(after_help = examples::CHECK)]
-    Check {
-        #[command(flatten)]
-        overrides: Overrides,
-        /// How long to wait for all ranks, in seconds
-        #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-        timeout: Duration,
-        /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
-        ///
-        /// Without this option rank 0 listens on the master's address if that is an address of its
-        /// host, and otherwise on every address.
-        #[arg(long, value_name = "ADDRESS")]
-        bind: Option<IpAddr>,
-        /// Print the map as one JSON object
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        quiet: Quiet,
-    },
-    /// Print the environments that a launcher would create, or run a command in each
-    ///
-    /// The ranks run together on this machine, as `launch` runs them: each line starts with
-    /// `[rank] `, and all ranks stop when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is
-    /// free, so the ranks can meet. With --rank one rank runs alone, with the terminal and the
-    /// launcher's own master.
-    #[command(after_help = examples::SIMULATE)]
-    Simulate {
-        #[command(flatten)]
-        shape: Shape,
-        /// Simulate only this rank, instead of all
-        #[arg(long, allow_negative_numbers = true)]
-        rank: Option<u32>,
-        /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
-        #[arg(long, conflicts_with = "rank")]
-        keep_master: bool,
-        /// The command to run as each rank, and its arguments
-        #[arg(last = true, value_name = "CMD")]
-        command: Vec<OsString>,
-    },
+    Export(export::Options),
+    Exec(exec::Options),
+    Launch(launch::Options),
+    Show(show::Options),
+    Doctor(doctor::Options),
+    Check(check::Options),
+    Simulate(simulate::Options),
     /// Print a completion script for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
@@ -224,35 +67,6 @@ enum Verb {
     /// Print the manual page
     #[command(after_help = examples::MAN)]
     Man,
-}
-
-/// The shape of a job that is simulated.
-#[derive(Args, Debug)]
-struct Shape {
-    /// The launcher to simulate
-    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
-    launcher: Launcher,
-    /// Number of nodes
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
-    nodes: u32,
-    /// Processes on each node
-    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
-    ppn: u32,
-    /// Assign ranks to nodes one by one instead of in blocks
-    #[arg(long)]
-    by_node: bool,
-}
-
-impl Shape {
-    fn job(&self) -> Result<Job, JobError> {
-        let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
-        if self.by_node { job.by_node() } else { job }.build()
-    }
-}
-
-fn ranks(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok().filter(|number| (1..=Job::MOST_RANKS).contains(number));
-    number.ok_or_else(|| format!("expected a whole number from 1 to {}", Job::MOST_RANKS))
 }
 
 /// The program whose variables are set.
@@ -284,25 +98,18 @@ fn sets() -> String {
     text
 }
 
-/// Parses one of these by name. Help and completions list the names.
-fn named<T>(all: &'static [T], name_of: fn(T) -> &'static str) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
-{
-    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
+/// Parses a number of seconds above 0.
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let time = seconds_or_none(text).ok().filter(|time| !time.is_zero());
+    time.ok_or("expected a number of seconds above 0")
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number > 0.0);
+/// Parses a number of seconds.
+fn seconds_or_none(text: &str) -> Result<Duration, &'static str> {
+    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
     // A year is as good as forever, and adding it to an `Instant` cannot overflow.
-    let number = number.map(|number| number.min(365.0 * 86_400.0));
-    number
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "expected a number of seconds above 0".to_owned())
-}
-
-fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    if text.parse() == Ok(0.0) { Ok(Duration::ZERO) } else { seconds(text) }
+    let time = number.map(|number| Duration::from_secs_f64(number.min(365.0 * 86_400.0)));
+    time.ok_or("expected a number of seconds, 0 or more")
 }
 
 /// Parses the command line, runs the command, and reports errors.
@@ -314,34 +121,43 @@ pub fn main() -> process::ExitCode {
     if let Some((parent, words)) = worker::request() {
         return report(worker::run(parent, &words));
     }
-    let command = match Command::try_parse() {
-        Ok(command) => command,
+    let verb = match parse() {
+        Ok(verb) => verb,
         Err(error) => return answer(error),
     };
-    let outcome = match command.verb {
-        Verb::Export { overrides, program, per_node, shell, verbose, quiet } => {
-            export::run(overrides, program.set, per_node, shell.into(), verbose, quiet)
-        }
-        Verb::Exec { overrides, program, options, quiet, command } => {
-            exec::run(overrides, program.set, options, quiet, command)
-        }
-        Verb::Launch { overrides, program, options, quiet, command } => {
-            launch::run(overrides, program.set, options, quiet, command)
-        }
-        Verb::Show { overrides, own_addr, warn, json } => {
-            show::run(overrides, own_addr, warn, json)
-        }
-        Verb::Doctor { overrides, timeout, json } => doctor::run(overrides, json, timeout),
-        Verb::Check { overrides, timeout, bind, json, quiet } => {
-            check::run(overrides, timeout, bind, json, quiet)
-        }
-        Verb::Simulate { shape, rank, keep_master, command } => {
-            simulate::run(shape, rank, keep_master, command)
-        }
+    let outcome = match verb {
+        Verb::Export(options) => export::run(options),
+        Verb::Exec(options) => exec::run(options),
+        Verb::Launch(options) => launch::run(options),
+        Verb::Show(options) => show::run(options),
+        Verb::Doctor(options) => doctor::run(options),
+        Verb::Check(options) => check::run(options),
+        Verb::Simulate(options) => simulate::run(options),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
         Verb::Man => man::run(Command::command()),
     };
     report(outcome)
+}
+
+/// Parses the command line.
+fn parse() -> Result<Verb, clap::Error> {
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    of_every_rank(&words).map_or_else(|| Ok(Command::try_parse()?.verb), Ok)
+}
+
+/// Parses a valid line of a subcommand that every rank runs, without the options of the others: to
+/// build them all takes longer than `export` itself. Help and errors come from the whole.
+fn of_every_rank(words: &[OsString]) -> Option<Verb> {
+    match words.first()?.to_str()? {
+        export::NAME => alone(words).map(Verb::Export),
+        exec::NAME => alone(words).map(Verb::Exec),
+        _ => None,
+    }
+}
+
+fn alone<T: Args>(words: &[OsString]) -> Option<T> {
+    let command = T::augment_args(clap::Command::new("mpienv"));
+    T::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 /// Prints the help, the version, or the error in the command line.
@@ -402,4 +218,29 @@ fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
         text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subcommand_alone_is_parsed_as_in_the_whole() {
+        let words = |line: &str| line.split_whitespace().map(OsString::from).collect::<Vec<_>>();
+        for line in [
+            "export",
+            "export --shell=fish --master-port auto --launcher slurm -v",
+            "export --node-rank 1 --nnodes 2 --per-node -q",
+            "exec -- python -m x -- y",
+            "exec --for jax --nccl-ifname ^lo --meet 3 --template --dry-run -- a {rank}",
+        ] {
+            let whole = [words("mpienv"), words(line)].concat();
+            let whole = Command::try_parse_from(whole).unwrap().verb;
+            let alone = of_every_rank(&words(line));
+            assert_eq!(format!("{alone:?}"), format!("{:?}", Some(whole)), "{line}");
+        }
+        for line in ["", "show", "export --help", "export -x", "exec", "exec a", "help export"] {
+            assert!(of_every_rank(&words(line)).is_none(), "{line}");
+        }
+    }
 }

@@ -1,25 +1,6 @@
 //! Finds problems in a process's environment and on its host, before a job hangs.
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use mpienv::command::doctor::{CODES, Machine, examine};
-//! use mpienv::{ClusterInfo, Environment};
-//!
-//! let environment = Environment::current();
-//! let info = ClusterInfo::builder().from_environment(&environment)?;
-//! let machine = Machine::here(&info, &environment, Duration::from_secs(1));
-//! for finding in examine(&info, &environment, &machine) {
-//!     println!("{} [{}]: {}", finding.severity, finding.code, finding.what);
-//! }
-//! // All findings of this module.
-//! for (code, what) in CODES {
-//!     println!("{code}: {what}");
-//! }
-//! # Ok::<(), mpienv::Error>(())
-//! ```
 
-pub(crate) mod cores;
+mod cores;
 pub(crate) mod devices;
 mod interface;
 mod machine;
@@ -32,7 +13,6 @@ pub use mpi_library::MpiLibrary;
 pub(crate) use machine::addresses;
 
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use crate::LaunchStyle;
@@ -43,11 +23,12 @@ use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use mpienv_core::seam::{self, interfaces};
+use mpienv_launch::seam::count_cores;
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
 /// The findings of reading ([`ClusterInfo::findings`]) come first, then those of this module, whose
-/// codes are in [`CODES`].
+/// codes are in [the guide](crate::guide::findings).
 #[must_use]
 pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine) -> Vec<Finding> {
     // All ranks of a simulated job run on this host, whatever its nodes are called.
@@ -61,7 +42,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         port::in_use(info, environment, machine),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
-        stale_session(environment, machine),
+        stale_session(machine),
         between_hosts(proxy(info, environment)),
         devices::cuda(info, environment),
         cores::binding(info, environment, machine.cores),
@@ -72,67 +53,8 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
 }
 
-/// The codes of this module's findings, each with its meaning.
-pub const CODES: &[(&str, &str)] = &[
-    ("master-unresolved", "this host cannot resolve the master's name"),
-    ("master-not-here", "this is rank 0, but the master's address belongs to another host"),
-    (
-        "master-loopback",
-        "the master's address is a loopback address, but the job is on several nodes",
-    ),
-    (
-        "master-link-local",
-        "the master's address is link-local: it needs a zone, and zones differ from host to host",
-    ),
-    ("port-in-use", "this is rank 0, and another program already listens on the master's port"),
-    (
-        "port-ephemeral",
-        "the master's port is in the range of outgoing connections, any of which may take it",
-    ),
-    (
-        "hostname-loopback",
-        "this host's name resolves to a loopback address, which programs may announce to other hosts",
-    ),
-    ("stale-open-mpi", "Open MPI's variables are left over from a job that has ended"),
-    ("proxy", "a proxy is set, and `no_proxy` does not exempt the master"),
-    ("cuda-devices", "fewer GPUs are visible than this node has ranks"),
-    (
-        "cpu-binding",
-        "this process may use only some of the cores that it could have; `show` reports it too",
-    ),
-    (
-        "mpi-library",
-        "this host's MPI library does not recognize the launcher (with the feature `mpi`)",
-    ),
-    ("nccl-nothing-left", "NCCL_SOCKET_IFNAME excludes every interface of this host"),
-    ("nccl-bridge", "NCCL_SOCKET_IFNAME allows the bridge of a container or virtual machine"),
-    ("nccl-address", "NCCL_SOCKET_IFNAME is an address, but NCCL expects the names of interfaces"),
-    (
-        "gloo-no-such-interface",
-        "GLOO_SOCKET_IFNAME names an interface that this host does not have",
-    ),
-];
-
 /// Returns this host's interfaces that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar. `None`
 /// if it is not set, so that NCCL chooses the interfaces itself.
-///
-/// ```
-/// use std::net::IpAddr;
-/// use std::time::Duration;
-///
-/// use mpienv::command::doctor::{Machine, nccl_interfaces};
-/// use mpienv::{ClusterInfo, Environment};
-///
-/// let alone: [(&str, &str); 0] = [];
-/// let environment = Environment::from_vars(alone);
-/// let info = ClusterInfo::from_vars(alone)?;
-/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
-/// machine.interfaces = ["lo", "eth0"].map(|name| (name.to_owned(), IpAddr::from([10, 0, 0, 4]))).into();
-/// assert_eq!(machine.names(), ["lo", "eth0"]);
-/// // `^docker0,lo`: all others.
-/// assert_eq!(nccl_interfaces(&info, &machine), Some(vec!["eth0"]));
-/// # Ok::<(), mpienv::Error>(())
-/// ```
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
@@ -140,41 +62,15 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 
 /// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on
 /// the host.
-///
-/// ```
-/// use mpienv::command::doctor::cpu_binding;
-/// use mpienv::{ClusterInfo, Environment};
-///
-/// let environment = Environment::current();
-/// let info = ClusterInfo::builder().from_environment(&environment)?;
-/// if let Some(finding) = cpu_binding(&info, &environment) {
-///     println!("{}; {}", finding.what, finding.remedy);
-/// }
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-#[must_use]
-pub fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    cores::binding(info, environment, cores::count())
+pub(crate) fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    cores::binding(info, environment, count_cores())
 }
 
 /// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
 /// known to be on one node.
 ///
 /// If the master is a loopback address or this host's own name, no lookup is made.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use mpienv::ClusterInfo;
-/// use mpienv::command::doctor::master_of_one_node;
-///
-/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "192.0.2.1")])?;
-/// let finding = master_of_one_node(&info, Duration::from_secs(1)).expect("no host has this address");
-/// assert_eq!(finding.code, "master-not-here");
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-#[must_use]
-pub fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
+pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     if info.rank() != 0
         || known_nodes(info) != Some(Nodes::One)
@@ -373,17 +269,12 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     )
 }
 
-fn stale_session(environment: &Environment, machine: &Machine) -> Option<Finding> {
-    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
-    let (variable, folder) =
-        variables.iter().find_map(|name| Some((name, environment.get(name)?)))?;
-    if !environment.is_set("OMPI_COMM_WORLD_RANK") || (machine.is_folder)(Path::new(folder)) {
-        return None;
-    }
+fn stale_session(machine: &Machine) -> Option<Finding> {
+    let (variable, folder) = machine.gone_session.as_ref()?;
     finding(
         Severity::Warning,
         "stale-open-mpi",
-        format!("{variable} names {}, which does not exist", Path::new(folder).display()),
+        format!("{variable} names {}, which does not exist", folder.display()),
         "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
         "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables".into(),
     )

@@ -1,18 +1,9 @@
 //! A [`ClusterInfo`] as variables for another program.
 
-mod cmd;
-mod csh;
 mod dialect;
-mod docker;
-mod dotenv;
-mod fish;
-mod github;
-#[cfg(feature = "json")]
-mod json;
 mod per_node;
-pub(crate) mod posix;
-mod powershell;
 mod set;
+pub(crate) mod syntax;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};

@@ -9,7 +9,8 @@ pub use expand::Hosts;
 
 use std::borrow::Cow;
 
-use scan::{Element, Scanner};
+use expand::Expression;
+use scan::Scanner;
 
 /// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
 ///
@@ -76,7 +77,7 @@ impl<'a> Hostlist<'a> {
     /// Returns the first host, without expanding the list.
     #[must_use]
     pub fn first(&self) -> Cow<'a, str> {
-        self.elements().next().map_or(Cow::Borrowed(""), |element| element.host(self.text, &[]))
+        self.iter().next().unwrap_or_default()
     }
 
     /// Returns the number of hosts, at least 1. A host that is named twice counts twice.
@@ -88,11 +89,15 @@ impl<'a> Hostlist<'a> {
     /// Returns the host at this index, starting at 0, without expanding those before it.
     #[must_use]
     pub fn get(&self, mut index: u64) -> Option<Cow<'a, str>> {
-        for element in self.elements() {
-            match index.checked_sub(element.count) {
-                Some(rest) => index = rest,
-                None => return Some(element.host(self.text, &element.digits(self.text, index))),
-            }
+        let mut scanner = Scanner::new(self.text);
+        // Never an error, because `parse` has checked the list.
+        while let Some(element) = scanner.element().ok()? {
+            let Some(rest) = index.checked_sub(element.count) else {
+                let mut expression = Expression::new(self.text, element)?;
+                expression.skip(self.text, index);
+                return Some(expression.host(0));
+            };
+            index = rest;
         }
         None
     }
@@ -101,12 +106,6 @@ impl<'a> Hostlist<'a> {
     #[must_use]
     pub fn iter(&self) -> Hosts<'a> {
         Hosts::new(self.text, self.len)
-    }
-
-    fn elements(&self) -> impl Iterator<Item = Element> + use<'a> {
-        let mut scanner = Scanner::new(self.text);
-        // Never an error, because `parse` has checked the list.
-        std::iter::from_fn(move || scanner.element().ok().flatten())
     }
 }
 

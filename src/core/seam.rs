@@ -17,12 +17,16 @@ pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, resolve};
 pub use crate::cluster::warn::is_silenced;
-pub use crate::export::posix::quoted as shell_quoted;
+pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;
+#[cfg(feature = "cli")]
+pub use crate::value::name::named;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
+pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
+pub use crate::value::resolve::resolve as look_up;
 pub use crate::value::sourced::{Source, Sourced, by};
 
 /// The codes of findings about a process that does not know its place.

@@ -10,5 +10,7 @@ pub mod port;
 pub mod port_range;
 pub mod printable;
 pub mod rank;
+pub(crate) mod rank_list;
+pub(crate) mod resolve;
 pub(crate) mod sourced;
 pub mod token;

@@ -21,6 +21,10 @@ mod rendezvous {
 }
 
 mod attempts;
+#[cfg(feature = "launch")]
+mod binding;
+#[cfg(feature = "launch")]
+mod cores;
 mod ending;
 mod error;
 #[cfg(unix)]
@@ -42,6 +46,8 @@ mod supervisor;
 mod thread;
 mod wire;
 
+#[cfg(feature = "launch")]
+pub use binding::widen_default_binding;
 pub use error::LaunchError;
 #[cfg(unix)]
 pub use exec::exec;

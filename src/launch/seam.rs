@@ -6,6 +6,9 @@ use mpienv_core::ClusterInfo;
 
 use crate::{Launch, LaunchError, StartError};
 
+#[cfg(feature = "launch")]
+pub use crate::cores::{count as count_cores, widen as widen_binding};
+
 /// What the command knows of the process in which it launches.
 pub trait LaunchSeam: Sized {
     /// Declares that this process exits once it has reported how the launch ended.

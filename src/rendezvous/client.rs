@@ -13,10 +13,11 @@ use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
 };
 use super::munge::{self, Unreadable};
-use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, resolve, table};
+use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Introduced, Link, is_timeout};
+use mpienv_core::seam::look_up;
 
 /// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -201,8 +202,12 @@ fn resolve(
         return Ok(vec![SocketAddr::new(address, port.get())]);
     }
     let left = deadline.saturating_duration_since(Instant::now());
-    match resolve::resolve(name, port.get(), left) {
-        Some(found) => found.map_err(Failed::Again),
+    match look_up(name, port.get(), left) {
+        Some(Ok(found)) if !found.is_empty() => Ok(found),
+        Some(found) => {
+            let why = found.err().map_or("no address".to_owned(), |error| error.to_string());
+            Err(Failed::Again(ConnectFailure::Unresolved(why)))
+        }
         None => Err(Failed::CutShort(ConnectFailure::Unresolved(
             "the name server does not answer".to_owned(),
         ))),

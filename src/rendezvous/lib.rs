@@ -82,7 +82,6 @@ mod listen;
 mod meeting;
 mod munge;
 mod report;
-mod resolve;
 #[doc(hidden)]
 pub mod seam;
 mod server;

@@ -8,9 +8,9 @@ use mio::net::TcpListener;
 use socket2::{Domain, Socket, Type};
 
 use super::error::RendezvousError;
-use super::resolve::resolve;
 use crate::value::host::Host;
 use crate::value::port::Port;
+use mpienv_core::seam::look_up;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;
@@ -41,7 +41,7 @@ impl Addresses {
             interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
         choose(master, bind, &own, || {
             let found =
-                resolve(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
+                look_up(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
             found.into_iter().map(|address| address.ip().to_canonical()).collect()
         })
     }

@@ -9,6 +9,7 @@ use super::most_in_all;
 use super::sorted::Sorted;
 use crate::value::host::Host;
 use crate::value::port::Port;
+use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
 
 /// How many items of a kind the text names. It only counts the rest.
 const NAMED: usize = 8;
@@ -275,14 +276,8 @@ fn ranks_from(from: &Ranks) -> Option<String> {
 
 /// Formats ranks: `rank 3`, `ranks 1,3-7`. The list must be sorted.
 fn ranks(sorted: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &rank in sorted {
-        match runs.last_mut() {
-            Some((_, last)) if rank - *last <= 1 => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    format!("{} {}", if sorted.len() == 1 { "rank" } else { "ranks" }, list(&runs))
+    let noun = if sorted.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", list(&runs_of_ranks(sorted)))
 }
 
 /// The ranges of `0..size` that are not in `heard`, which is sorted.
@@ -302,11 +297,7 @@ fn gaps(heard: &[u32], size: u32) -> Vec<(u32, u32)> {
 }
 
 fn list(runs: &[(u32, u32)]) -> String {
-    let named = runs.iter().take(4 * NAMED).map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    let text = named.collect::<Vec<_>>().join(",");
+    let text = list_of_ranks(runs.iter().take(4 * NAMED), ",");
     if runs.len() > 4 * NAMED { text + ",..." } else { text }
 }
 

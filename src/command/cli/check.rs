@@ -1,6 +1,5 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet.
 
-use std::io;
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
@@ -9,23 +8,46 @@ use crate::command::check::{self, CheckError, JobMap};
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
-use mpienv_core::seam::UNPLACED;
+use clap::Args;
+use mpienv_core::seam::{UNPLACED, list_of_ranks, runs_of_ranks};
 
-use super::{Failure, Overrides, Quiet, lines_of, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, examples, lines_of, seconds, stream};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
 const AFTER_RANK_0: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(
+/// Test whether all ranks can meet at the master, and name the missing ones
+///
+/// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
+/// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
+/// another version, all ranks name it.
+#[derive(Args, Debug)]
+#[command(after_help = examples::CHECK)]
+pub(super) struct Options {
+    #[command(flatten)]
     overrides: Overrides,
+    /// How long to wait for all ranks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
+    /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
+    ///
+    /// Without this option rank 0 listens on the master's address if that is an address of its
+    /// host, and otherwise on every address.
+    #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+    /// Print the map as one JSON object
+    #[arg(long)]
     json: bool,
+    #[command(flatten)]
     quiet: Quiet,
-) -> Result<(), Failure> {
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, timeout, bind, json, quiet } = options;
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
@@ -39,15 +61,11 @@ pub(crate) fn run(
     quiet.warn_also(&info, &environment, port);
     let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
     if json {
-        let text = serde_json::to_string_pretty(&map).map_err(io::Error::from)?;
-        stream::print(format!("{text}\n").as_bytes())?;
+        stream::print_json(&map)?;
     } else {
         stream::print_styled(lines_of_map(&map, &info).as_bytes())?;
     }
-    match map.findings().iter().any(|finding| finding.severity == Severity::Error) {
-        true => Err(Failure::Disagreement),
-        false => Ok(()),
-    }
+    if map.errors().is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
 }
 
 /// Lets all ranks meet. Rank 0 gets the map.
@@ -56,7 +74,7 @@ pub(super) fn meet(
     timeout: Duration,
     bind: Option<IpAddr>,
 ) -> Result<Option<JobMap>, CheckError> {
-    let met = check::check_at(info, host_name().unwrap_or_default(), timeout, bind);
+    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
     let has_report = matches!(
         met,
         Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
@@ -83,12 +101,11 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     );
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
-        let places: Vec<_> =
-            ranks.iter().filter_map(|&rank| map.ranks.get(rank as usize)).collect();
-        let address = places.first().map(|place| place.address.to_string()).unwrap_or_default();
-        let local: Option<Vec<u32>> = places.iter().map(|place| place.local_rank).collect();
+        let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
+        let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
+        let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
         let local = local.map_or("-".to_owned(), |local| runs(&local));
-        rows.push([(*host).to_owned(), address, runs(ranks), local]);
+        rows.push([(*host).to_owned(), address.unwrap_or_default(), runs(&numbers), local]);
     }
     let width = |column: usize| {
         rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
@@ -129,10 +146,5 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
 
 /// Formats numbers, with consecutive ones joined: `0-3,5`.
 pub(super) fn runs(numbers: &[u32]) -> String {
-    let joined = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-        [] => String::new(),
-    });
-    joined.collect::<Vec<_>>().join(",")
+    list_of_ranks(&runs_of_ranks(numbers), ",")
 }

@@ -2,18 +2,19 @@
 
 mod ranks;
 
-use std::io;
 use std::time::Duration;
 
 use crate::command::check;
 use crate::command::doctor::{self, Machine};
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
+use clap::Args;
 use serde::Serialize;
 
 use self::ranks::Summary;
 use super::check::runs;
-use super::{Failure, Overrides, Quiet, lines_of, show, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,45 +29,56 @@ struct Examined<'a> {
     findings: &'a [crate::Finding],
 }
 
-pub(crate) fn run(overrides: Overrides, json: bool, timeout: Duration) -> Result<(), Failure> {
+/// Show each value, and find problems on this host
+///
+/// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
+/// ranks. A rank that does not reach rank 0 in time prints its own report. With --json each
+/// rank prints its own object.
+#[derive(Args, Debug)]
+#[command(after_help = examples::DOCTOR)]
+pub(super) struct Options {
+    #[command(flatten)]
+    overrides: Overrides,
+    /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+    timeout: Duration,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, timeout, json } = options;
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let findings = doctor::examine(&info, &environment, &machine);
     if json {
         let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
-        let text = serde_json::to_string_pretty(&Examined {
-            info: &info,
-            nccl_interfaces,
-            findings: &findings,
-        });
-        stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?;
+        stream::print_json(&Examined { info: &info, nccl_interfaces, findings: &findings })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more = [nccl_row(&info, &machine)];
     let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
-    let text = report(&info, &more, &findings);
+    let mut text = report(&info, &more, &findings);
     if info.rank() == 0 {
+        // Before it waits for the others.
         stream::print_styled(text.as_bytes())?;
+        text.clear();
     }
-    match meet(&info, &own, timeout) {
-        None if info.rank() == 0 => verdict(own.is_suspicious()),
-        None => stream::print_styled(text.as_bytes())
-            .map_err(Failure::from)
-            .and(verdict(own.is_suspicious())),
+    let (text, is_suspicious) = match meet(&info, &own, timeout) {
         // Rank 0's report includes this rank.
-        Some(Ok(None)) => Ok(()),
+        Some(Ok(None)) => return Ok(()),
         Some(Ok(Some(reports))) => {
-            stream::print_styled(comparison(&reports).as_bytes())?;
-            verdict(reports.iter().any(Summary::is_suspicious))
+            (comparison(&reports), reports.iter().any(Summary::is_suspicious))
         }
         Some(Err(error)) => {
-            let alone = format!("not compared with the other ranks: {error}\n");
-            let report = if info.rank() == 0 { alone } else { format!("{text}{alone}") };
-            stream::print_styled(report.as_bytes())?;
-            verdict(own.is_suspicious())
+            (format!("{text}not compared with the other ranks: {error}\n"), own.is_suspicious())
         }
-    }
+        None => (text, own.is_suspicious()),
+    };
+    stream::print_styled(text.as_bytes())?;
+    verdict(is_suspicious)
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {

@@ -9,15 +9,28 @@ use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
 use mpienv_launch::seam::LaunchSeam as _;
 
-use super::inner_launcher::LauncherOption;
+use super::inner_launcher::{By, LauncherOption};
+use super::overrides::{self, Overrides};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Overrides, Quiet, launch, stream};
+use super::{Failure, Program, Quiet, examples, launch, stream};
 
-/// What the command gets in addition to the variables.
-#[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct ExecOptions {
+/// The subcommand's name.
+pub(super) const NAME: &str = "exec";
+
+/// Run a command with the variables set (replaces this process)
+///
+/// The command keeps the process number, the open files and the ignored signals. The exception
+/// is SIGPIPE, which is reset to its default;
+/// `mpienv exec -- sh -c 'trap "" PIPE; exec "$@"' sh CMD` ignores it.
+#[derive(Args, Debug)]
+#[command(after_help = examples::EXEC)]
+pub(super) struct Options {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    program: Program,
     /// Set the node's variables instead, for a torchrun on each node
     ///
     /// Sets what `mpienv export --per-node` prints.
@@ -44,17 +57,17 @@ pub(crate) struct ExecOptions {
     master: MasterOption,
     #[command(flatten)]
     meet: MeetOption,
+    #[command(flatten)]
+    quiet: Quiet,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
-pub(crate) fn run(
-    overrides: Overrides,
-    set: Target,
-    options: ExecOptions,
-    quiet: Quiet,
-    words: Vec<OsString>,
-) -> Result<(), Failure> {
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
     options.template.check(&words)?;
     if !options.dry_run {
         // This host's own address depends on the route to the master, so the master's name must
@@ -65,7 +78,8 @@ pub(crate) fn run(
     let values =
         || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
     let words = options.template.apply(values, &words)?;
-    options.launcher.check_exec(&info, &environment, options.per_node, &words)?;
+    let by = By::Exec { per_node: options.per_node };
+    options.launcher.check(&info, &environment, by, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
     let is_met = options.meet.is_asked() && info.world_size() > 1;
     let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };

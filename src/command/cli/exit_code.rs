@@ -7,44 +7,29 @@ use std::process::{self, ExitStatus};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExitCode(u8);
 
-impl ExitCode {
-    /// Success.
-    pub(crate) const OK: ExitCode = ExitCode(0);
-    /// The environment is contradictory or incomplete, or output cannot be written.
-    pub(crate) const WRONG_ENVIRONMENT: ExitCode = ExitCode(1);
-    /// Invalid command line.
-    pub(crate) const USAGE: ExitCode = ExitCode(2);
-    /// The ranks do not fit together, a rank was lost, or check or doctor found a problem.
-    pub(crate) const CHECK_FAILED: ExitCode = ExitCode(3);
-    /// Not all ranks arrived in time, or the name of the master did not resolve.
-    pub(crate) const TIMED_OUT: ExitCode = ExitCode(124);
-    /// As in shells: the command exists but cannot be executed.
-    pub(crate) const NOT_EXECUTABLE: ExitCode = ExitCode(126);
-    /// As in shells: command not found.
-    pub(crate) const NOT_FOUND: ExitCode = ExitCode(127);
-    /// As in shells: the program that read stdout has exited.
-    pub(crate) const READER_GONE: ExitCode = ExitCode(141);
+macro_rules! codes {
+    ($($name:ident = $code:literal, $meaning:literal;)+) => {
+        impl ExitCode {
+            $(#[doc = $meaning] pub(crate) const $name: ExitCode = ExitCode($code);)+
 
-    /// The man page's table.
-    pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[
-        (ExitCode::OK, "Success."),
-        (
-            ExitCode::WRONG_ENVIRONMENT,
-            "The environment is contradictory or incomplete, or output cannot be written.",
-        ),
-        (ExitCode::USAGE, "Invalid command line."),
-        (
-            ExitCode::CHECK_FAILED,
-            "The ranks do not fit together, a rank was lost, or check or doctor found a problem.",
-        ),
-        (
-            ExitCode::TIMED_OUT,
-            "Not all ranks arrived in time, or the name of the master did not resolve.",
-        ),
-        (ExitCode::NOT_EXECUTABLE, "As in shells: the command exists but cannot be executed."),
-        (ExitCode::NOT_FOUND, "As in shells: command not found."),
-        (ExitCode::READER_GONE, "As in shells: the program that read stdout has exited."),
-    ];
+            /// The man page's table.
+            pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[$((ExitCode::$name, $meaning),)+];
+        }
+    };
+}
+
+codes! {
+    OK = 0, "Success.";
+    WRONG_ENVIRONMENT = 1,
+        "The environment is contradictory or incomplete, or output cannot be written.";
+    USAGE = 2, "Invalid command line.";
+    CHECK_FAILED = 3,
+        "The ranks do not fit together, a rank was lost, or check or doctor found a problem.";
+    TIMED_OUT = 124,
+        "Not all ranks arrived in time, or the name of the master did not resolve.";
+    NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";
+    NOT_FOUND = 127, "As in shells: command not found.";
+    READER_GONE = 141, "As in shells: the program that read stdout has exited.";
 }
 
 impl fmt::Display for ExitCode {

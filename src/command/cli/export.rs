@@ -2,29 +2,63 @@
 
 use std::ffi::OsString;
 
-use crate::{Dialect, Environment, Target};
-use clap::ValueEnum;
+use crate::{Dialect, Environment};
+use clap::{Args, ValueEnum};
 
+use super::overrides::{self, Overrides};
 use super::shell::Shell;
-use super::{Failure, Overrides, Quiet, lines_of, meant, stream, words};
+use super::{Failure, Program, Quiet, examples, lines_of, meant, stream, words};
 
 /// The subcommand's name.
-const NAME: &str = "export";
+pub(super) const NAME: &str = "export";
 
-pub(crate) fn run(
+/// Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...
+///
+/// The shell keeps its binding to cores: Open MPI leaves each of one or two ranks only one core
+/// by default, unless you pass `mpirun --bind-to none`. `mpienv exec` lets the command use all
+/// cores.
+///
+/// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec`
+/// refuses: its ranks would inherit one rank's variables. For torchrun start one process on
+/// each node, with --per-node.
+#[derive(Args, Debug)]
+#[command(after_help = examples::EXPORT)]
+pub(super) struct Options {
+    #[command(flatten)]
     overrides: Overrides,
-    set: Target,
+    /// The shell or file format to print for
+    #[arg(long, value_enum, default_value = "sh")]
+    shell: Shell,
+    #[command(flatten)]
+    program: Program,
+    /// Print the node's variables instead, for a torchrun on each node
+    ///
+    /// Sets NODE_RANK, NNODES, MASTER_ADDR, MASTER_PORT and torchrun's own PET_NODE_RANK,
+    /// PET_NNODES, PET_MASTER_ADDR, PET_MASTER_PORT, so that
+    /// `torchrun --nproc-per-node 8 train.py` finds the other nodes, and PET_NPROC_PER_NODE if
+    /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and
+    /// LOCAL_WORLD_SIZE. If the platform does not give the place of the node, add
+    /// --one-per-node, or --node-rank and --nnodes.
+    #[arg(long, conflicts_with = "set")]
     per_node: bool,
-    dialect: Dialect,
+    /// Print all findings on stderr, including notes
+    #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
+    #[command(flatten)]
     quiet: Quiet,
-) -> Result<(), Failure> {
-    let is_quiet = quiet.is_asked(&Environment::current());
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let environment = Environment::current();
+    let dialect = Dialect::from(options.shell);
+    let is_quiet = options.quiet.is_asked(&environment);
     // All or nothing: half of the variables would be worse than none.
-    let text = text(overrides, set, per_node, dialect, verbose, quiet);
+    let text = text(options, &environment);
     stream::print(text.as_deref().unwrap_or(dialect.stop()).as_bytes())?;
-    if let Some(line) =
-        line(dialect).filter(|_| text.is_ok() && !is_quiet && stream::is_read_by_a_person())
+    if text.is_ok()
+        && !is_quiet
+        && stream::is_read_by_a_person()
+        && let Some(line) = line(dialect)
     {
         stream::report(
             format!("mpienv: these lines were only printed; to set the variables, type {line}\n")
@@ -50,23 +84,16 @@ fn line(dialect: Dialect) -> Option<String> {
     })
 }
 
-fn text(
-    overrides: Overrides,
-    set: Target,
-    per_node: bool,
-    dialect: Dialect,
-    verbose: bool,
-    quiet: Quiet,
-) -> Result<String, Failure> {
-    let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
+fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
+    let Options { overrides, shell, program, per_node, verbose, quiet } = options;
+    let info = overrides::read(overrides, environment, quiet)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {
-        quiet.warn(&info, &environment);
+        quiet.warn(&info, environment);
     }
-    let exports = if per_node { info.per_node_exports() } else { info.exports_for(set) };
-    Ok(exports?.to_text(dialect)?)
+    let exports = if per_node { info.per_node_exports() } else { info.exports_for(program.set) };
+    Ok(exports?.to_text(shell.into())?)
 }
 
 /// If the command line of an `export` is invalid, prints text that stops the shell that evaluates

@@ -11,6 +11,7 @@ use crate::{LaunchError, StartError, TemplateError};
 use mpienv_core::seam::TemplateErrorSeam as _;
 
 use super::exit_code::ExitCode;
+use super::inner_launcher::InnerLauncher;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -31,21 +32,8 @@ pub(crate) enum Failure {
     Disagreement,
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
-    #[error(
-        "each of the {ranks} ranks would start its own {launcher}, and each {launcher} would run a separate job; {launcher} \
-         starts all ranks of a node itself and ignores RANK and WORLD_SIZE; {remedy}; --allow-launcher starts it anyway"
-    )]
-    NodeByRank { ranks: u64, launcher: String, remedy: String },
-    #[error(
-        "each of the {ranks} ranks would start its own {launcher}, and each {launcher} would run a separate job, whose ranks all \
-         inherit the same RANK; {remedy}; --allow-launcher starts it anyway"
-    )]
-    JobByRank { ranks: u64, launcher: String, remedy: String },
-    #[error(
-        "{launcher} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1; {remedy}; \
-         --allow-launcher starts it anyway"
-    )]
-    RanksOfOneRank { launcher: String, remedy: String },
+    #[error(transparent)]
+    InnerLauncher(#[from] InnerLauncher),
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error("this worker was not started: {0}; start the job again")]
@@ -95,9 +83,7 @@ impl Failure {
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
-            | Failure::NodeByRank { .. }
-            | Failure::JobByRank { .. }
-            | Failure::RanksOfOneRank { .. }
+            | Failure::InnerLauncher(_)
             | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
             Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
                 ExitCode::of_child(*status)

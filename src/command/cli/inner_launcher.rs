@@ -7,7 +7,7 @@ use crate::{ClusterInfo, Environment, LaunchStyle};
 use clap::Args;
 use mpienv_core::seam::LauncherSeam as _;
 
-use super::{Failure, count, words};
+use super::{count, words};
 
 /// Whether the command may be a launcher.
 #[derive(Args, Clone, Copy, Debug)]
@@ -23,14 +23,15 @@ pub(crate) struct LauncherOption {
 
 /// Programs that start ranks.
 struct Inner {
-    /// File names, and the names of Python modules.
-    names: &'static [&'static str],
+    /// File names and the names of Python modules, with blanks between them.
+    names: &'static str,
     /// The subcommands that start ranks; empty if the program always does.
-    verbs: &'static [&'static str],
+    verbs: &'static str,
     starts: Starts,
 }
 
 /// What a program starts.
+#[derive(Clone, Copy)]
 enum Starts {
     /// The ranks of a job, usually on several nodes. The text is an example of its options.
     Job(&'static str),
@@ -47,33 +48,16 @@ enum Starts {
 
 const INNER: &[Inner] = &[
     Inner {
-        names: &[
-            "mpirun",
-            "mpiexec",
-            "mpiexec.hydra",
-            "mpirun.mpich",
-            "mpiexec.mpich",
-            "mpirun.openmpi",
-            "mpiexec.openmpi",
-            "orterun",
-            "prterun",
-            "prun",
-            "srun",
-            "jsrun",
-            "aprun",
-        ],
-        verbs: &[],
+        names: "mpirun mpiexec mpiexec.hydra mpirun.mpich mpiexec.mpich mpirun.openmpi mpiexec.openmpi orterun \
+                prterun prun srun jsrun aprun",
+        verbs: "",
         starts: Starts::Job("-n 2"),
     },
-    Inner { names: &["mpirun_rsh", "horovodrun"], verbs: &[], starts: Starts::Job("-np 2") },
+    Inner { names: "mpirun_rsh horovodrun", verbs: "", starts: Starts::Job("-np 2") },
+    Inner { names: "flux", verbs: "run submit bulksubmit", starts: Starts::Job("-n 2") },
     Inner {
-        names: &["flux"],
-        verbs: &["run", "submit", "bulksubmit"],
-        starts: Starts::Job("-n 2"),
-    },
-    Inner {
-        names: &["torchrun", "torch.distributed.run", "torch.distributed.launch"],
-        verbs: &[],
+        names: "torchrun torch.distributed.run torch.distributed.launch",
+        verbs: "",
         starts: Starts::Node {
             per_node: "mpienv exec --per-node -- torchrun ...",
             options: &["--nnodes", "--node-rank", "--rdzv-"],
@@ -81,8 +65,8 @@ const INNER: &[Inner] = &[
         },
     },
     Inner {
-        names: &["deepspeed"],
-        verbs: &[],
+        names: "deepspeed",
+        verbs: "",
         starts: Starts::Node {
             per_node: "mpienv exec --template -- deepspeed --no_ssh --node_rank {node_rank} --master_addr {master_addr} ...",
             options: &["--no-ssh", "--node-rank"],
@@ -90,8 +74,8 @@ const INNER: &[Inner] = &[
         },
     },
     Inner {
-        names: &["accelerate"],
-        verbs: &["launch"],
+        names: "accelerate",
+        verbs: "launch",
         starts: Starts::Node {
             per_node: "mpienv exec --template -- accelerate launch --num_machines {nnodes} --machine_rank {node_rank} ...",
             options: &["--num-machines", "--machine-rank", "--config-file"],
@@ -100,99 +84,114 @@ const INNER: &[Inner] = &[
     },
 ];
 
+/// Which command would start the launcher.
+#[derive(Clone, Copy)]
+pub(super) enum By {
+    /// With `--per-node`, a launcher of one node's ranks is what it is for.
+    Exec { per_node: bool },
+    /// Every worker would start the launcher.
+    Launch { workers: u32 },
+}
+
+/// Why the command is not started.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {remedy}; --allow-launcher starts it anyway")]
+pub(crate) struct InnerLauncher {
+    why: String,
+    remedy: String,
+}
+
 impl LauncherOption {
-    /// Rejects `exec` of a launcher. With `--per-node`, a launcher of one node's ranks is what it
-    /// is for.
-    pub(super) fn check_exec(
+    /// Returns an error if the words start a launcher whose ranks would get one rank's variables.
+    pub(super) fn check(
         self,
         info: &ClusterInfo,
         environment: &Environment,
-        per_node: bool,
+        by: By,
         words: &[OsString],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), InnerLauncher> {
         let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
-        let Found { name, inner, .. } = &found;
-        let remedy = match (&inner.starts, info.launch_style()) {
-            (Starts::Node { .. }, _) if per_node => return Ok(()),
+        let workers = if let By::Launch { workers } = by { workers } else { 1 };
+        let ranks = u64::from(info.world_size()) * u64::from(workers);
+        let refused = match (found.starts, by) {
             // Each of its ranks gets its own variables.
-            (Starts::Job(_), _) if found.words.iter().any(is_mpienv) => return Ok(()),
-            (Starts::Node { per_node, .. }, LaunchStyle::PerNode) => {
+            (Starts::Job(_), By::Exec { .. }) if found.words.iter().any(is_mpienv) => None,
+            (Starts::Job(options), by) => Some(found.of_job(options, by, ranks)),
+            (Starts::Node { .. }, By::Exec { per_node: true }) => None,
+            // Alone, it starts its ranks as it does without mpienv.
+            (starts, _) if ranks == 1 || starts.knows_other_nodes(environment, words) => None,
+            (Starts::Node { per_node, .. }, by) => Some(found.of_node(per_node, by, ranks, info)),
+        };
+        refused.map_or(Ok(()), Err)
+    }
+}
+
+impl Found<'_> {
+    fn of_job(&self, options: &str, by: By, ranks: u64) -> InnerLauncher {
+        let name = &self.name;
+        let remedy = remedy(self.in_order(options));
+        let remedy = match by {
+            By::Exec { .. } => remedy,
+            By::Launch { .. } => format!(
+                "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {remedy}"
+            ),
+        };
+        let why = match ranks {
+            1 => format!(
+                "{name} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1"
+            ),
+            _ => format!("{}, whose ranks all inherit the same RANK", self.each(ranks)),
+        };
+        InnerLauncher { why, remedy }
+    }
+
+    fn of_node(&self, per_node: &str, by: By, ranks: u64, info: &ClusterInfo) -> InnerLauncher {
+        let name = &self.name;
+        let remedy = match by {
+            By::Exec { .. } if info.launch_style() == LaunchStyle::PerNode => {
                 format!("use `{per_node}`, which tells each node's {name} about the other nodes")
             }
-            (Starts::Node { per_node, .. }, _) => format!(
+            By::Exec { .. } => format!(
                 "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
                  ({}) with `{per_node}`",
                 info.launcher().advice().one_per_node
             ),
-            (Starts::Job(options), _) => remedy(found.in_order(options)),
-        };
-        inner.check(name.clone(), info.world_size().into(), environment, words, remedy)
-    }
-
-    /// Rejects `launch` of a launcher by every worker.
-    pub(super) fn check_launch(
-        self,
-        info: &ClusterInfo,
-        environment: &Environment,
-        workers: u32,
-        words: &[OsString],
-    ) -> Result<(), Failure> {
-        let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
-        let Found { name, inner, .. } = &found;
-        let remedy = match inner.starts {
-            Starts::Node { .. } => format!(
+            By::Launch { .. } => format!(
                 "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
                  starts the ranks of a node as {name} does"
             ),
-            Starts::Job(options) => format!(
-                "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {}",
-                remedy(found.in_order(options))
-            ),
         };
-        inner.check(
-            name.clone(),
-            u64::from(info.world_size()) * u64::from(workers),
-            environment,
-            words,
-            remedy,
+        let why = format!(
+            "{}; {name} starts all ranks of a node itself and ignores RANK and WORLD_SIZE",
+            self.each(ranks)
+        );
+        InnerLauncher { why, remedy }
+    }
+
+    fn each(&self, ranks: u64) -> String {
+        let name = &self.name;
+        format!(
+            "each of the {ranks} ranks would start its own {name}, and each {name} would run a separate job"
         )
     }
 }
 
-impl Inner {
-    fn check(
-        &self,
-        name: String,
-        ranks: u64,
-        environment: &Environment,
-        words: &[OsString],
-        remedy: String,
-    ) -> Result<(), Failure> {
-        match self.starts {
-            Starts::Job(_) if ranks == 1 => Err(Failure::RanksOfOneRank { launcher: name, remedy }),
-            Starts::Job(_) => Err(Failure::JobByRank { ranks, launcher: name, remedy }),
-            Starts::Node { options, variables, .. } => {
-                let tells = |word: &OsString| {
-                    let word = word.to_string_lossy().replace('_', "-");
-                    options.iter().any(|option| word.starts_with(option))
-                };
-                let is_told = words.iter().any(tells)
-                    || variables.iter().any(|variable| environment.is_set(variable));
-                // Alone, it starts its ranks as it does without mpienv.
-                if ranks == 1 || is_told {
-                    Ok(())
-                } else {
-                    Err(Failure::NodeByRank { ranks, launcher: name, remedy })
-                }
-            }
-        }
+impl Starts {
+    /// Returns whether a launcher of its node's ranks is told about the other nodes.
+    fn knows_other_nodes(self, environment: &Environment, words: &[OsString]) -> bool {
+        let Starts::Node { options, variables, .. } = self else { return false };
+        let tells = |word: &OsString| {
+            let word = word.to_string_lossy().replace('_', "-");
+            options.iter().any(|option| word.starts_with(option))
+        };
+        words.iter().any(tells) || variables.iter().any(|variable| environment.is_set(variable))
     }
 }
 
 /// Returns what to type instead of words that start a launcher of jobs: a line, or else advice.
 pub(super) fn meant(words: &[OsString]) -> Option<Result<String, String>> {
     let found = find(words)?;
-    let Starts::Job(options) = found.inner.starts else { return None };
+    let Starts::Job(options) = found.starts else { return None };
     Some(found.in_order(options))
 }
 
@@ -204,7 +203,7 @@ fn remedy(order: Result<String, String>) -> String {
 struct Found<'a> {
     /// The name that the user typed.
     name: String,
-    inner: &'static Inner,
+    starts: Starts,
     /// The words up to its name.
     start: &'a [OsString],
     /// The words after it.
@@ -249,13 +248,14 @@ fn find(all: &[OsString]) -> Option<Found<'_>> {
         words.find(|word| word == "-m" || !word.starts_with('-')).filter(|word| word == "-m")?;
         name = words.next()?.into_owned();
     }
-    let inner = INNER.iter().find(|inner| inner.names.contains(&name.as_str()))?;
+    let is_in = |list: &str, word: &str| list.split(' ').any(|name| name == word);
+    let inner = INNER.iter().find(|inner| is_in(inner.names, &name))?;
     if !inner.verbs.is_empty() {
-        let verb = words.next().filter(|verb| inner.verbs.contains(&&**verb))?;
+        let verb = words.next().filter(|verb| is_in(inner.verbs, verb))?;
         name = format!("{name} {verb}");
     }
     let (start, words) = all.split_at(all.len() - words.len());
-    Some(Found { name, inner, start, words })
+    Some(Found { name, starts: inner.starts, start, words })
 }
 
 fn is_mpienv(word: &OsString) -> bool {

@@ -4,22 +4,41 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Target};
+use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
 use mpienv_launch::seam::{LaunchSeam as _, for_terminal};
 
 use super::exec::command;
-use super::inner_launcher::LauncherOption;
+use super::inner_launcher::{By, LauncherOption};
+use super::overrides::{self, Overrides};
 use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Overrides, Quiet, stream};
+use super::{Failure, Program, Quiet, examples, seconds, seconds_or_none, stream};
 
-/// How workers are started and stopped.
+/// Start this node's workers, and stop them all when one fails
+///
+/// Use it for jobs with one process on each node, or to start N ranks on this machine without a
+/// launcher. Each line of a worker's output starts with `[rank] `. SIGINT, SIGTERM, SIGHUP,
+/// SIGUSR1 and SIGUSR2 are passed on. A second SIGINT or SIGTERM kills workers that ignore the
+/// first, as does the end of --grace. When a worker fails, the others get SIGTERM and later
+/// SIGKILL. The exit code is that of the first worker that failed, or 128 plus the signal's
+/// number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
+///
+/// On Linux, everything that descends from a worker is stopped with the job, in any process
+/// group or session, even if mpienv itself is killed. Processes of another user can survive. If
+/// mpienv was killed, or replaced a shell that had children, a process can survive that has
+/// cleared its environment and whose parents have exited. On other systems, or if /proc is
+/// empty or belongs to another PID namespace, the worker's process group is stopped.
 #[derive(Args, Debug)]
-pub(crate) struct LaunchOptions {
+#[command(after_help = examples::LAUNCH)]
+pub(super) struct Options {
+    #[command(flatten)]
+    overrides: Overrides,
+    #[command(flatten)]
+    program: Program,
     /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all
     /// nodes
     ///
@@ -42,7 +61,7 @@ pub(crate) struct LaunchOptions {
     /// value, both times are the same; `inf` waits forever. If workers save a checkpoint on
     /// SIGTERM, give them as long as the platform does (Slurm's KillWait,
     /// terminationGracePeriodSeconds in Kubernetes).
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none, allow_negative_numbers = true)]
     grace: Option<Duration>,
     /// Start all workers again after one has failed, at most N times
     ///
@@ -62,7 +81,7 @@ pub(crate) struct LaunchOptions {
     )]
     max_restarts: u32,
     /// With --max-restarts on several nodes: how long a node may be silent before the job ends
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = super::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
@@ -73,26 +92,19 @@ pub(crate) struct LaunchOptions {
     launcher: LauncherOption,
     #[command(flatten)]
     meet: MeetOption,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
-    // A number that is too large for a time means forever. `Launch::grace` has its own limit.
-    let time = number.map(|number| Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX));
-    time.ok_or_else(|| "expected a number of seconds, 0 or more".to_owned())
-}
-
-pub(crate) fn run(
-    overrides: Overrides,
-    set: Target,
-    options: LaunchOptions,
+    #[command(flatten)]
     quiet: Quiet,
-    words: Vec<OsString>,
-) -> Result<(), Failure> {
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, quiet)?;
-    let workers = count(&info, &environment, &options, quiet)?;
-    options.launcher.check_launch(&info, &environment, workers, &words)?;
+    let info = overrides::read(overrides, &environment, quiet)?;
+    let workers = count(&info, &environment, options.nproc_per_node, options.keep_binding, quiet)?;
+    options.launcher.check(&info, &environment, By::Launch { workers }, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     if matches!(output, Output::Prefixed) {
         drop(stream::stdout()?);
@@ -136,16 +148,17 @@ pub(crate) fn run(
 fn count(
     info: &ClusterInfo,
     environment: &Environment,
-    options: &LaunchOptions,
+    nproc_per_node: WorkerCount,
+    keep_binding: bool,
     quiet: Quiet,
 ) -> Result<u32, crate::Error> {
-    if let WorkerCount::Fixed(workers) = options.nproc_per_node {
+    if let WorkerCount::Fixed(workers) = nproc_per_node {
         return Ok(workers);
     }
     info.check_per_node()?;
-    let node = Node::here(options.keep_binding);
+    let node = Node::here(keep_binding);
     let (workers, source) =
-        options.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
+        nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
     if !quiet.is_asked(environment) {
         let noun = if workers == 1 { "worker" } else { "workers" };
         stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());

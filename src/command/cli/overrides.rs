@@ -1,83 +1,32 @@
-//! The options that take precedence over the environment.
+//! Reads the process's place with the options that take precedence over the environment.
 
-use crate::{
-    ClusterInfo, ClusterInfoBuilder, Environment, Error, Host, Launcher, MasterPort, NcclIfname,
-    PortRange, Rank,
-};
-use clap::Args;
-use mpienv_core::seam::{self, ASKED, by};
+use crate::{ClusterInfo, ClusterInfoBuilder, Environment, Error};
+pub(super) use mpienv_core::seam::Overrides;
 
-use super::{Quiet, named, pmix};
+use super::{Quiet, stream};
 
-#[derive(Args, Debug)]
-pub(crate) struct Overrides {
-    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
-    launcher: Option<Launcher>,
-    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
-    #[arg(long, value_name = "HOST")]
-    master_addr: Option<Host>,
-    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
-    /// MPIENV_MASTER_PORT]
-    #[arg(long, value_name = "PORT")]
-    master_port: Option<MasterPort>,
-    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
-    /// MPIENV_PORT_RANGE]
-    #[arg(long, value_name = "LOW-HIGH")]
-    port_range: Option<PortRange>,
-    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
-    #[arg(long, value_name = "VALUE")]
-    nccl_ifname: Option<NcclIfname>,
-    /// This is the only process on its node, and its rank is the number of the node
-    #[arg(long, conflicts_with_all = ["node_rank", "nnodes"])]
-    one_per_node: bool,
-    /// The number of this node, from 0, if the platform does not set it; needs --nnodes
-    #[arg(
-        long,
-        value_name = "R",
-        alias = "node_rank",
-        requires = "nnodes",
-        conflicts_with = "launcher"
-    )]
-    node_rank: Option<u32>,
-    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
-    /// as --master-addr
-    #[arg(long, value_name = "N", requires = "node_rank")]
-    nnodes: Option<u32>,
-    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
-    #[arg(long)]
-    ask_pmix: bool,
+pub(super) fn read(
+    overrides: Overrides,
+    environment: &Environment,
+    quiet: Quiet,
+) -> Result<ClusterInfo, Error> {
+    if overrides.ask_pmix && !quiet.is_asked(environment) {
+        warn_of_asking(environment);
+    }
+    ClusterInfoBuilder::from(overrides).from_environment(environment)
 }
 
-impl Overrides {
-    pub(crate) fn read_from(
-        self,
-        environment: &Environment,
-        quiet: Quiet,
-    ) -> Result<ClusterInfo, Error> {
-        let node = self.node_rank.zip(self.nnodes).map(|(rank, nodes)| {
-            let outside = |error| {
-                let remedy = "give a number below --nnodes".to_owned();
-                seam::error(error, remedy, "--node-rank".to_owned(), rank.to_string())
-            };
-            Rank::new(rank, nodes).map_err(outside)
-        });
-        let overrides = seam::Overrides {
-            launcher: by(ASKED, self.launcher),
-            master_addr: by(ASKED, self.master_addr),
-            master_port: by(ASKED, self.master_port),
-            port_range: by(ASKED, self.port_range),
-            nccl_ifname: by(ASKED, self.nccl_ifname),
-            node: node.transpose()?,
-            one_per_node: self.one_per_node,
-        };
-        let mut builder = ClusterInfoBuilder::from(overrides);
-        if self.ask_pmix {
-            if !quiet.is_asked(environment) {
-                pmix::warn_of_asking(environment);
-            }
-            builder = builder.ask_pmix();
-        }
-        builder.from_environment(environment)
+/// Warns once on each node of what `--ask-pmix` costs, because a program that is started later would
+/// fail without naming the cause.
+fn warn_of_asking(environment: &Environment) {
+    let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
+    if is_first && crate::pmix::precludes_mpi(environment) {
+        let style = anstyle::AnsiColor::Yellow.on_default().bold();
+        let text = format!(
+            "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank and the programs it starts can no \
+             longer call MPI_Init; if a program needs MPI, first run `mpirun ... mpienv show --ask-pmix` on the same hosts, \
+             then start the job with `mpirun -x MASTER_ADDR=HOST`\n"
+        );
+        stream::report(text.as_bytes());
     }
 }

@@ -4,21 +4,38 @@ use std::io;
 
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
+use clap::Args;
 use serde_json::Value;
 
-use super::{Failure, Overrides, Quiet, lines_of, stream};
+use super::overrides::{self, Overrides};
+use super::{Failure, Quiet, examples, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
 const MOST_SHOWN: usize = 4;
 
-pub(crate) fn run(
+/// Show each value and where it comes from
+#[derive(Args, Debug)]
+#[command(after_help = examples::SHOW)]
+pub(super) struct Options {
+    #[command(flatten)]
     overrides: Overrides,
+    /// Show this host's own address and interface too, by the route to the master
+    ///
+    /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
+    #[arg(long)]
     own_addr: bool,
+    /// Print warnings on stderr too, once on each node, as `exec` does
+    #[arg(long)]
     warn: bool,
+    /// Print one JSON object
+    #[arg(long)]
     json: bool,
-) -> Result<(), Failure> {
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { overrides, own_addr, warn, json } = options;
     let environment = Environment::current();
-    let info = overrides.read_from(&environment, Quiet::NEVER)?;
+    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     if warn {
         Quiet::NEVER.warn(&info, &environment);
     }
@@ -26,9 +43,7 @@ pub(crate) fn run(
     let binding = doctor::cpu_binding(&info, &environment);
     let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
     if json {
-        let text = object(&info, own.as_ref(), &findings)
-            .and_then(|object| serde_json::to_string_pretty(&object));
-        return Ok(stream::print(format!("{}\n", text.map_err(io::Error::from)?).as_bytes())?);
+        return Ok(stream::print_json(&object(&info, own.as_ref(), &findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
     let text = table(&info, &more(&info, own.as_ref())) + gap + &lines_of(findings);
@@ -36,11 +51,7 @@ pub(crate) fn run(
 }
 
 /// Returns the JSON object of `info`, with these findings instead of its own.
-fn object(
-    info: &ClusterInfo,
-    own: Option<&OwnAddr>,
-    findings: &[&Finding],
-) -> serde_json::Result<Value> {
+fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> io::Result<Value> {
     let mut object = serde_json::to_value(info)?;
     if let Some(own) = own {
         object["own_addr"] = own.address.to_string().into();

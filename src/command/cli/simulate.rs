@@ -4,20 +4,69 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 
 use crate::command::check::SIMULATED;
-use crate::simulate::Job;
-use crate::{ClusterInfo, Launch, Output, StartError};
+use crate::simulate::{Job, JobError};
+use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
+use clap::Args;
+use mpienv_core::seam::named;
 use mpienv_launch::seam::{LaunchSeam as _, before, for_terminal};
 
 use super::exec::command;
 use super::worker::worker;
-use super::{Failure, Shape, launch, stream};
+use super::{Failure, examples, launch, stream};
 
-pub(crate) fn run(
+/// Print the environments that a launcher would create, or run a command in each
+///
+/// The ranks run together on this machine, as `launch` runs them: each line starts with
+/// `[rank] `, and all ranks stop when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is
+/// free, so the ranks can meet. With --rank one rank runs alone, with the terminal and the
+/// launcher's own master.
+#[derive(Args, Debug)]
+#[command(after_help = examples::SIMULATE)]
+pub(super) struct Options {
+    #[command(flatten)]
     shape: Shape,
+    /// Simulate only this rank, instead of all
+    #[arg(long, allow_negative_numbers = true)]
     rank: Option<u32>,
+    /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
+    #[arg(long, conflicts_with = "rank")]
     keep_master: bool,
+    /// The command to run as each rank, and its arguments
+    #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
-) -> Result<(), Failure> {
+}
+
+/// The shape of a job that is simulated.
+#[derive(Args, Debug)]
+struct Shape {
+    /// The launcher to simulate
+    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
+    launcher: Launcher,
+    /// Number of nodes
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
+    nodes: u32,
+    /// Processes on each node
+    #[arg(long, value_name = "P", default_value_t = 1, value_parser = ranks, allow_negative_numbers = true)]
+    ppn: u32,
+    /// Assign ranks to nodes one by one instead of in blocks
+    #[arg(long)]
+    by_node: bool,
+}
+
+impl Shape {
+    fn job(&self) -> Result<Job, JobError> {
+        let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
+        if self.by_node { job.by_node() } else { job }.build()
+    }
+}
+
+fn ranks(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=Job::MOST_RANKS).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {}", Job::MOST_RANKS))
+}
+
+pub(super) fn run(options: Options) -> Result<(), Failure> {
+    let Options { shape, rank, keep_master, command } = options;
     let job = shape.job()?;
     if let Some(rank) = rank.filter(|&rank| rank >= job.world_size()) {
         return Err(Failure::NoSuchRank { rank, size: job.world_size() });

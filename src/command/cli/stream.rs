@@ -11,6 +11,7 @@ use anstream::{AutoStream, ColorChoice};
 use mpienv_core::seam::{LauncherSeam as _, Starts, detected};
 #[cfg(unix)]
 use rustix::fs::OFlags;
+use serde::Serialize;
 
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
@@ -55,6 +56,11 @@ pub(super) fn print(text: &[u8]) -> io::Result<()> {
     stdout.flush()
 }
 
+/// Writes one JSON object.
+pub(super) fn print_json(value: &impl Serialize) -> io::Result<()> {
+    print(format!("{}\n", serde_json::to_string_pretty(value)?).as_bytes())
+}
+
 /// Writes text with styles at once, so that the reports of several ranks do not mix.
 pub(super) fn print_styled(text: &[u8]) -> io::Result<()> {
     let mut stdout = stdout()?;
@@ -67,6 +73,9 @@ pub(super) fn print_styled(text: &[u8]) -> io::Result<()> {
 
 /// Writes text with styles to stderr. If stderr is closed, the failure cannot be reported.
 pub(super) fn report(text: &[u8]) {
+    if text.is_empty() {
+        return;
+    }
     // A single write keeps the lines of several ranks apart.
     let _ = match choice(&io::stderr()) {
         ColorChoice::Never => io::stderr().write_all(&strip_bytes(text).into_vec()),

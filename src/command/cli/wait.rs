@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::command::check::exchange_endpoints;
 use crate::command::resolve;
-use crate::{ClusterInfo, Error, Exports, Reason, Severity};
+use crate::{ClusterInfo, Error, Exports, Reason};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
 
@@ -70,9 +70,7 @@ impl MeetOption {
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
         let Some(map) = check::meet(info, patience, None)? else { return Ok(()) };
-        let errors =
-            map.findings().into_iter().filter(|finding| finding.severity == Severity::Error);
-        let errors: Vec<_> = errors.collect();
+        let errors = map.errors();
         stream::report(lines_of(&errors).as_bytes());
         if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
     }

@@ -122,23 +122,3 @@ pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Findi
         "set GLOO_SOCKET_IFNAME to one of these names".into(),
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nccls_grammar_is_nccls() {
-        for (value, taken, left) in [
-            ("^docker0,lo", &["eth0", "docker1", "ib0"][..], &["docker0", "lo", "lowpan0"][..]),
-            ("eth1", &["eth1", "eth10"], &["eth0"]),
-            ("=eth1", &["eth1"], &["eth10"]),
-            ("^=eth0", &["eth01"], &["eth0"]),
-            ("ib,eth", &["ib0", "eth3"], &["lo"]),
-            ("eth0:1", &["eth0", "eth01"], &["lo"]),
-        ] {
-            assert!(taken.iter().all(|name| nccl_takes(value, name)), "{value}");
-            assert!(!left.iter().any(|name| nccl_takes(value, name)), "{value}");
-        }
-    }
-}

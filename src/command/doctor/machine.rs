@@ -2,16 +2,16 @@
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use super::cores;
 use super::mpi_library::MpiLibrary;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use mpienv_core::seam::{self, interfaces};
+use mpienv_launch::seam::count_cores;
 use mpienv_rendezvous::seam::listen::is_in_use;
 
 /// What the checks inspect besides the environment.
@@ -34,8 +34,8 @@ pub struct Machine {
     /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher
     /// of MPI programs started several ranks.
     pub mpi: Option<MpiLibrary>,
-    /// Returns whether a folder exists.
-    pub is_folder: fn(&Path) -> bool,
+    /// The variable of Open MPI that names the folder of a job that has ended, and that folder.
+    pub gone_session: Option<(&'static str, PathBuf)>,
 }
 
 impl Machine {
@@ -50,9 +50,9 @@ impl Machine {
             port_is_free: port_is_free(info),
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
-            cores: cores::count(),
-            mpi: mpi(info, environment),
-            is_folder: Path::is_dir,
+            cores: count_cores(),
+            mpi: MpiLibrary::here(info, environment),
+            gone_session: gone_session(environment),
         }
     }
 
@@ -67,16 +67,6 @@ impl Machine {
         }
         names
     }
-}
-
-#[cfg(feature = "mpi")]
-fn mpi(info: &ClusterInfo, environment: &Environment) -> Option<MpiLibrary> {
-    MpiLibrary::here(info, environment)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn mpi(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
-    None
 }
 
 pub(crate) fn addresses(host: &Host, patience: Duration) -> Result<Vec<IpAddr>, String> {
@@ -94,6 +84,14 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
 /// Returns whether rank 0 of any program could listen on every address. Other ranks do not try.
 pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
     !info.world().is_first() || !is_in_use(info.master_port())
+}
+
+/// Open MPI removes the folder when the job ends.
+fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
+    let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
+    let named = |name| Some((name, PathBuf::from(environment.get(name)?)));
+    let session = variables.into_iter().find_map(named)?;
+    (environment.is_set("OMPI_COMM_WORLD_RANK") && !session.1.is_dir()).then_some(session)
 }
 
 fn ephemeral_ports() -> Option<RangeInclusive<u16>> {
@@ -136,6 +134,19 @@ mod tests {
     fn rank_0_alone_tries_the_port() {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         assert!(port_is_free_for("1", listener.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn a_session_is_gone_if_a_rank_names_a_folder_that_is() {
+        let gone = |name, folder: &str, rank| {
+            gone_session(&Environment::from_vars([(name, folder), (rank, "0")]))
+        };
+        let (rank, folder) = ("OMPI_COMM_WORLD_RANK", "/no/such/session");
+        for name in ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"] {
+            assert_eq!(gone(name, folder, rank), Some((name, folder.into())));
+            assert_eq!(gone(name, "/", rank), None);
+            assert_eq!(gone(name, folder, "PMIX_RANK"), None);
+        }
     }
 
     #[test]

@@ -10,27 +10,6 @@ use crate::finding::{Finding, Severity};
 use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
 
 /// An MPI library on this host.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use mpienv::command::doctor::{Machine, MpiLibrary, examine};
-/// use mpienv::{ClusterInfo, Environment};
-///
-/// // A rank that MPICH's Hydra started, on a host where programs find Open MPI.
-/// let environment = Environment::from_vars([
-///     ("PMI_RANK", "0"),
-///     ("PMI_SIZE", "2"),
-///     ("MPI_LOCALRANKID", "0"),
-///     ("MPI_LOCALNRANKS", "2"),
-/// ]);
-/// let info = ClusterInfo::builder().from_environment(&environment)?;
-/// let mut machine = Machine::here(&info, &environment, Duration::from_secs(1));
-/// machine.mpi = Some(MpiLibrary { file: "libmpi.so.40".into(), version: "Open MPI v4.1.4".into() });
-/// let findings = examine(&info, &environment, &machine);
-/// assert!(findings.iter().any(|finding| finding.code == "mpi-library"));
-/// # Ok::<(), mpienv::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MpiLibrary {
     /// The file, or the name by which the system's loader found it.
@@ -57,6 +36,11 @@ impl MpiLibrary {
             .into_iter()
             .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    pub(super) fn here(_info: &ClusterInfo, _environment: &Environment) -> Option<MpiLibrary> {
+        None
     }
 
     /// Returns whether this is Open MPI, or IBM Spectrum MPI, which is based on it.

@@ -68,7 +68,7 @@ impl ClusterInfoBuilder {
     fn read<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
         let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
-        let (placement, choice) = match self.overrides.node {
+        let (placement, choice) = match self.overrides.node()? {
             Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
             None => (placement?, choice),
         };
@@ -80,7 +80,7 @@ impl ClusterInfoBuilder {
         };
         let (own, outer) = match choice.is_of_context {
             true => (context, None),
-            false => (None, context.filter(|_| self.overrides.node.is_none())),
+            false => (None, context.filter(|_| self.overrides.node_rank.is_none())),
         };
         Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure: None })
     }
@@ -88,7 +88,7 @@ impl ClusterInfoBuilder {
     /// Reads what the launcher provides about this process.
     fn placement(&self, detected: &Detected<'_>) -> Result<Placement, Error> {
         #[cfg(feature = "pmix")]
-        if self.ask_pmix {
+        if self.overrides.ask_pmix {
             return self::pmix::placement(detected);
         }
         read(detected)

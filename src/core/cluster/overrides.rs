@@ -4,14 +4,21 @@
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(feature = "cli")]
+use clap::builder::TypedValueParser;
+
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
+#[cfg(feature = "cli")]
+use crate::value::name::named;
 use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
+#[cfg(feature = "cli")]
+use crate::value::sourced::Sourced;
 use crate::value::sourced::{Known, by};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
@@ -79,16 +86,69 @@ impl fmt::Display for MasterPort {
     }
 }
 
-/// The overrides that a program or a command line sets, or also variables.
+/// The values that a program or a command line sets, each with its source. The documentation of
+/// each field is the help of its option.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Overrides {
+    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(asked)))]
     pub launcher: Known<Launcher>,
+    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
     pub master_addr: Known<Host>,
+    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
+    /// MPIENV_MASTER_PORT]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = parse::<MasterPort>))]
     pub master_port: Known<MasterPort>,
+    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
+    /// MPIENV_PORT_RANGE]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = parse::<PortRange>))]
     pub port_range: Known<PortRange>,
+    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
     pub nccl_ifname: Known<NcclIfname>,
-    pub node: Option<Rank>,
+    /// This is the only process on its node, and its rank is the number of the node
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
     pub one_per_node: bool,
+    /// The number of this node, from 0, if the platform does not set it; needs --nnodes
+    #[cfg_attr(
+        feature = "cli",
+        arg(
+            long,
+            value_name = "R",
+            alias = "node_rank",
+            requires = "nnodes",
+            conflicts_with = "launcher"
+        )
+    )]
+    pub node_rank: Option<u32>,
+    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
+    /// as --master-addr
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", requires = "node_rank"))]
+    pub nnodes: Option<u32>,
+    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
+    #[cfg(feature = "pmix")]
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub ask_pmix: bool,
+}
+
+/// Parses the value of `--nccl-ifname`, which may be any text.
+#[cfg(feature = "cli")]
+fn ifname(text: &str) -> Result<Sourced<NcclIfname>, std::convert::Infallible> {
+    Ok(asked(text.into()))
+}
+
+/// Parses the value of an option.
+#[cfg(feature = "cli")]
+fn parse<T: FromStr>(text: &str) -> Result<Sourced<T>, T::Err> {
+    text.parse().map(asked)
+}
+
+/// Returns the value of an option.
+#[cfg(feature = "cli")]
+fn asked<T>(value: T) -> Sourced<T> {
+    Sourced::new(value, ASKED)
 }
 
 impl Overrides {
@@ -103,8 +163,18 @@ impl Overrides {
             master_port: or_else(&self.master_port, || environment.setting(MASTER_PORT))?,
             port_range: or_else(&self.port_range, || environment.setting(PORT_RANGE))?,
             nccl_ifname: or_else(&self.nccl_ifname, nccl_ifname)?,
-            ..*self
+            ..self.clone()
         })
+    }
+
+    /// Returns the number of this node and of all nodes.
+    pub(crate) fn node(&self) -> Result<Option<Rank>, Error> {
+        let Some((rank, nodes)) = self.node_rank.zip(self.nnodes) else { return Ok(None) };
+        let outside = |error| {
+            let remedy = "give a number below --nnodes";
+            Error::new(error, remedy).of("--node-rank").found(rank.to_string())
+        };
+        Rank::new(rank, nodes).map(Some).map_err(outside)
     }
 
     /// Returns the variables that request the same overrides, except those that place only this
@@ -120,7 +190,7 @@ impl Overrides {
     /// context.
     pub(crate) fn reader(&self, launcher: Launcher) -> Option<Launcher> {
         // No launcher's variables show that a process is the only one on its node.
-        if self.node.is_some() || self.one_per_node {
+        if self.node_rank.is_some() || self.one_per_node {
             return Some(Launcher::User);
         }
         let places = self.launcher.is_some() || self.master_addr.is_some();

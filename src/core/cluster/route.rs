@@ -1,9 +1,7 @@
 //! Finds this host's own address and interface by the route to the master.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::sync::mpsc;
-use std::thread;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
@@ -11,6 +9,7 @@ use crate::cluster::master::MASTER_ADDR;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
+use crate::value::resolve;
 
 /// How long the master's name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -98,18 +97,12 @@ fn local_address(to: SocketAddr) -> io::Result<IpAddr> {
     Ok(socket.local_addr()?.ip().to_canonical())
 }
 
-/// Resolves a name in a thread that may be abandoned, because the system's resolver has no timeout.
+/// Resolves a name, or tells why it does not resolve.
 pub fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
-    let (sender, receiver) = mpsc::channel();
-    let ask = move || {
-        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // The caller may have given up.
-        let _ = sender.send(found.map_err(|error: io::Error| error.to_string()));
-    };
-    thread::Builder::new().spawn(ask).map_err(|error| error.to_string())?;
-    receiver
-        .recv_timeout(patience)
-        .unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs_f64())))
+    match resolve::resolve(name, port, patience) {
+        Some(found) => found.map_err(|error| error.to_string()),
+        None => Err(format!("no answer within {} s", patience.as_secs_f64())),
+    }
 }
 
 /// Returns this host's interfaces: name and address, one entry for each address.

@@ -1,7 +1,7 @@
 //! The languages in which variables can be written.
 
 use crate::error::quote;
-use crate::export::{Exports, cmd, csh, docker, dotenv, fish, github, posix, powershell};
+use crate::export::{Exports, syntax};
 
 /// A text format for variables.
 ///
@@ -88,49 +88,52 @@ impl Dialect {
         }
     }
 
-    pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
+    /// Returns the name, as `--shell` takes it.
+    const fn name(self) -> &'static str {
         match self {
-            Dialect::Posix => lines(&posix::Posix, "sh", exports),
-            Dialect::Fish => lines(&fish::Fish, "fish", exports),
-            Dialect::Csh => lines(&csh::Csh, "csh", exports),
-            Dialect::PowerShell => lines(&powershell::PowerShell, "powershell", exports),
-            Dialect::Cmd => lines(&cmd::Cmd, "cmd", exports),
-            Dialect::Dotenv => lines(&dotenv::Dotenv, "dotenv", exports),
-            Dialect::Docker => lines(&docker::Docker, "docker", exports),
-            Dialect::GitHub => lines(&github::GitHub, "github", exports),
+            Dialect::Posix => "sh",
+            Dialect::Fish => "fish",
+            Dialect::Csh => "csh",
+            Dialect::PowerShell => "powershell",
+            Dialect::Cmd => "cmd",
+            Dialect::Dotenv => "dotenv",
+            Dialect::Docker => "docker",
+            Dialect::GitHub => "github",
             #[cfg(feature = "json")]
-            Dialect::Json => Ok(crate::export::json::document(exports)),
+            Dialect::Json => "json",
         }
+    }
+
+    pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
+        #[cfg(feature = "json")]
+        if self == Dialect::Json {
+            return Ok(json(exports));
+        }
+        let line = |(name, value): (&str, Option<&str>)| {
+            let line = match value {
+                Some(value) if value.contains('\0') => {
+                    Err("an environment variable cannot hold a NUL")
+                }
+                Some(value) => syntax::set(self, name, value),
+                None => syntax::unset(self, name),
+            };
+            line.map_err(|reason| Unrepresentable {
+                name: name.to_owned(),
+                value: value.map(str::to_owned),
+                dialect: self.name(),
+                reason,
+            })
+        };
+        exports.iter().map(line).collect()
     }
 }
 
-/// Why a dialect cannot express something.
-pub(crate) type Reason = &'static str;
-
-/// A dialect that writes lines for each variable.
-pub(crate) trait Lines {
-    /// Returns the lines that set a variable, including their line ends. The value contains no NUL.
-    fn set(&self, name: &str, value: &str) -> Result<String, Reason>;
-    /// Returns the lines that unset a variable, including their line ends. Empty if nothing needs
-    /// to be done.
-    fn unset(&self, name: &str) -> Result<String, Reason>;
-}
-
-fn lines(
-    to: &impl Lines,
-    dialect: &'static str,
-    exports: &Exports,
-) -> Result<String, Unrepresentable> {
-    let line = |(name, value): (&str, Option<&str>)| {
-        let line = match value {
-            Some(value) if value.contains('\0') => Err("an environment variable cannot hold a NUL"),
-            Some(value) => to.set(name, value),
-            None => to.unset(name),
-        };
-        let value = value.map(str::to_owned);
-        line.map_err(|reason| Unrepresentable { name: name.to_owned(), value, dialect, reason })
-    };
-    exports.iter().map(line).collect()
+/// Returns one JSON object of all variables; null means unset.
+#[cfg(feature = "json")]
+fn json(exports: &Exports) -> String {
+    let object: serde_json::Map<_, _> =
+        exports.iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
+    format!("{:#}\n", serde_json::Value::Object(object))
 }
 
 /// The error for a variable that a dialect cannot express.

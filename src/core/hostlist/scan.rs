@@ -1,7 +1,5 @@
 //! The grammar: reads one host expression, one bracket, one range. Nothing is allocated.
 
-use std::borrow::Cow;
-
 use super::error::{Found, HostlistError, column};
 
 /// Scans a list, one host expression at a time.
@@ -164,82 +162,10 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
     }
 }
 
-impl Element {
-    /// Returns one of its hosts. `digits` selects the item of each bracket; a missing digit selects
-    /// the first item.
-    pub(super) fn host<'a>(&self, text: &'a str, digits: &[u64]) -> Cow<'a, str> {
-        let mut name = String::new();
-        let mut from = self.start;
-        let mut digits = digits.iter();
-        for open in brackets(text, *self) {
-            name.push_str(text.get(from..open).unwrap_or_default());
-            let place = digits.next().copied().unwrap_or_default();
-            let (number, width, end) = pick(text, open, place);
-            push_number(&mut name, number, width);
-            from = end;
-        }
-        let rest = text.get(from..self.end).unwrap_or_default();
-        if from == self.start {
-            return Cow::Borrowed(rest);
-        }
-        name.push_str(rest);
-        Cow::Owned(name)
-    }
-
-    /// Returns the position in each bracket of the host at `index`.
-    pub(super) fn digits(&self, text: &str, mut index: u64) -> Vec<u64> {
-        let mut digits: Vec<u64> = brackets(text, *self).map(|open| size(text, open)).collect();
-        let mut take = |digit: &mut u64| {
-            // Never 0: a bracket holds at least one number.
-            let size = (*digit).max(1);
-            *digit = index % size;
-            index /= size;
-        };
-        // The last bracket varies fastest, then the first, the second and so on: Slurm's order.
-        if let Some((last, others)) = digits.split_last_mut() {
-            take(last);
-            others.iter_mut().for_each(take);
-        }
-        digits
-    }
-}
-
 /// Returns the bytes where the brackets of an element open.
-pub(super) fn brackets(text: &str, element: Element) -> impl Iterator<Item = usize> {
+pub(super) fn opening(text: &str, element: Element) -> impl Iterator<Item = usize> {
     let bytes = text.as_bytes().get(element.start..element.end).unwrap_or_default();
     bytes.iter().zip(element.start..).filter(|&(&byte, _)| byte == b'[').map(|(_, at)| at)
-}
-
-/// Returns the ranges of the bracket that opens at this byte. The bracket was checked before.
-fn ranges(text: &str, open: usize) -> impl Iterator<Item = Range> {
-    let mut at = Some(open);
-    std::iter::from_fn(move || {
-        let range = Range::read(text, open, at? + 1).ok()?;
-        at = (text.as_bytes().get(range.end) == Some(&b',')).then_some(range.end);
-        Some(range)
-    })
-}
-
-fn size(text: &str, open: usize) -> u64 {
-    ranges(text, open)
-        .fold(0, |sum, range| sum.saturating_add(range.high - range.low).saturating_add(1))
-}
-
-/// Returns the number at this position in a bracket, its width, and the byte after the bracket.
-fn pick(text: &str, open: usize, mut place: u64) -> (u64, usize, usize) {
-    let mut picked = None;
-    let mut end = open;
-    for range in ranges(text, open) {
-        end = range.end + 1;
-        if picked.is_none() {
-            match place.checked_sub(range.high - range.low) {
-                Some(rest) if rest > 0 => place = rest - 1,
-                _ => picked = Some((range.low + place, range.width)),
-            }
-        }
-    }
-    let (number, width) = picked.unwrap_or_default();
-    (number, width, end)
 }
 
 /// Appends a number with at least `width` digits.

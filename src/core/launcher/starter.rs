@@ -4,10 +4,11 @@
 //! MPICH gives two jobs on one machine the same variables, but each job has its own process that
 //! starts its ranks.
 
-use std::ffi::OsStr;
-use std::fs;
+use std::cell::OnceCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::Read;
 use std::iter;
-use std::path::Path;
 
 use crate::environment::Environment;
 use crate::launcher::Launcher;
@@ -18,6 +19,9 @@ use crate::value::sourced::Sourced;
 const MOST: usize = 64;
 /// Linux truncates the name of a process to this many bytes.
 const NAME: usize = 15;
+/// Room for a process's status, and for its command line or its variables.
+const STAT: usize = 512;
+const STRINGS: usize = 8192;
 
 /// The nearest ancestor of this process that starts the ranks of a job on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +58,7 @@ impl Starter {
 fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter> {
     let mut parents = ancestors(environment).filter(|_| !programs.is_empty());
     parents.find_map(|Ancestor { id, process }| {
-        let program = process.one_of(id, programs)?;
-        Some(Starter { program, id, start: process.start })
+        Some(Starter { program: process.one_of(programs)?, id, start: process.start })
     })
 }
 
@@ -63,11 +66,11 @@ fn find(environment: &Environment, programs: &[&'static str]) -> Option<Starter>
 /// this process's.
 pub(crate) fn ancestors(environment: &Environment) -> impl Iterator<Item = Ancestor> {
     let own = (environment.is_current() && cfg!(target_os = "linux"))
-        .then(|| Process::read("self"))
+        .then(|| Process::read("self".to_owned()))
         .flatten();
     let parent = |process: &Process| {
         let id = process.parent;
-        Some(Ancestor { id, process: Process::read(&id.to_string())? })
+        Some(Ancestor { id, process: Process::read(id.to_string())? })
     };
     let first = own.as_ref().and_then(parent);
     iter::successors(first, move |ancestor| parent(&ancestor.process)).take(MOST)
@@ -87,65 +90,83 @@ impl Ancestor {
 
     /// Returns which of these programs the process runs.
     pub(crate) fn runs(&self, programs: &[&'static str]) -> Option<&'static str> {
-        self.process.one_of(self.id, programs)
+        self.process.one_of(programs)
     }
 
     /// Returns the words of its command line. None if the process has ended.
     pub(crate) fn words(&self) -> Vec<String> {
-        self.strings("cmdline")
+        self.process.strings("cmdline")
     }
 
     /// Returns the variables that it was started with. None if the process belongs to another user.
     pub(crate) fn environment(&self) -> Environment {
-        let strings = self.strings("environ");
+        let strings = self.process.strings("environ");
         let pairs = strings.iter().filter_map(|pair| pair.split_once('='));
         Environment::from_vars(pairs)
-    }
-
-    /// Returns the strings of a file in which each ends with a zero byte.
-    fn strings(&self, file: &str) -> Vec<String> {
-        let bytes =
-            fs::read(Path::new("/proc").join(self.id.to_string()).join(file)).unwrap_or_default();
-        let strings = bytes.split(|&byte| byte == 0).filter(|string| !string.is_empty());
-        strings.map(|string| String::from_utf8_lossy(string).into_owned()).collect()
     }
 }
 
 /// A process as `/proc/PID/stat` describes it.
 struct Process {
+    /// Its folder.
+    folder: String,
     name: Vec<u8>,
     parent: u32,
     start: u64,
+    /// The name of the file that it runs, once it was needed.
+    file: OnceCell<OsString>,
 }
 
 impl Process {
-    fn read(id: &str) -> Option<Process> {
-        Process::parse(&fs::read(Path::new("/proc").join(id).join("stat")).ok()?)
-    }
-
-    /// Parses `ID (NAME) STATE PARENT ...`. The name may contain anything, but nothing after it
-    /// contains a parenthesis.
-    fn parse(stat: &[u8]) -> Option<Process> {
-        let open = stat.iter().position(|&byte| byte == b'(')?;
-        let close = stat.iter().rposition(|&byte| byte == b')')?;
-        let mut fields = str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
-        let parent = fields.nth(1)?.parse().ok()?;
-        let start = fields.nth(17)?.parse().ok()?;
-        Some(Process { name: stat.get(open + 1..close)?.to_owned(), parent, start })
+    fn read(id: String) -> Option<Process> {
+        let folder = format!("/proc/{id}");
+        let stat = read(&folder, "stat", STAT)?;
+        let (name, parent, start) = parse(&stat)?;
+        Some(Process { name: name.to_owned(), folder, parent, start, file: OnceCell::new() })
     }
 
     /// Returns which of these programs the process runs.
-    fn one_of(&self, id: u32, programs: &[&'static str]) -> Option<&'static str> {
+    fn one_of(&self, programs: &[&'static str]) -> Option<&'static str> {
         // A process's name is the one by which it was called, such as `mpirun` for orterun. Its
         // file cannot be read if it belongs to another user.
-        let file = fs::read_link(format!("/proc/{id}/exe")).unwrap_or_default();
+        let file = self.file.get_or_init(|| {
+            let path = fs::read_link(format!("{}/exe", self.folder)).unwrap_or_default();
+            path.file_name().unwrap_or_default().to_owned()
+        });
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();
-            file.file_name() == Some(OsStr::new(program))
-                || self.name == bytes[..bytes.len().min(NAME)]
+            *file == OsStr::new(program) || self.name == bytes[..bytes.len().min(NAME)]
         };
         programs.iter().copied().find(is_it)
     }
+
+    /// Returns the strings of a file in which each ends with a zero byte.
+    fn strings(&self, file: &str) -> Vec<String> {
+        let bytes = read(&self.folder, file, STRINGS).unwrap_or_default();
+        let strings = bytes.split(|&byte| byte == 0).filter(|string| !string.is_empty());
+        strings.map(|string| String::from_utf8_lossy(string).into_owned()).collect()
+    }
+}
+
+/// Reads a file of `/proc`. Its size is 0, so `fs::read` would start with 32 bytes and read it in
+/// many steps; with room for the usual size, it is read in one.
+fn read(folder: &str, file: &str, usual: usize) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(usual);
+    let file = File::open(format!("{folder}/{file}")).ok()?;
+    // A `Take` does not ask for the size.
+    file.take(u64::MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Parses `ID (NAME) STATE PARENT ...`: the name, the parent, and the start in ticks. The name may
+/// contain anything, but nothing after it contains a parenthesis.
+fn parse(stat: &[u8]) -> Option<(&[u8], u32, u64)> {
+    let open = stat.iter().position(|&byte| byte == b'(')?;
+    let close = stat.iter().rposition(|&byte| byte == b')')?;
+    let mut fields = str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
+    let parent = fields.nth(1)?.parse().ok()?;
+    let start = fields.nth(17)?.parse().ok()?;
+    Some((stat.get(open + 1..close)?, parent, start))
 }
 
 #[cfg(test)]
@@ -156,15 +177,11 @@ mod tests {
     fn a_process_is_read_whatever_its_name_is() {
         let tail = "S 41 7 7 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0 123456 2500";
         for name in ["hydra_pmi_proxy", "a) S 9 (b", "", "\u{e9} x"] {
-            let process = Process::parse(format!("42 ({name}) {tail}\n").as_bytes()).unwrap();
-            assert_eq!(
-                (process.name, process.parent, process.start),
-                (name.into(), 41, 123_456),
-                "{name}"
-            );
+            let stat = format!("42 ({name}) {tail}\n");
+            assert_eq!(parse(stat.as_bytes()), Some((name.as_bytes(), 41, 123_456)), "{name}");
         }
         for bad in ["", "42", "42 (x", "42 (x) S", "42 (x) S 41 7", "42 )x( S 41"] {
-            assert!(Process::parse(bad.as_bytes()).is_none(), "{bad}");
+            assert_eq!(parse(bad.as_bytes()), None, "{bad}");
         }
     }
 

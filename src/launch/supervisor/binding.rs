@@ -3,6 +3,8 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::launch::cores;
+
 /// While this exists, this thread and the processes that it starts may use every core that the
 /// cgroup allows.
 pub(crate) struct Unbound {
@@ -12,11 +14,8 @@ pub(crate) struct Unbound {
 impl Unbound {
     pub(crate) fn of_this_thread() -> Unbound {
         let before = sched_getaffinity(None).ok();
-        let mut all = CpuSet::new();
-        (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-        // Linux ignores cores that do not exist or are not allowed. If it refuses, the binding
-        // stays.
-        let _ = sched_setaffinity(None, &all);
+        // If Linux refuses, the binding stays.
+        let _ = cores::widen();
         Unbound { before }
     }
 }

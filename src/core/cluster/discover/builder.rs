@@ -112,17 +112,11 @@ impl ClusterInfo {
 #[must_use]
 pub struct ClusterInfoBuilder {
     pub(super) overrides: Overrides,
-    #[cfg(feature = "pmix")]
-    pub(super) ask_pmix: bool,
 }
 
 impl From<Overrides> for ClusterInfoBuilder {
     fn from(overrides: Overrides) -> ClusterInfoBuilder {
-        ClusterInfoBuilder {
-            overrides,
-            #[cfg(feature = "pmix")]
-            ask_pmix: false,
-        }
+        ClusterInfoBuilder { overrides }
     }
 }
 
@@ -134,7 +128,7 @@ impl ClusterInfoBuilder {
     /// a setting that names the master.
     #[cfg(feature = "pmix")]
     pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
-        self.ask_pmix = true;
+        self.overrides.ask_pmix = true;
         self
     }
 
@@ -209,7 +203,8 @@ impl ClusterInfoBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn node(mut self, node: Rank) -> ClusterInfoBuilder {
-        self.overrides.node = Some(node);
+        self.overrides.node_rank = Some(node.index());
+        self.overrides.nnodes = Some(node.size());
         self
     }
 

@@ -4,8 +4,9 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::specs;
+use crate::launcher::context::CONTEXT;
 use crate::launcher::starter::{Ancestor, ancestors};
+use crate::launcher::{markers, specs};
 use crate::value::launcher::Launcher;
 
 use super::ClusterInfoBuilder;
@@ -46,22 +47,22 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         if parent.runs(SESSIONS).is_some() {
             return None;
         }
-        let shown = format!("{} (process {})", parent.name(), parent.id);
-        let started = format!("{shown} started this process");
-        if let Some(program) = starter(&parent) {
-            let starts_one = match program {
-                STEP => !is_step(&parent.words()),
-                _ => starts_one(&parent.words()) || parents.peek().is_some_and(mpiexec_starts_one),
-            };
-            return (!starts_one).then(|| lost(started, by_itself));
-        }
-        if starts_workers(&parent) {
-            return Some(lost(started, by_itself));
+        let who = || format!("{} (process {})", parent.name(), parent.id);
+        let starts_several = match starter(&parent) {
+            Some(STEP) => Some(is_step(&parent.words())),
+            Some(_) => Some(
+                !starts_one(&parent.words()) && !parents.peek().is_some_and(mpiexec_starts_one),
+            ),
+            None => starts_workers(&parent).then_some(true),
+        };
+        if let Some(several) = starts_several {
+            return several.then(|| lost(format!("{} started this process", who()), by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, launcher) = (place.world(), place.launcher().title());
-            let is_rank = format!("{shown}, a parent of this process, is rank {rank} ({launcher})");
-            return (rank.size() > 1).then(|| lost(is_rank, by_itself));
+            let (rank, title) = (place.world(), place.launcher().title());
+            let is_rank =
+                || format!("{}, a parent of this process, is rank {rank} ({title})", who());
+            return (rank.size() > 1).then(|| lost(is_rank(), by_itself));
         }
     }
     None
@@ -105,6 +106,13 @@ fn asks_for_workers(words: &[String], commands: &[&str]) -> bool {
 
 /// Returns the place that these variables give, if any launcher does.
 fn placed(environment: &Environment) -> Option<ClusterInfo> {
+    // Most parents have no launcher's variables, and to read a place takes much longer than this.
+    let detected = markers(environment).next()?;
+    let settings = [overrides::LAUNCHER, CONTEXT];
+    if detected.launcher == Launcher::Alone && !settings.iter().any(|name| environment.is_set(name))
+    {
+        return None;
+    }
     // The place is all that is wanted: another process's secret is none of this one's business.
     let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
     let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;

@@ -6,80 +6,42 @@ use crate::value::host::Host;
 
 /// The placeholders, each with what replaces it.
 pub(super) const PLACEHOLDERS: &[Placeholder] = &[
-    Placeholder {
-        name: "rank",
-        meaning: "the number of this process in the job, from 0",
-        value: |info| Ok(number(info.rank())),
-    },
-    Placeholder {
-        name: "world_size",
-        meaning: "the number of processes in the job",
-        value: |info| Ok(number(info.world_size())),
-    },
-    Placeholder {
-        name: "local_rank",
-        meaning: "the number of this process on its node, from 0",
-        value: |info| known(info, info.local_rank()),
-    },
-    Placeholder {
-        name: "local_world_size",
-        meaning: "the number of processes on this node",
-        value: |info| known(info, info.local_world_size()),
-    },
-    Placeholder {
-        name: "nproc_per_node",
-        meaning: "the same as `local_world_size`, as launchers name it",
-        value: |info| known(info, info.local_world_size()),
-    },
-    Placeholder {
-        name: "node_rank",
-        meaning: "the number of this node, from 0",
-        value: |info| node(info, info.node_rank()),
-    },
-    Placeholder {
-        name: "nnodes",
-        meaning: "the number of nodes",
-        value: |info| node(info, info.node_count()),
-    },
-    Placeholder {
-        name: "master_addr",
-        meaning: "the host of rank 0: a name, or an address without brackets",
-        value: |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.to_string())),
-    },
-    Placeholder {
-        name: "master_port",
-        meaning: "the port at the host of rank 0",
-        value: |info| Ok(Value::Number(info.master_port().get().into())),
-    },
-    Placeholder {
-        name: "master",
-        meaning: "`host:port` of rank 0, with an IPv6 address in brackets",
-        value: |info| {
-            Ok(Value::Text(
-                info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port()),
-            ))
-        },
-    },
-    Placeholder {
-        name: "own_addr",
-        meaning: "this host's own address on the way to rank 0",
-        value: own_addr,
-    },
-    Placeholder {
-        name: "interface",
-        meaning: "the network interface with that address",
-        value: interface,
-    },
-    Placeholder {
-        name: "restart",
-        meaning: "how often the job was restarted, from 0",
-        value: |info| known(info, info.restart_count()),
-    },
-    Placeholder {
-        name: "hosts",
-        meaning: "the hosts of all nodes, in order, with commas",
-        value: hosts,
-    },
+    placeholder("rank", "the number of this process in the job, from 0", |info| {
+        Ok(number(info.rank()))
+    }),
+    placeholder("world_size", "the number of processes in the job", |info| {
+        Ok(number(info.world_size()))
+    }),
+    placeholder("local_rank", "the number of this process on its node, from 0", |info| {
+        known(info, info.local_rank())
+    }),
+    placeholder("local_world_size", "the number of processes on this node", |info| {
+        known(info, info.local_world_size())
+    }),
+    placeholder("nproc_per_node", "the same as `local_world_size`, as launchers name it", |info| {
+        known(info, info.local_world_size())
+    }),
+    placeholder("node_rank", "the number of this node, from 0", |info| {
+        node(info, info.node_rank())
+    }),
+    placeholder("nnodes", "the number of nodes", |info| node(info, info.node_count())),
+    placeholder(
+        "master_addr",
+        "the host of rank 0: a name, or an address without brackets",
+        |info| Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.to_string())),
+    ),
+    placeholder("master_port", "the port at the host of rank 0", |info| {
+        Ok(Value::Number(info.master_port().get().into()))
+    }),
+    placeholder("master", "`host:port` of rank 0, with an IPv6 address in brackets", |info| {
+        Ok(Value::Text(info.master_addr().map_err(Unknown::Error)?.with_port(info.master_port())))
+    }),
+    placeholder("own_addr", "this host's own address on the way to rank 0", own_addr),
+    placeholder("interface", "the network interface with that address", interface),
+    placeholder("restart", "how often the job was restarted, from 0", |info| {
+        known(info, info.restart_count())
+    }),
+    placeholder("hosts", "the hosts of all nodes, in order, with commas", hosts),
 ];
 
 /// Placeholders whose values come from the system's routes and name service, which takes time.
@@ -95,6 +57,14 @@ pub(super) struct Placeholder {
     pub(super) name: &'static str,
     pub(super) meaning: &'static str,
     pub(super) value: fn(&ClusterInfo) -> Result<Value, Unknown>,
+}
+
+const fn placeholder(
+    name: &'static str,
+    meaning: &'static str,
+    value: fn(&ClusterInfo) -> Result<Value, Unknown>,
+) -> Placeholder {
+    Placeholder { name, meaning, value }
 }
 
 /// What replaces a placeholder.

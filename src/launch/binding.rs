@@ -1,8 +1,8 @@
 //! Releases a process from the core to which its launcher bound it by default.
 
 use crate::cluster::info::ClusterInfo;
-use crate::command::doctor::cores;
 use crate::environment::Environment;
+use crate::launch::cores;
 use crate::value::launcher::Launcher;
 
 /// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and
