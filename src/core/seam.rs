@@ -23,7 +23,7 @@ pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
-pub use crate::value::sourced::{Source, Sourced, by};
+pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The codes of findings about a process that does not know its place.
 pub const UNPLACED: &[&str] = unplaced::CODES;
