@@ -27,7 +27,7 @@ pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
 pub use crate::value::resolve::resolve as look_up;
-pub use crate::value::sourced::{Source, Sourced, by};
+pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The codes of findings about a process that does not know its place.
 pub const UNPLACED: &[&str] = unplaced::CODES;

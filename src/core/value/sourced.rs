@@ -16,7 +16,7 @@ pub struct Sourced<T> {
 }
 
 /// A value that may be missing.
-pub type Known<T> = Option<Sourced<T>>;
+pub(crate) type Known<T> = Option<Sourced<T>>;
 
 impl<T> Sourced<T> {
     pub fn new(value: T, source: impl Into<Source>) -> Sourced<T> {

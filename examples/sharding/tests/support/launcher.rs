@@ -21,7 +21,8 @@ pub fn job(launcher: &Path, options: &[&str], ranks: u32, program: &str) -> Comm
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
     command.env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
-    command.args(["-k", "5", "3000"]).arg(launcher).args(options).args([
+    // It also kills a launcher that was sent a signal, and Open MPI 4 takes its time.
+    command.args(["-k", "1000", "3000"]).arg(launcher).args(options).args([
         "-n",
         &ranks.to_string(),
         program,
