@@ -67,17 +67,20 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 #[macro_use]
 extern crate mpienv_core;
 
 mod auth;
+#[expect(clippy::missing_errors_doc, reason = "only the other crates use it, by the seam")]
 mod channel;
 mod client;
 mod connection;
 mod error;
 mod frame;
+#[expect(clippy::missing_errors_doc, reason = "only the other crates use it, by the seam")]
 mod handshake;
 mod listen;
 mod meeting;
