@@ -17,9 +17,7 @@ use crate::value::name::named;
 use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
-#[cfg(feature = "cli")]
-use crate::value::sourced::Sourced;
-use crate::value::sourced::{Known, by};
+use crate::value::sourced::{Sourced, by};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -88,26 +86,27 @@ impl fmt::Display for MasterPort {
 
 /// The values that a program or a command line sets, each with its source. The documentation of
 /// each field is the help of its option.
+// An option is optional only if its type is literally an `Option`: clap sees no alias.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Overrides {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(asked)))]
-    pub launcher: Known<Launcher>,
+    pub launcher: Option<Sourced<Launcher>>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
     #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
-    pub master_addr: Known<Host>,
+    pub master_addr: Option<Sourced<Host>>,
     /// The port at the host of rank 0, or `auto` to derive one from the job [env:
     /// MPIENV_MASTER_PORT]
     #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = parse::<MasterPort>))]
-    pub master_port: Known<MasterPort>,
+    pub master_port: Option<Sourced<MasterPort>>,
     /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
     /// MPIENV_PORT_RANGE]
     #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = parse::<PortRange>))]
-    pub port_range: Known<PortRange>,
+    pub port_range: Option<Sourced<PortRange>>,
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
-    pub nccl_ifname: Known<NcclIfname>,
+    pub nccl_ifname: Option<Sourced<NcclIfname>>,
     /// This is the only process on its node, and its rank is the number of the node
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
     pub one_per_node: bool,
