@@ -119,6 +119,11 @@ impl Shared {
         members.begin(call)?;
         let (slot, before) = self.memory.next().map_err(|rank| members.late(rank))?;
         self.published += fill(slot, before) as u64;
+        self.complete(call)
+    }
+
+    /// Publishes this rank's slot, and waits until all others have published theirs.
+    fn complete(&mut self, call: Call) -> Result<()> {
         self.memory.publish(call);
         let own = self.memory.own();
         for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {

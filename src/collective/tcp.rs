@@ -27,6 +27,7 @@ use transfer::Links;
 
 pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
+pub(super) use transfer::Exchange;
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
 const DIRECT: usize = 512 * 1024;
@@ -91,8 +92,8 @@ impl Tcp {
     fn announce(&mut self, call: Call, length: usize) -> Result<Vec<u64>> {
         let own = (length as u64).to_le_bytes();
         let mut lengths = vec![own; self.size()];
-        let receive = lengths.iter_mut().map(|length| Some(&mut length[..])).collect();
-        self.members.transfer(call, self.members.to_all(&own), receive)?;
+        let exchange = lengths.iter_mut().map(|length| Exchange::both(&own, length));
+        self.members.transfer(call, exchange.collect())?;
         Ok(lengths.into_iter().map(u64::from_le_bytes).collect())
     }
 
@@ -120,14 +121,12 @@ impl Tcp {
         let (values, mine) = (numbers.bytes(), parts[own].clone());
         let others = self.others.bytes(size * mine.len());
         let mut rest = &mut *others;
-        let mut row = || {
+        let exchange = parts.iter().map(|part| {
             let row;
             (row, rest) = std::mem::take(&mut rest).split_at_mut(mine.len());
-            Some(row)
-        };
-        let receive = (0..size).map(|_| row()).collect();
-        let send = parts.iter().map(|part| Some(&values[part.clone()])).collect();
-        self.members.transfer(call, send, receive)?;
+            Exchange::both(&values[part.clone()], row)
+        });
+        self.members.transfer(call, exchange.collect())?;
         let sum = self.sum.bytes(mine.len());
         let row = |rank| match rank == own {
             true => &values[mine.clone()],
@@ -151,8 +150,8 @@ impl Tcp {
             let parts = block.ranges(size);
             self.reduce_parts(call, &mut block, by, &parts)?;
             let sum = self.sum.bytes(parts[own].len());
-            let receive = block.parts(size).into_iter().map(Some).collect();
-            self.members.transfer(call, self.members.to_all(sum), receive)?;
+            let exchange = block.parts(size).into_iter().map(|part| Exchange::both(sum, part));
+            self.members.transfer(call, exchange.collect())?;
         }
         Ok(())
     }
@@ -168,16 +167,17 @@ impl Tcp {
         let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
         for from in (0..longest).step_by(PIECE) {
             let to = |length: usize| from.saturating_add(PIECE).min(length);
-            let mut receive = Vec::new();
+            let send = bytes.get(from..to(bytes.len())).filter(|piece| !piece.is_empty());
+            let mut exchange = Vec::new();
             for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
                 if rank != own {
                     bytes.resize(to(length), 0);
                 }
                 // Nothing from a rank that has no more.
-                receive.push(bytes.get_mut(from..).filter(|piece| !piece.is_empty()));
+                let receive = bytes.get_mut(from..).filter(|piece| !piece.is_empty());
+                exchange.push(Exchange { send, receive });
             }
-            let piece = bytes.get(from..to(bytes.len())).filter(|piece| !piece.is_empty());
-            self.members.transfer(call, vec![piece; lengths.len()], receive)?;
+            self.members.transfer(call, exchange)?;
         }
         all[own].extend_from_slice(bytes);
         Ok(all)
@@ -196,19 +196,14 @@ impl Tcp {
 
     /// Returns once every rank has made this call.
     pub(super) fn barrier_of(&mut self, call: Call) -> Result<()> {
-        let receive = (0..self.size()).map(|_| Some(&mut [][..])).collect();
-        self.members.transfer(call, self.members.to_all(&[]), receive)
+        let exchange = (0..self.size()).map(|_| Exchange::both(&[], &mut []));
+        self.members.transfer(call, exchange.collect())
     }
 
     /// Sends bytes to some members and receives bytes from others, all at once.
     #[cfg(target_os = "linux")]
-    pub(super) fn exchange<'b>(
-        &mut self,
-        call: Call,
-        send: Vec<Option<&'b [u8]>>,
-        receive: Vec<Option<&'b mut [u8]>>,
-    ) -> Result<()> {
-        self.members.transfer(call, send, receive)
+    pub(super) fn exchange(&mut self, call: Call, by_place: Vec<Exchange<'_>>) -> Result<()> {
+        self.members.transfer(call, by_place)
     }
 
     /// Splits off the ranks of this rank's color.
@@ -255,8 +250,8 @@ impl Transport for Tcp {
         // This rank keeps its own part; the bytes of all others are overwritten.
         let mut all = vec![parts[self.own()].clone(); self.size()];
         let call = Call::all_to_all(all[0].len());
-        let receive = all.iter_mut().map(|part| Some(&mut part[..])).collect();
-        self.members.transfer(call, parts.iter().map(|part| Some(&part[..])).collect(), receive)?;
+        let exchange = parts.iter().zip(&mut all).map(|(own, part)| Exchange::both(own, part));
+        self.members.transfer(call, exchange.collect())?;
         Ok(all)
     }
 

@@ -13,7 +13,7 @@ use super::call::Call;
 use super::element::{ElementKind, Numbers, Reduction, Scratch, in_rank_order};
 use super::error::Result;
 use super::shared::{Shared, slot_length};
-use super::tcp::{Join, Tcp};
+use super::tcp::{Exchange, Join, Tcp};
 use super::transport::Transport;
 use crate::value::rank::Rank;
 
@@ -93,16 +93,16 @@ impl TwoLevel {
         let Some(firsts) = &mut self.firsts else { return Ok(()) };
         let (sum, last) = (&*self.sum.bytes(added), hosts - 1);
         let is_next = |to: usize| place == last || to == place + 1;
-        let send = (0..hosts).map(|to| (added > 0 && is_next(to)).then_some(sum)).collect();
-        let mut receive: Vec<Option<&mut [u8]>> = Vec::new();
-        receive.resize_with(hosts, || None);
+        let send = |to| (added > 0 && is_next(to)).then_some(sum);
+        let mut by_place: Vec<_> =
+            (0..hosts).map(|to| Exchange { send: send(to), receive: None }).collect();
         if before > 0 && place > 0 {
-            receive[place - 1] = Some(self.before.bytes(before));
+            by_place[place - 1].receive = Some(self.before.bytes(before));
         }
         if place < last {
-            receive[last] = complete;
+            by_place[last].receive = complete;
         }
-        firsts.exchange(call, send, receive)
+        firsts.exchange(call, by_place)
     }
 
     /// Meets the other ranks of this host first, so that a rank that makes another call is named.

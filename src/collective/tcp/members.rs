@@ -46,32 +46,21 @@ impl Members {
         self.members.len()
     }
 
-    /// The same bytes for every member.
-    pub(super) fn to_all<'b>(&self, bytes: &'b [u8]) -> Vec<Option<&'b [u8]>> {
-        vec![Some(bytes); self.size()]
-    }
-
-    /// Sends and receives all at once, as part of a call: `send` and `receive` have an entry for
-    /// each member, in the order of their places, or end with the last one that has any. This
-    /// rank's own entries count for nothing.
-    pub(super) fn transfer<'b>(
-        &mut self,
-        call: Call,
-        send: Vec<Option<&'b [u8]>>,
-        receive: Vec<Option<&'b mut [u8]>>,
-    ) -> Result<()> {
+    /// Sends and receives all at once, as part of a call. `by_place` has an entry for each member;
+    /// this rank's own counts for nothing.
+    pub(super) fn transfer(&mut self, call: Call, mut by_place: Vec<Exchange<'_>>) -> Result<()> {
         self.number = self.number.wrapping_add(1);
         let transfer = Transfer { number: self.number, call };
         let mut links = self.links.borrow_mut();
-        let mut all: Vec<Exchange<'b>> = Vec::new();
-        all.resize_with(links.size(), Exchange::default);
-        for (&member, send) in self.members.iter().zip(send) {
-            all[member].send = send;
+        if self.members.iter().copied().eq(0..links.size()) {
+            return links.transfer(transfer, &mut by_place);
         }
-        for (&member, receive) in self.members.iter().zip(receive) {
-            all[member].receive = receive;
+        let mut by_rank: Vec<Exchange<'_>> = Vec::new();
+        by_rank.resize_with(links.size(), Exchange::default);
+        for (&member, exchange) in self.members.iter().zip(by_place) {
+            by_rank[member] = exchange;
         }
-        links.transfer(transfer, &mut all)
+        links.transfer(transfer, &mut by_rank)
     }
 
     /// Empties `bytes` and reserves memory for as many as the member at `place` has announced. The

@@ -22,9 +22,15 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What goes to a peer and comes from it in one transfer; `None` if nothing does.
 #[derive(Default)]
-pub(super) struct Exchange<'b> {
-    pub(super) send: Option<&'b [u8]>,
-    pub(super) receive: Option<&'b mut [u8]>,
+pub(in crate::collective) struct Exchange<'b> {
+    pub(in crate::collective) send: Option<&'b [u8]>,
+    pub(in crate::collective) receive: Option<&'b mut [u8]>,
+}
+
+impl<'b> Exchange<'b> {
+    pub(super) fn both(send: &'b [u8], receive: &'b mut [u8]) -> Exchange<'b> {
+        Exchange { send: Some(send), receive: Some(receive) }
+    }
 }
 
 /// The connections to all peers.

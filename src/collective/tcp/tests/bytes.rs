@@ -39,8 +39,8 @@ fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
         if tcp.rank().index() == 0 {
             let length = (u64::MAX / 2).to_le_bytes();
             let mut others = [0; 8];
-            let (send, receive) = (tcp.members.to_all(&length), vec![None, Some(&mut others[..])]);
-            tcp.members.transfer(Call::broadcast(0), send, receive).unwrap();
+            let exchange = vec![Exchange::default(), Exchange::both(&length, &mut others)];
+            tcp.members.transfer(Call::broadcast(0), exchange).unwrap();
             return tcp.barrier().unwrap_err().to_string();
         }
         let first = tcp.broadcast(&mut Vec::new(), 0).unwrap_err().to_string();
