@@ -9,7 +9,7 @@
 //! the plan over any [`Group`](mpienv::collective::Group). Losses and parameters equal those of a
 //! single process, up to rounding.
 //!
-//! Both programs also stand on [`file`], files that are whole or not there, and [`program`], a
+//! Both programs also stand on [`file`](mod@file), files that are whole or not there, and [`program`], a
 //! rank's way from its command line to its exit code.
 //!
 //! ```
