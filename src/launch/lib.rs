@@ -328,7 +328,7 @@ impl Launch {
     /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
     /// its own master port unless a port was set. Workers read the number of restarts from
     /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
-    /// of [`Output::LogDir`](crate::Output::LogDir) are in `attempt_N`.
+    /// of [`Output::LogDir`] are in `attempt_N`.
     ///
     /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
     /// SIGUSR1.
