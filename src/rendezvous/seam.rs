@@ -33,5 +33,5 @@ pub mod listen {
 
 /// Connections that last as long as a job runs.
 pub mod star {
-    pub use crate::star::{Channel, Guest, Heard, Star, Times, Waker};
+    pub use crate::star::{Admitted, Channel, Guest, Heard, Star, Stranger, Times, Waker};
 }

@@ -20,7 +20,7 @@ use super::auth::{Directions, LENGTH, digest};
 use super::frame::{Message, REPLY_HEAD, ReplyHead, ReplyKind};
 use super::lines::{Line, Lines, MOST_READY, read};
 
-pub use accept::Guest;
+pub use accept::{Admitted, Guest, Stranger};
 pub use mio::Waker;
 
 /// How much to read at a time, in bytes.

@@ -37,7 +37,7 @@ fn the_pages_count_the_lines_of_the_program_on_candle() {
 fn the_program_on_candle_calls_only_what_the_library_has() {
     let program = text(PROGRAM);
     let calls = [
-        ("ClusterInfo::", "src/core/cluster/discover.rs"),
+        ("ClusterInfo::", "src/core/cluster/discover/builder.rs"),
         ("Environment::", "src/core/environment.rs"),
         ("environment.", "src/core/environment.rs"),
         ("Group::", "src/collective/group.rs"),
