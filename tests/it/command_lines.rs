@@ -2,10 +2,10 @@
 //! simulated jobs.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::script::script;
 use crate::support::tool::{clean, inherited};
 
 /// The command lines in the guide, after `mpienv exec --template --`.
@@ -41,8 +41,7 @@ fn stand_ins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for line in LINES {
         let path = folder.path().join(line.split(' ').next().unwrap());
-        fs::write(&path, "#!/bin/sh\necho \"${0##*/}\" \"$@\"\n").unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        script(&path, "#!/bin/sh\necho \"${0##*/}\" \"$@\"\n");
     }
     folder
 }

@@ -1,8 +1,6 @@
 //! `exec` and `launch` of another launcher, whose ranks would get one rank's variables.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
+use crate::support::script::script;
 use crate::support::tool::clean;
 
 /// The second of two ranks.
@@ -20,8 +18,7 @@ fn run(verb: &[&str], line: &str, vars: &[(&str, &str)]) -> (Option<i32>, String
     let folder = tempfile::tempdir().unwrap();
     let words: Vec<_> = line.split(' ').collect();
     let path = folder.path().join(words[0]);
-    fs::write(&path, "#!/bin/sh\necho started\n").unwrap();
-    fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&path, "#!/bin/sh\necho started\n");
     let output = clean("mpienv")
         .args(verb)
         .arg("--")

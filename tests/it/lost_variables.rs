@@ -141,8 +141,7 @@ fn ranks_of_a_simulated_job_and_of_torchrun_without_its_variables_warn() {
     // A script is named after its file, as torchrun is.
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("torchrun");
-    std::fs::write(&file, format!("#!/bin/sh\n({script})\ntrue\n")).unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    crate::support::script::script(&file, format!("#!/bin/sh\n({script})\ntrue\n"));
     let torchrun = |workers: &str| {
         let mut command = clean("sh");
         command.args([

@@ -19,6 +19,7 @@ mod support {
     pub mod processes;
     pub mod python;
     pub mod root;
+    pub mod script;
     pub mod slurm;
     pub mod timeout;
     pub mod tool;

@@ -1,9 +1,7 @@
 //! Ranks that authenticate with MUNGE, with a real munged: only processes of one user meet.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,8 +169,7 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     let unmunge = folder.path().join("unmunge");
     let mark = folder.path().join("ran");
     let script = "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 3000\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
-    fs::write(&unmunge, script).unwrap();
-    fs::set_permissions(&unmunge, fs::Permissions::from_mode(0o755)).unwrap();
+    crate::support::script::script(&unmunge, script);
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     // The first rank leaves the mark, so that the only unmunge of the second one never finishes.
     for reason in [

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use crate::support::clock::SLACK;
+use crate::support::script::script;
 use crate::support::tool::clean;
 use mpienv::{ClusterInfo, Environment, Target};
 
@@ -195,12 +196,10 @@ fn a_nodes_variables_are_refused_where_the_node_has_several_processes() {
 
 /// A folder with a torchrun that prints what it would read.
 fn torchrun() -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("torchrun");
     let said = "node $PET_NODE_RANK of $PET_NNODES at $PET_MASTER_ADDR:$PET_MASTER_PORT, rank ${RANK-none}";
-    std::fs::write(&path, format!("#!/bin/sh\necho \"{said}\" \"$@\"\n")).unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&path, format!("#!/bin/sh\necho \"{said}\" \"$@\"\n"));
     folder
 }
 

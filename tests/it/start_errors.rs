@@ -9,8 +9,7 @@ use crate::support::tool::{clean, is_there};
 /// An executable file with this text.
 fn script(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    crate::support::script::script(&path, text);
     path.to_str().unwrap().to_owned()
 }
 
@@ -26,8 +25,7 @@ fn the_remedy_fits_what_a_program_lacks() {
     let elf = fs::read("/bin/true").unwrap();
     let at = elf.windows(8).position(|bytes| bytes == b"ld-linux").unwrap();
     let foreign = folder.join("foreign");
-    fs::write(&foreign, [&elf[..at], b"xx-linux", &elf[at + 8..]].concat()).unwrap();
-    fs::set_permissions(&foreign, fs::Permissions::from_mode(0o755)).unwrap();
+    crate::support::script::script(&foreign, [&elf[..at], b"xx-linux", &elf[at + 8..]].concat());
     let foreign = foreign.to_str().unwrap();
     let folder = folder.to_str().unwrap();
     let cases = [

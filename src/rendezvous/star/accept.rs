@@ -34,7 +34,9 @@ pub struct Guest(Box<HelloReader>);
 /// A rank that has proven that it has the key.
 #[derive(Debug)]
 pub struct Admitted {
+    /// Its number.
     pub rank: u32,
+    /// The keys of its messages and of the answers.
     pub directions: Directions,
     /// The first bytes to send to the rank.
     pub welcome: Vec<u8>,
