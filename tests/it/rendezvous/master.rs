@@ -32,7 +32,7 @@ fn a_rank_without_rank_0_says_what_it_met() {
     assert_eq!(failure("127.0.0.1", free_port()), ConnectFailure::Refused);
     assert!(matches!(failure("no-such-host.invalid", free_port()), ConnectFailure::Unresolved(_)));
     let port = free_port();
-    let silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let _silent = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
     assert_eq!(
         failure("127.0.0.1", port),
         ConnectFailure::NotMpienv("it took the connection and said nothing".to_owned())
