@@ -81,7 +81,7 @@ impl Call {
     /// A call of this name whose arguments the rank itself refuses.
     ///
     /// # Errors
-    /// If a group has no such call: the name comes from whoever calls a transport directly.
+    /// If a group has no such call: the name comes from a program that calls a transport directly.
     pub(super) fn refused(name: &'static str) -> Result<Call> {
         match NAMES.iter().find(|(_, known)| *known == name) {
             Some((operation, _)) => Ok(Call { is_refused: true, ..Call::of(*operation, 0) }),

@@ -55,7 +55,7 @@ pub enum Refusal {
     /// The connection broke.
     #[error("{0}")]
     Connection(#[from] io::Error),
-    /// The other end is no rank of this job.
+    /// The other end is not a rank of this job.
     #[error("another program answered, or one that belongs to another job")]
     Stranger,
     /// The other end does not have the key.

@@ -102,7 +102,7 @@ pub(super) enum Arrival {
     Gone,
     /// The process or the system has no file descriptor left.
     NoRoom(io::Error),
-    Nobody,
+    None,
 }
 
 /// All connections of one end, by number. The number of one that has closed is given to another.
@@ -184,7 +184,7 @@ impl<S> Lines<S> {
             }
         }
         self.has_more = false;
-        Arrival::Nobody
+        Arrival::None
     }
 
     /// Adds a newcomer, and returns its number.
@@ -244,7 +244,7 @@ impl<S> Lines<S> {
         let mut line = self.lines.get_mut(id)?.take()?;
         self.free.push(id);
         self.newcomers.remove(line.serial);
-        // Whoever gets the stream may wait for it elsewhere.
+        // The caller may wait for the stream elsewhere.
         let _ = self.poll.registry().deregister(&mut line.stream);
         Some(line)
     }

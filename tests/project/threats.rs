@@ -17,6 +17,7 @@ fn sources() -> String {
         "tests/it/rendezvous/strangers",
         "tests/it/strangers",
         "tests/it/strangers/memory",
+        "tests/it/strangers/rank_0",
         "tests/it/token",
     ];
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

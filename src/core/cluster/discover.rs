@@ -111,7 +111,7 @@ struct Detected<'a> {
     environment: Cow<'a, Environment>,
     choice: Choice,
     context: Option<Context>,
-    /// Whether nothing places this process, and nobody has asked for that.
+    /// Whether nothing places this process, and no option or variable asks for that.
     is_unplaced: bool,
 }
 

@@ -28,7 +28,7 @@ impl Server<'_> {
                 Arrival::Came(stream, peer, port) => self.admit(stream, peer, port)?,
                 Arrival::NoRoom(_) => self.make_room()?,
                 Arrival::Gone => {}
-                Arrival::Nobody => break,
+                Arrival::None => break,
             }
         }
         Ok(())

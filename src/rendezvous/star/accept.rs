@@ -154,7 +154,7 @@ impl Star {
                     }
                 }
                 Arrival::Gone => {}
-                Arrival::Nobody => break,
+                Arrival::None => break,
                 // Close only what was read at least once: a rank says hello right after the
                 // greeting.
                 Arrival::NoRoom(error) => match self.lines.newcomers.first() {

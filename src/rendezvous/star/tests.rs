@@ -35,7 +35,7 @@ fn until_lost(star: &mut Star) -> (Vec<Vec<u8>>, io::Error) {
             match heard {
                 Heard::Said(said) => all.push(said),
                 Heard::Lost(error) => return (all, error),
-                Heard::Came => panic!("nobody can come"),
+                Heard::Came => panic!("no rank can come"),
             }
         }
     }

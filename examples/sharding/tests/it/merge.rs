@@ -143,7 +143,7 @@ fn a_checkpoint_in_the_name_of_another_step_or_rank_is_refused_naming_both() {
          copied; put it into folder 0, or name a folder with rank 1's own checkpoints",
     );
     assert!(!path.join("merged.safetensors").exists());
-    // A number that is no rank of two is the name of a run.
+    // A number that is not a rank of two is the name of a run.
     fs::create_dir_all(path.join("runs/12345")).unwrap();
     copy("device/0/CKP-1_4.safetensors", "runs/12345/CKP-1_4.safetensors");
     let resume =

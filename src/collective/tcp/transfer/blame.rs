@@ -83,7 +83,7 @@ impl Links {
     ///
     /// One lost rank makes all others give up, and each that gives up closes its connections, which
     /// looks like one more loss to those who have not yet noticed the first. So every rank says why
-    /// before it closes, and whoever sees a close first looks for such a report.
+    /// before it closes, and the rank that sees a close first looks for such a report.
     ///
     /// `all` is what the current transfer exchanges.
     pub(super) fn give_up(&mut self, all: &[Exchange<'_>], culprit: Culprit) -> CollectiveError {

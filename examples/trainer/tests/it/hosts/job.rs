@@ -83,7 +83,7 @@ impl Job {
             thread::spawn(move || {
                 let mut line = String::new();
                 while stdout.read_line(&mut line).is_ok_and(|length| length > 0) {
-                    // Nobody receives the lines once the job has been given up.
+                    // Nothing receives the lines once the job has been given up.
                     let _ = sender.send(std::mem::take(&mut line));
                 }
             });

@@ -1,0 +1,288 @@
+//! Restarts of a job on several nodes: all start again together, or all end together.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{has_two, read_to, said, wait_for_two};
+use crate::support::clock::SLACK;
+use crate::support::launched::{launch, living, master_port, node, piped, signal, sorted};
+use crate::support::processes::until;
+use crate::support::timeout::in_time;
+
+/// The outputs of both nodes.
+fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
+    let port = master_port();
+    let start = |rank: u32| {
+        piped(node(mark, rank, port, options, script).envs(vars[rank as usize].iter().copied()))
+    };
+    let [first, second] = [start(0), start(1)];
+    let second = std::thread::spawn(|| second.wait_with_output().unwrap());
+    [first.wait_with_output().unwrap(), second.join().unwrap()]
+}
+
+#[test]
+fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "cd {}; echo $RANK $MPIENV_RESTART_COUNT; test $MPIENV_RESTART_COUNT = 1 && exit 0; : > $RANK; \
+         test $RANK = 3 || exec sleep 3000; until test -e 0 -a -e 1 -a -e 2; do sleep 0.01; done; exit 5",
+        folder.path().display()
+    );
+    let start = Instant::now();
+    let outputs = both("nodes", &["--max-restarts", "1"], [&[], &[]], &script);
+    assert!(start.elapsed() < SLACK);
+    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output));
+        assert_eq!(
+            sorted(&output.stdout),
+            ranks.map(|rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}"))).concat()
+        );
+    }
+    let text = said(&outputs[0]);
+    assert!(
+        text.contains("mpienv: attempt 0 failed: rank 3 on ")
+            && text.contains(": exit code 5 after "),
+        "{text}"
+    );
+    assert_eq!(said(&outputs[1]), "");
+    assert_eq!(living("nodes"), [""; 0]);
+}
+
+#[test]
+fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
+    // Rank 3 has lost rank 0, whose own node has not yet noticed that it died.
+    let run = || {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!(
+            "cd {}; test $RANK = 3 && {{ until test -e up.$MPIENV_RESTART_COUNT; do sleep 0.01; done; exit 5; }}; \
+             test $RANK = 0 || exec sleep 3000; \
+             trap 'kill -s KILL $$' TERM; : > up.$MPIENV_RESTART_COUNT; while :; do sleep 3000 & wait; done",
+            folder.path().display()
+        );
+        both("noticed", &["--max-restarts", "1"], [&[], &[]], &script)
+    };
+    // Rank 0 must die within a second of rank 3's failure, for which a busy machine may leave its
+    // shell no time.
+    let is_late = |outputs: &[Output; 2]| {
+        let said = said(&outputs[0]);
+        said.contains("attempt 0 failed: rank 3 on ") || said.contains(" failed with exit code 5; ")
+    };
+    let outputs = (0..9).map(|_| run()).find(|outputs| !is_late(outputs)).unwrap_or_else(run);
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(137), "{}", said(output));
+        assert!(
+            said(output).contains("mpienv: rank 0 on ")
+                && said(output).contains(" failed with signal 9 (SIGKILL)")
+        );
+    }
+    let text = said(&outputs[0]);
+    assert!(text.contains("    failed afterwards with exit code 5: rank 3\n"), "{text}");
+    assert!(text.contains("mpienv: attempt 0 failed: rank 0 on "), "{text}");
+    assert_eq!(living("noticed"), [""; 0]);
+}
+
+#[test]
+fn all_nodes_exit_with_the_first_failure_and_the_first_node_reports_it() {
+    let script =
+        "test $RANK = 2 && { sleep 0.3; seq 1 4 >&2; echo why >&2; exit 5; }; exec sleep 3000";
+    let outputs = both("codes", &["--max-restarts", "1"], [&[], &[]], script);
+    for output in &outputs {
+        assert_eq!(output.status.code(), Some(5), "{}", said(output));
+    }
+    let text = said(&outputs[0]);
+    let quote = " failed with exit code 5\n  last lines of its stderr:\n    1\n    2\n    3\n    4\n    why\n";
+    assert!(text.contains(quote), "{text}");
+    // The lines themselves are on the terminal of the node that failed.
+    let own = said(&outputs[1]);
+    assert!(
+        own.ends_with(" failed with exit code 5; see the last lines of its stderr above\n"),
+        "{own}"
+    );
+    assert!(
+        text.contains("    stopped with SIGTERM: ranks 0-1, 3\n  2 of 2 attempts used\n"),
+        "{text}"
+    );
+    assert_eq!(living("codes"), [""; 0]);
+}
+
+#[test]
+fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
+    let counts: [&[(&str, &str)]; 2] =
+        [&[("TORCHELASTIC_RESTART_COUNT", "1")], &[("TORCHELASTIC_RESTART_COUNT", "3")]];
+    // No worker fails before all have said their counts.
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "cd {}; echo $MPIENV_RESTART_COUNT $TORCHELASTIC_RESTART_COUNT; n=$MPIENV_RESTART_COUNT; : > $RANK.$n; \
+         until test -e 0.$n -a -e 1.$n -a -e 2.$n -a -e 3.$n; do sleep 0.01; done; test $n = 4",
+        folder.path().display()
+    );
+    let outputs = both("counts", &["--max-restarts", "1"], counts, &script);
+    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output));
+        assert_eq!(
+            sorted(&output.stdout),
+            ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat()
+        );
+    }
+    let text = said(&outputs[0]);
+    assert!(
+        text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
+    let port = master_port();
+    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
+    let [mut first, mut second] = [0, 1].map(|rank| {
+        piped(&mut node("term2", rank, port, &["--max-restarts", "3", "--grace", "3000"], script))
+    });
+    [&mut first, &mut second].into_iter().for_each(wait_for_two);
+    signal("TERM", &second);
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(9), "{}", said(&output));
+        assert!(!said(&output).contains("attempt 1"), "{}", said(&output));
+    }
+    assert_eq!(living("term2"), [""; 0]);
+}
+
+#[test]
+fn a_signal_on_a_node_that_then_finishes_forbids_a_restart_of_all() {
+    let (port, folder) = (master_port(), tempfile::tempdir().unwrap());
+    // The workers of the second node run until they may fail.
+    let script = "test $MPIENV_RESTART_COUNT = 0 || exit 0; trap 'exit 0' TERM; echo up; \
+                  while test ! -e $GO; do sleep 0.1; done; test $RANK -lt 2 || exit 5; exec sleep 3000";
+    let go = folder.path().join("go");
+    let [mut first, mut second] = [0, 1].map(|rank| {
+        piped(node("finished", rank, port, &["--max-restarts", "3"], script).env("GO", &go))
+    });
+    [&mut first, &mut second].into_iter().for_each(wait_for_two);
+    signal("TERM", &first);
+    // If its workers have not finished by then, they are stopped, with the same result.
+    std::thread::sleep(Duration::from_millis(500));
+    fs::write(&go, "").unwrap();
+    for child in [first, second] {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    }
+    assert_eq!(living("finished"), [""; 0]);
+}
+
+#[test]
+fn a_signal_that_comes_while_the_last_worker_ends_is_not_lost() {
+    let script = "test ${MPIENV_RESTART_COUNT:-0} = 0 || exit 0; echo $$; exec sleep 3000";
+    let mut left: Vec<u32> = (0..120).rev().collect();
+    while let Some(step) = left.pop() {
+        let restarts = step % 2;
+        let mut child =
+            piped(&mut launch("late", 1, &["--max-restarts", &restarts.to_string()], script));
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let worker =
+            Pid::from_raw(line.trim().rsplit(' ').next().unwrap().parse().unwrap()).unwrap();
+        let killed = Instant::now();
+        kill_process(worker, Signal::KILL).unwrap();
+        std::thread::sleep(Duration::from_micros(300 * u64::from(step)));
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        let waited = killed.elapsed();
+        // A second attempt would succeed.
+        let output = child.wait_with_output().unwrap();
+        // It starts after 500 ms, before which a busy machine may not have sent the signal.
+        if waited >= Duration::from_millis(400) && output.status.success() {
+            left.push(step);
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(137), "{step}: {}: {}", output.status, said(&output));
+        assert!(
+            said(&output).contains(" failed with signal 9 (SIGKILL); "),
+            "{step}: {}",
+            said(&output)
+        );
+        let end =
+            "  1 of 2 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
+        assert_eq!(said(&output).ends_with(end), restarts == 1, "{step}: {}", said(&output));
+    }
+    assert_eq!(living("late"), [""; 0]);
+}
+
+#[test]
+fn a_signal_at_any_moment_of_a_restart_ends_the_job_with_its_report() {
+    // The first restart begins after 500 ms, and fails some milliseconds later.
+    let moment = |step: u32| Duration::from_millis(490 + u64::from(step));
+    let signalled = |step: u32| {
+        let mut child = piped(&mut launch("moment", 1, &["--max-restarts", "9"], "exit 7"));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        read_to(&mut stderr, "attempt 1 starts in 0.5 s");
+        std::thread::sleep(moment(step));
+        signal(["TERM", "INT", "HUP"][step as usize % 3], &child);
+        let (mut rest, status) = (String::new(), child.wait().unwrap());
+        stderr.read_to_string(&mut rest).unwrap();
+        // The signal may kill a worker that has just started.
+        assert!(matches!(status.code(), Some(7 | 129 | 130 | 143)), "{step}: {status}: {rest}");
+        let end = " of 10 attempts used\n";
+        let reason = "  not restarted: mpienv received a signal that ends the job\n";
+        assert!(rest.contains(end) && rest.contains(reason), "{step}: {status}: {rest}");
+    };
+    std::thread::scope(|scope| {
+        for first in 0..6 {
+            scope.spawn(move || (first..60).step_by(6).for_each(signalled));
+        }
+    });
+    assert_eq!(living("moment"), [""; 0]);
+}
+
+#[test]
+fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
+    for (lost, how, reason) in [
+        (1, "KILL", "its mpienv closed the connection"),
+        (0, "KILL", "its mpienv closed the connection"),
+        (1, "STOP", "nothing was heard from it for 1 s"),
+        (0, "STOP", "nothing was heard from it for 1 s"),
+    ] {
+        let named = format!("mpienv: node {lost} (");
+        let lose = |timeout: u32| {
+            let (port, mark) = (master_port(), format!("gone-{lost}-{how}"));
+            let options = ["--max-restarts", "3", "--node-timeout", &timeout.to_string()];
+            let script = "echo up; exec sleep 3000";
+            let mut nodes =
+                [0, 1].map(|rank| piped(&mut node(&mark, rank, port, &options, script)));
+            // A node whose machine is so busy that the others give it up has no second line.
+            let all_run = nodes.iter_mut().all(has_two);
+            if all_run {
+                signal(how, &nodes[lost]);
+            }
+            let [first, second] = nodes;
+            let (mut lost_node, other) = if lost == 0 { (first, second) } else { (second, first) };
+            let output = other.wait_with_output().unwrap();
+            lost_node.kill().unwrap();
+            lost_node.wait().unwrap();
+            until("all are gone", || living(&mark).is_empty());
+            (timeout, output.status.code(), said(&output))
+        };
+        // Only a node that hangs needs the timeout.
+        let (timeout, code, text) = match how {
+            "STOP" => in_time(lose, |(.., text)| text.contains(&named)),
+            _ => lose(1200),
+        };
+        assert_eq!(code, Some(3), "{text}");
+        assert!(
+            text.contains(&named) && text.contains(&reason.replace("1 s", &format!("{timeout} s"))),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_never_comes_is_named() {
+    // The meeting's default timeout is ten minutes; --meet is shorter.
+    let options = ["--max-restarts", "1", "--meet", "1"];
+    let output = node("missing", 0, master_port(), &options, "true").output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{}", said(&output));
+    assert!(said(&output).contains("rank 1 of 2 has not connected"), "{}", said(&output));
+}
