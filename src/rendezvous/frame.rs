@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::auth::{Bytes32, LENGTH, digest};
 
 pub use hello::Purpose;
-pub(super) use hello::{FIRST, Hello, HelloReader, Reject, Secret};
+pub(super) use hello::{FIRST, Hello, HelloReader, Reject, SHORT_BLOB, Secret};
 
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";

@@ -84,12 +84,15 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
         "restarts workers that fail",
         &[
             ("restarts", "a_worker_that_fails_starts_all_workers_again_until_they_succeed"),
-            ("restarts", "a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again"),
+            (
+                "restarts/nodes",
+                "a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again",
+            ),
         ],
     ),
     (
         "the same restart count on all nodes",
-        &[("restarts", "the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform")],
+        &[("restarts/nodes", "the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform")],
     ),
     (
         "tests whether the ranks can meet",

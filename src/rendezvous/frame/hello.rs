@@ -9,7 +9,7 @@ use crate::value::port::Port;
 /// Length of the part before the proof.
 const CLAIM: usize = 83;
 /// Rank 0 holds longer blobs of a few connections at a time only.
-const SHORT_BLOB: usize = 1024;
+pub(crate) const SHORT_BLOB: usize = 1024;
 
 /// Length of a hello without a blob.
 const BARE: usize = CLAIM + 2 * LENGTH;

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use super::liveness::Presence;
 use super::visitor::Altered;
 use super::{Connection, Joined, Server, Stage, outliers};
-use crate::rendezvous::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, reply};
+use crate::rendezvous::frame::{
+    FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply,
+};
 use crate::rendezvous::lines::read;
 use crate::rendezvous::most_in_all;
 use crate::rendezvous::table::{Origin, Row};
@@ -167,6 +169,12 @@ impl Server<'_> {
             self.problems.size(rank, size, peer);
             self.outliers.push(id, self.lines.get(id).map(|connection| connection.serial));
             return refuse(self);
+        }
+        // A rank whose long blob waits unread for too long closes the connection and comes again.
+        // Its next connection may have to wait, too.
+        if blob.len() > SHORT_BLOB && self.lines.get(id).is_some_and(Connection::is_closed) {
+            self.turn_away(id);
+            return self.close(id);
         }
         if let Some(earlier) = self.joined.get(&rank).map(|joined| joined.id) {
             // A rank whose first connection broke may reconnect before rank 0 notices.
