@@ -112,7 +112,7 @@ fn workers_that_end_well_on_a_signal_are_a_success() {
     for name in ["INT", "TERM", "HUP", "USR1", "USR2"] {
         // A shell runs its trap once the signal interrupts its `wait`.
         let script =
-            format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 3000 & wait; done");
+            format!("trap 'echo got; exit 0' {name}; echo up; while :; do sleep 0.1 & wait; done");
         let mut child = piped(&mut launch(name, 2, &[], &script));
         let (_, mut stdout) = lines(&mut child, 2);
         signal(name, &child);
@@ -425,7 +425,7 @@ fn workers_may_use_every_core_though_mpirun_bound_the_launch_to_one() {
 #[test]
 fn a_worker_that_is_killed_long_after_the_first_failure_is_not_its_cause() {
     let script = "test $RANK = 0 && { sleep 0.3; exit 5; }; \
-                  trap 'sleep 1.5; kill -s KILL $$' TERM; while :; do sleep 3000 & wait; done";
+                  trap 'sleep 1.5; kill -s KILL $$' TERM; while :; do sleep 0.1 & wait; done";
     let output = launch("consequence", 2, &[], script).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
 }
@@ -436,17 +436,16 @@ fn a_worker_that_was_killed_is_the_cause_however_late_its_death_is_seen() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Worker 0 runs only when nothing else does, on a core that others keep busy: it is dying for
+    // Worker 0 runs only when nothing else wants the core, which others keep busy: it is dying for
     // seconds.
-    let script = "test $RANK = 0 && { echo $$ >$AT.new; mv $AT.new $AT; exec sleep 3000; }; \
+    let script = "test $RANK = 0 && { echo $$ >$AT.new; mv $AT.new $AT; while :; do :; done; }; \
                   until test -e $AT; do sleep 0.01; done; pid=$(cat $AT); \
-                  until grep -q '(sleep)' /proc/$pid/stat; do sleep 0.01; done; \
                   chrt -i -p 0 $pid; taskset -c -p 0 $pid; \
                   for i in 1 2 3 4 5 6 7 8; do \
-                      timeout 20 taskset -c 0 sh -c 'while :; do :; done' & done; \
-                  sleep 0.5; kill -s KILL $pid; exit 3";
-    let output = launch("dying", 2, &[], script).env("AT", folder.path().join("pid")).output();
-    let output = output.unwrap();
+                      timeout -s KILL 5 taskset -c 0 sh -c 'trap \"\" TERM; while :; do :; done' & done; \
+                  sleep 1; kill -s KILL $pid; exit 3";
+    let mut command = launch("dying", 2, &["--grace", "60"], script);
+    let output = command.env("AT", folder.path().join("pid")).output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(137), "{said}");
     assert!(said.contains("mpienv: rank 0 on ") && said.contains("SIGKILL"), "{said}");

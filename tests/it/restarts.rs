@@ -140,7 +140,7 @@ fn words_that_do_not_fit_the_port_of_an_attempt_are_the_error() {
 #[test]
 fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     for name in ["TERM", "INT", "HUP", "USR1"] {
-        let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 3000 & wait; done");
+        let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 0.1 & wait; done");
         let mut child =
             piped(&mut launch(name, 1, &["--max-restarts", "3", "--grace", "3000"], &script));
         read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
@@ -153,7 +153,7 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
         assert_eq!(living(name), [""; 0]);
     }
     // SIGUSR2 does not prevent restarts.
-    let script = "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 3000 & wait; done";
+    let script = "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 0.1 & wait; done";
     let mut child = piped(&mut launch("USR2", 1, &["--max-restarts", "3"], script));
     read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
     signal("USR2", &child);

@@ -115,7 +115,7 @@ fn a_worker_that_saves_its_state_has_time_although_another_has_ended_at_once() {
     for (name, code, called) in REQUESTS {
         // Longer than the others may take after a failure.
         let script = format!(
-            "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' {name}; echo up; while :; do sleep 3000 & wait; done"
+            "test $RANK = 1 || trap 'sleep 6; echo saved; exit 0' {name}; echo up; while :; do sleep 0.1 & wait; done"
         );
         let (child, mut stdout) = started(&mut launch("saves", 2, &[], &script));
         signal(name, &child);
@@ -161,7 +161,7 @@ fn the_workers_of_another_node_have_as_much_time_to_save_their_state_as_those_of
         let port = master_port();
         // Longer than they may take after a failure.
         let script = "test $RANK -lt 2 || trap 'sleep 6; echo saved; exit 0' TERM; \
-                      echo up; while :; do sleep 3000 & wait; done";
+                      echo up; while :; do sleep 0.1 & wait; done";
         let [(first, _out), (second, mut stdout)] = [0, 1]
             .map(|rank| piped(&mut node("all-save", rank, port, &["--max-restarts", "3"], script)))
             .map(running);
@@ -204,7 +204,7 @@ fn a_second_signal_on_one_node_kills_workers_of_others_that_ignore_the_first() {
 #[test]
 fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure() {
     let script = "test $RANK = 1 || { echo up; sleep 1; exit 4; }; \
-                  trap 'echo asked' TERM; trap '' INT; echo up; while :; do sleep 3000 & wait; done";
+                  trap 'echo asked' TERM; trap '' INT; echo up; while :; do sleep 0.1 & wait; done";
     let (mut child, mut stdout) = started(&mut launch("left", 2, &["--grace", "30"], script));
     let mut asked = String::new();
     stdout.read_line(&mut asked).unwrap();
@@ -225,7 +225,7 @@ fn the_time_that_is_named_after_a_signal_is_the_one_that_is_left_since_a_failure
 #[test]
 fn a_signal_that_comes_twice_at_once_is_one_request() {
     // `timeout` sends it to its child, and then to the child's group.
-    let script = "trap 'echo got; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 3000 & wait; done";
+    let script = "trap 'echo got; sleep 2; echo saved; exit 0' INT; echo up; while :; do sleep 0.1 & wait; done";
     let (child, mut stdout) = started(&mut launch("twice", 2, &[], script));
     for _ in 0..2 {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -259,7 +259,7 @@ fn signals_that_announce_an_end_or_mean_something_else_are_passed_on_and_kill_no
 #[test]
 fn a_failure_after_a_signal_names_both() {
     let script =
-        "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
+        "trap 'echo no room >&2; exit 9' TERM; echo up; while :; do sleep 0.1 & wait; done";
     let (child, _stdout) = started(&mut launch("both", 2, &[], script));
     signal("TERM", &child);
     let output = child.wait_with_output().unwrap();

@@ -131,12 +131,12 @@ impl Supervisor {
         Ok(status)
     }
 
-    /// Returns what has stopped a worker, once for each stop.
     /// Returns whether a worker that has not been reaped is dying.
     pub(crate) fn is_dying(&self, child: &Child) -> bool {
         Listing::open().is_some_and(|listing| listing.is_dying(Pid::from_child(child)))
     }
 
+    /// Returns what has stopped a worker, once for each stop.
     pub(crate) fn newly_stopped(&mut self, child: &Child) -> Option<Stop> {
         let worker = Pid::from_child(child);
         // Without NOWAIT, the system reports each stop once.

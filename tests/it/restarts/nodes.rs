@@ -60,7 +60,7 @@ fn a_worker_that_is_killed_is_the_cause_even_if_another_node_notices_first() {
         let script = format!(
             "cd {}; test $RANK = 3 && {{ until test -e up.$MPIENV_RESTART_COUNT; do sleep 0.01; done; exit 5; }}; \
              test $RANK = 0 || exec sleep 3000; \
-             trap 'kill -s KILL $$' TERM; : > up.$MPIENV_RESTART_COUNT; while :; do sleep 3000 & wait; done",
+             trap 'kill -s KILL $$' TERM; : > up.$MPIENV_RESTART_COUNT; while :; do sleep 0.1 & wait; done",
             folder.path().display()
         );
         both("noticed", &["--max-restarts", "1"], [&[], &[]], &script)
@@ -138,7 +138,7 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
 #[test]
 fn a_signal_on_one_node_ends_the_job_on_all_without_a_restart() {
     let port = master_port();
-    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 3000 & wait; done";
+    let script = "trap 'exit 9' TERM; echo up; while :; do sleep 0.1 & wait; done";
     let [mut first, mut second] = [0, 1].map(|rank| {
         piped(&mut node("term2", rank, port, &["--max-restarts", "3", "--grace", "3000"], script))
     });
