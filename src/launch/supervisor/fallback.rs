@@ -3,6 +3,9 @@
 //! Each signal has its default effect, stops are not detected, and the processes that a worker
 //! leaves behind are not known.
 
+#[path = "groups/no_binding.rs"]
+mod binding;
+
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
@@ -10,6 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::launch::stop::{Late, Request, Stop};
+
+pub(crate) use self::binding::Unbound;
 
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

@@ -7,6 +7,17 @@
 //! Without groups, the children of a worker that fails would survive it, and Ctrl-C would reach
 //! them a second time from the terminal.
 
+mod adoption;
+#[cfg(target_os = "linux")]
+mod binding;
+#[cfg(not(target_os = "linux"))]
+#[path = "groups/no_binding.rs"]
+mod binding;
+mod family;
+mod processes;
+mod signals;
+mod watchdog;
+
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
@@ -19,12 +30,17 @@ use rustix::process::{
     kill_process_group, test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
-use super::adoption::Adoption;
-use super::family::{Family, ancestors};
-use super::processes::{Listing, Process};
-use super::signals::{ENDING, Signals};
-use super::watchdog::Watchdog;
 use crate::launch::stop::Stop;
+
+pub(crate) use self::binding::Unbound;
+pub(crate) use self::signals::{Signals, Waker};
+pub use self::watchdog::serve_as_watchdog;
+
+use self::adoption::Adoption;
+use self::family::{Family, ancestors};
+use self::processes::{Listing, Process};
+use self::signals::ENDING;
+use self::watchdog::Watchdog;
 
 /// The interval at which leftovers are checked: the system reports only the exit of this process's
 /// own children.

@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::flag;
 
 use super::DONE;
-use crate::launch::supervisor::family::Family;
-use crate::launch::supervisor::processes::{Listing, Process};
+use crate::launch::supervisor::groups::family::Family;
+use crate::launch::supervisor::groups::processes::{Listing, Process};
 
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -214,7 +214,7 @@ impl Signals {
 }
 
 /// Returns whether a signal ends the job, or announces its end, as SIGUSR1 does in many schedulers.
-pub(super) fn asks_to_end(signal: Signal) -> bool {
+fn asks_to_end(signal: Signal) -> bool {
     signal == Signal::USR1 || ENDING.contains(&signal)
 }
 

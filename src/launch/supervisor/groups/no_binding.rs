@@ -1,0 +1,9 @@
+//! Without control over core binding, there is nothing to release.
+
+pub(crate) struct Unbound;
+
+impl Unbound {
+    pub(crate) fn of_this_thread() -> Unbound {
+        Unbound
+    }
+}
