@@ -1,5 +1,8 @@
 //! What all ranks must agree on before they exchange anything.
 
+#[cfg(feature = "mpi")]
+mod over_mpi;
+
 use std::fmt;
 
 use super::element::{ElementKind, Numbers, Reduction};
@@ -60,19 +63,12 @@ const NAMES: [(Operation, &str); 13] = [
     (Close, "close"),
 ];
 
-/// The length of a call that is encoded as a whole.
-#[cfg(feature = "mpi")]
-const DESCRIBED: usize = 11;
-
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
     pub(super) const ALL_GATHER: Call = Call::of(AllGather, 0);
     pub(super) const SPLIT: Call = Call::of(Split, 0);
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
-    /// Leaves MPI. Other transports end without a call.
-    #[cfg(feature = "mpi")]
-    pub(super) const CLOSE: Call = Call::of(Close, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
         Call { operation, kind: None, count, is_refused: false }
@@ -132,39 +128,6 @@ impl Call {
             _ => return None,
         };
         Some(Call { operation, kind: ElementKind::from_code(kind)?, count, is_refused })
-    }
-
-    /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
-    #[cfg(feature = "mpi")]
-    pub(super) fn fingerprints(self) -> [f64; 2] {
-        // The last step of SplitMix64, once for each of the two parts.
-        let mix = |bits: u64| {
-            let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            bits ^ (bits >> 31)
-        };
-        let [operation, kind, refused] = self.codes();
-        let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
-        let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
-        [(print >> 32) as u32, print as u32].map(f64::from)
-    }
-
-    /// Encodes the whole call.
-    #[cfg(feature = "mpi")]
-    pub(super) fn described(self) -> [u8; DESCRIBED] {
-        let mut described = [0; DESCRIBED];
-        described[..8].copy_from_slice(&self.count.to_le_bytes());
-        described[8..].copy_from_slice(&self.codes());
-        described
-    }
-
-    /// Decodes what [`Call::described`] returns; `None` if it is something else.
-    #[cfg(feature = "mpi")]
-    pub(super) fn from_described(described: [u8; DESCRIBED]) -> Option<Call> {
-        let (mut count, mut codes) = ([0; 8], [0; 3]);
-        count.copy_from_slice(&described[..8]);
-        codes.copy_from_slice(&described[8..]);
-        Call::from_codes(codes, u64::from_le_bytes(count))
     }
 
     /// Returns whether the calls are the same reduction, except perhaps for how many numbers they
