@@ -141,16 +141,9 @@ fn any_environment_is_read_or_refused_with_a_remedy() {
             prop_assert!(info.findings().iter().any(|finding| finding.code == "master-unknown"));
             return Ok(());
         };
-        for dialect in [
-            Dialect::Posix,
-            Dialect::Fish,
-            Dialect::Csh,
-            Dialect::Cmd,
-            Dialect::Docker,
-            Dialect::GitHub,
-        ] {
+        for dialect in Dialect::ALL {
             // Values that cannot be represented are a separate error.
-            let _ = exports.to_text(dialect);
+            let _ = exports.to_text(*dialect);
         }
         // Exported values are read as the same place.
         let gone: Vec<&str> = exports.removals().collect();

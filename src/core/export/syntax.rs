@@ -16,7 +16,9 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
         Dialect::Dotenv => dotenv_refuses(value),
         Dialect::Docker => docker_refuses(value),
         Dialect::GitHub => github_refuses(value),
-        _ => None,
+        Dialect::Posix | Dialect::Fish => None,
+        #[cfg(feature = "json")]
+        Dialect::Json => Some("JSON is written as a whole"),
     };
     if let Some(reason) = refused {
         return Err(reason);
@@ -42,7 +44,7 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
             format!("{name}<<{delimiter}\n{value}\n{delimiter}\n")
         }
         #[cfg(feature = "json")]
-        Dialect::Json => return Err("JSON is written as a whole"),
+        Dialect::Json => String::new(),
     })
 }
 
