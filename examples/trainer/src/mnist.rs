@@ -104,17 +104,18 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
     if options.source() == Source::Embedded && rank.is_first() {
         remark(EMBEDDED);
     }
-    let prepared = Prepared::new(options, rank);
     let mut say = |text: &str| {
         if rank.is_first() && !options.quiet {
             remark(text);
         }
     };
-    // A rank that cannot start still connects, to tell the others why.
+    // First, so that a job whose ranks cannot meet fails before it reads its data, and a rank that
+    // cannot start tells the others why.
     let connected =
         backend::connect(options.backend, &info, options.timeout, &mut say, &mut |text| {
             remark(text)
         });
+    let prepared = Prepared::new(options, rank);
     let print = |error: &MnistError| {
         if !error.is_by_reader() && (rank.is_first() || !error.is_reported_by_rank_0()) {
             remark(&error.to_string());
@@ -129,7 +130,7 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
     })
 }
 
-/// What a rank prepares before it connects to the others.
+/// What a rank prepares before it trains with the others.
 struct Prepared {
     data: Datasets,
     config: train::TrainConfig,

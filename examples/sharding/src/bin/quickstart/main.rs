@@ -91,12 +91,12 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
         info.starting(count).warn();
         return threads::train(options, count, out);
     }
-    let prepared = Prepared::new(options, info.world_size());
     // Omit the transport's name. A rank that cannot start still connects, to tell the others why.
     let connected =
         backend::connect(options.backend, &info, options.timeout, &mut |_| {}, &mut |text| {
             exit::say("quickstart", &text);
         });
+    let prepared = Prepared::new(options, info.world_size());
     // An error common to all ranks is printed at the end.
     let print = |error: &QuickstartError| {
         if !error.is_of_all_ranks() {
@@ -112,7 +112,7 @@ fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError>
     })
 }
 
-/// What a rank prepares before it connects to the others.
+/// What a rank prepares before it trains with the others.
 struct Prepared<'a> {
     plan: Plan,
     resumed: Option<Resumed<'a>>,
