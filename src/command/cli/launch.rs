@@ -110,6 +110,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         drop(stream::stdout()?);
     }
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
+    // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
     let places = launch.places();
