@@ -55,7 +55,7 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 /// let job = Job::slurm().nodes(2).per_node(4).build()?;
 /// for (rank, vars) in job.environments().enumerate() {
 ///     let info = ClusterInfo::from_vars(vars)?;
-///     assert_eq!(info.rank() as usize, rank);
+///     assert_eq!(info.rank().index() as usize, rank);
 ///     assert_eq!(info.world_size(), 8);
 ///     assert_eq!(info.master_addr()?.to_string(), "node0");
 /// }

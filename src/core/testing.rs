@@ -7,7 +7,7 @@
 //!
 //! proptest!(|(job in any_job())| {
 //!     for (rank, vars) in job.environments().enumerate() {
-//!         prop_assert_eq!(ClusterInfo::from_vars(vars)?.rank() as usize, rank);
+//!         prop_assert_eq!(ClusterInfo::from_vars(vars)?.rank().index() as usize, rank);
 //!     }
 //! });
 //! ```

@@ -14,8 +14,8 @@
 //! let environment = Environment::current();
 //! let info = ClusterInfo::builder().from_environment(&environment)?;
 //! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
-//! world.check(info.world())?;
-//! let mut sum = [info.rank() as f32];
+//! world.check(info.rank())?;
+//! let mut sum = [info.rank().index() as f32];
 //! world.communicator().all_reduce_sum(&mut sum)?;
 //! world.finalize()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -188,7 +188,7 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
 /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
 /// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
-/// world.check(info.world())?;
+/// world.check(info.rank())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
 /// }

@@ -49,11 +49,11 @@ fn for_jax(
 }
 
 fn assert_seen(what: &str, info: &ClusterInfo, vars: &BTreeMap<String, String>) {
-    let expected = [info.world_size(), info.rank(), info.local_rank().unwrap()];
+    let expected = [info.world_size(), info.rank().index(), info.local_rank().unwrap()];
     assert_eq!(seen_by_jax(vars), Some(expected), "{what}");
     let again = ClusterInfo::from_vars(vars.clone()).unwrap();
     let place = |info: &ClusterInfo| {
-        (info.world(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port())
+        (info.rank(), info.local_rank(), info.master_addr().ok().cloned(), info.master_port())
     };
     assert_eq!(place(&again), place(info), "{what}: who reads again comes to the same place");
     // Workers that a torchrun process starts do not use torchrun's store.

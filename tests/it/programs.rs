@@ -69,7 +69,7 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
             }
         }
         let again = ClusterInfo::from_vars(vars).unwrap();
-        assert_eq!((again.world(), again.local_rank()), (first.world(), first.local_rank()));
+        assert_eq!((again.rank(), again.local_rank()), (first.rank(), first.local_rank()));
         assert_eq!(
             (again.master_addr(), again.master_port()),
             (first.master_addr(), first.master_port())

@@ -33,7 +33,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
     let world = init()?;
     let ranks = world.communicator();
-    world.check(info.world())?;
+    world.check(info.rank())?;
     for part in parts {
         match part.as_str() {
             "hints" => {}

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// A rank in a group of known size. The constructor guarantees `rank < size`.
+/// A rank in a group of known size. It prints as its [`index`](Rank::index). The constructor guarantees `rank < size`.
 ///
 /// ```
 /// use mpienv::{Rank, RankError};
@@ -88,9 +88,10 @@ pub fn share(count: usize, index: usize, size: usize) -> Range<usize> {
     at(index)..at(index + 1)
 }
 
+/// Prints the [`index`](Rank::index), as logs and file names have it.
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.index, self.size)
+        self.index.fmt(f)
     }
 }
 

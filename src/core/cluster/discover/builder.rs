@@ -199,7 +199,7 @@ impl ClusterInfoBuilder {
     /// let builder = ClusterInfo::builder().node(Rank::new(1, 2)?).master_addr("node-0".parse()?);
     /// let info = builder.from_vars([("JOB_COMPLETION_INDEX", "1")])?;
     /// assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
-    /// assert_eq!(info.workers(4)?[0].rank(), 4);
+    /// assert_eq!(info.workers(4)?[0].rank().index(), 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn node(mut self, node: Rank) -> ClusterInfoBuilder {

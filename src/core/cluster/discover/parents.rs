@@ -59,10 +59,12 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             return several.then(|| lost(format!("{} started this process", who()), by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, title) = (place.world(), place.launcher().title());
-            let is_rank =
-                || format!("{}, a parent of this process, is rank {rank} ({title})", who());
-            return (rank.size() > 1).then(|| lost(is_rank(), by_itself));
+            let (rank, size) = (place.rank(), place.world_size());
+            let title = place.launcher().title();
+            let is_rank = || {
+                format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
+            };
+            return (size > 1).then(|| lost(is_rank(), by_itself));
         }
     }
     None
