@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 
 fn sum() -> Result<(), Box<dyn Error>> {
     let environment = Environment::current();
-    let info = ClusterInfo::builder().from_environment(&environment)?;
+    let info = ClusterInfo::from_environment(&environment)?;
     // Load the MPI library of the launcher that started this process.
     let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
     // With the library of another MPI, every process would be rank 0 of 1. This check reports it.

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
@@ -38,8 +39,8 @@ const HIDDEN: &str = "(hidden)";
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Sorted by name, each of which occurs once.
-    vars: Vec<(OsString, OsString)>,
+    /// Sorted by name, each of which occurs once. Shared, because every place keeps them.
+    vars: Arc<Vec<(OsString, OsString)>>,
     is_current: bool,
 }
 
@@ -83,7 +84,7 @@ impl Environment {
         vars.reverse();
         vars.sort_by(|(one, _), (other, _)| one.cmp(other));
         vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Environment { vars, is_current: false }
+        Environment { vars: Arc::new(vars), is_current: false }
     }
 
     fn position(&self, name: &str) -> Result<usize, usize> {
@@ -129,11 +130,12 @@ impl Environment {
     ) -> Environment {
         let mut changed = self.clone();
         for (name, value) in changes {
-            let value = value.map(OsString::from);
-            match (changed.position(name), value) {
-                (Ok(at), Some(value)) => changed.vars[at].1 = value,
-                (Ok(at), None) => drop(changed.vars.remove(at)),
-                (Err(at), Some(value)) => changed.vars.insert(at, (name.into(), value)),
+            let at = changed.position(name);
+            let vars = Arc::make_mut(&mut changed.vars);
+            match (at, value.map(OsString::from)) {
+                (Ok(at), Some(value)) => vars[at].1 = value,
+                (Ok(at), None) => drop(vars.remove(at)),
+                (Err(at), Some(value)) => vars.insert(at, (name.into(), value)),
                 (Err(_), None) => {}
             }
         }

@@ -16,7 +16,7 @@
 //! # Ok::<(), mpienv::pmix::PmixError>(())
 //! ```
 //!
-//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to
+//! [`ask_pmix`](crate::ClusterInfoBuilder::ask_pmix) of the builder asks the server and adds the answer to
 //! the process's place.
 
 mod library;

@@ -1,6 +1,6 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
-use crate::cluster::discover::unplaced;
+use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -122,6 +122,13 @@ methods! {
     TemplateErrorSeam of TemplateError {
         fn is_by_environment(self: &Self) -> bool { TemplateError::is_by_environment(self) }
     }
+}
+
+/// Returns a builder with these overrides.
+pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
+    let mut builder = ClusterInfo::builder();
+    builder.overrides = overrides;
+    builder
 }
 
 /// Returns a finding.

@@ -12,7 +12,7 @@
 //! use mpienv::{ClusterInfo, Environment};
 //!
 //! let environment = Environment::current();
-//! let info = ClusterInfo::builder().from_environment(&environment)?;
+//! let info = ClusterInfo::from_environment(&environment)?;
 //! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
 //! world.check(info.rank())?;
 //! let mut sum = [info.rank().index() as f32];
@@ -184,7 +184,7 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
 /// use mpienv::{ClusterInfo, Environment};
 ///
 /// let environment = Environment::current();
-/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let info = ClusterInfo::from_environment(&environment)?;
 /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
 /// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;

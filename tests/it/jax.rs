@@ -36,7 +36,7 @@ fn for_jax(
 ) -> (ClusterInfo, BTreeMap<String, String>) {
     let environment = Environment::from_vars(vars.clone());
     let builder = ClusterInfo::builder().master_addr("node0".parse().unwrap());
-    let info = place(builder.from_environment(&environment).unwrap());
+    let info = place(builder.environment(&environment).read().unwrap());
     let exports = info.exports_for(Target::Jax).unwrap();
     let mut vars: BTreeMap<_, _> = vars.into_iter().collect();
     for (name, value) in exports.iter() {
@@ -104,7 +104,7 @@ fn what_jax_finds_by_itself_is_left_as_it_is() {
 fn a_local_rank_that_is_not_known_is_an_error_for_jax() {
     let environment =
         Environment::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "a")]);
-    let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+    let info = ClusterInfo::from_environment(&environment).unwrap();
     let error = info.exports_for(Target::Jax).unwrap_err();
     assert_eq!(
         (error.reason(), error.launcher()),

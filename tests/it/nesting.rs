@@ -69,7 +69,7 @@ fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeM
 fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
     let read = |environment: &Environment| {
         let builder = ClusterInfo::builder().master_addr("outer".parse().unwrap());
-        builder.from_environment(environment).unwrap()
+        builder.environment(environment).read().unwrap()
     };
     let mut layers = Vec::new();
     for per_node in [1, 3] {

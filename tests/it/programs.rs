@@ -23,7 +23,7 @@ const RANK_0: [(&str, &str); 8] = [
 
 fn exports(set: Target, vars: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
     let environment = Environment::from_vars(vars.iter().copied());
-    let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+    let info = ClusterInfo::from_environment(&environment).unwrap();
     let exports = info.exports_for(set).unwrap();
     exports.iter().map(|(name, value)| (name.to_owned(), value.map(str::to_owned))).collect()
 }

@@ -209,7 +209,7 @@ proptest! {
         for vars in with(&job, &more) {
             let mut builder = ClusterInfo::builder();
             if let Some(host) = &host { builder = builder.master_addr(host.parse().unwrap()); }
-            let first = builder.from_vars(vars.clone()).unwrap();
+            let first = builder.vars(vars.clone()).read().unwrap();
             let after = exported(&first, &vars);
             let second = read(&after);
             // Exported values take precedence over variables of a cloud platform; with every other

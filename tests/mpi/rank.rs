@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
-    let info = ClusterInfo::builder().from_environment(environment)?;
+    let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
         [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
         _ => Hints::new(),

@@ -1,7 +1,8 @@
 //! Reads the process's place with the options that take precedence over the environment.
 
-use crate::{ClusterInfo, ClusterInfoBuilder, Environment, Error};
+use crate::{ClusterInfo, Environment, Error};
 pub(super) use mpienv_core::seam::Overrides;
+use mpienv_core::seam::builder;
 
 use super::{Quiet, stream};
 
@@ -13,7 +14,7 @@ pub(super) fn read(
     if overrides.ask_pmix && !quiet.is_asked(environment) {
         warn_of_asking(environment);
     }
-    ClusterInfoBuilder::from(overrides).from_environment(environment)
+    builder(overrides).environment(environment).read()
 }
 
 /// Warns once on each node of what `--ask-pmix` costs, because a program that is started later would

@@ -310,13 +310,7 @@ impl ClusterInfo {
 ///
 /// Comparisons ignore it. `Debug` does not print it, because it may contain secrets.
 #[derive(Clone)]
-pub(crate) struct Inherited(Arc<Environment>);
-
-impl Inherited {
-    pub(crate) fn new(environment: &Environment) -> Inherited {
-        Inherited(Arc::new(environment.clone()))
-    }
-}
+pub(crate) struct Inherited(pub Environment);
 
 impl Deref for Inherited {
     type Target = Environment;

@@ -9,8 +9,6 @@ use crate::launcher::starter::{Ancestor, ancestors};
 use crate::launcher::{markers, specs};
 use crate::value::launcher::Launcher;
 
-use super::ClusterInfoBuilder;
-
 /// Programs that start sessions, whose environments are new by design.
 const SESSIONS: &[&str] = &[
     "sshd",
@@ -117,7 +115,7 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
     }
     // The place is all that is wanted: another process's secret is none of this one's business.
     let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
-    let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;
+    let info = ClusterInfo::from_environment(&environment).ok()?;
     (info.launcher() != Launcher::Alone).then_some(info)
 }
 
