@@ -17,25 +17,14 @@ const HIDDEN: &str = "(hidden)";
 /// as text.
 ///
 /// ```
-/// use mpienv::launcher::open_mpi::OpenMpiVars;
-/// use mpienv::{Environment, ReadError};
+/// use mpienv::{ClusterInfo, Environment};
 ///
-/// let environment = Environment::from_vars([
-///     ("OMPI_COMM_WORLD_RANK", "1"),
-///     ("OMPI_COMM_WORLD_SIZE", "4"),
-///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
-/// ]);
-/// let vars: OpenMpiVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 4));
-/// assert_eq!(environment.get_str("OMPI_COMM_WORLD_RANK")?, Some("1"));
-/// assert_eq!(environment.get("PMI_RANK"), None);
-/// assert!(!environment.is_set("PMI_RANK"));
-///
-/// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
-/// let missing = ReadError::Missing { name: "OMPI_COMM_WORLD_SIZE".into() };
-/// assert_eq!(half.read::<OpenMpiVars>(), Err(missing));
-/// # Ok::<(), mpienv::ReadError>(())
+/// let environment = Environment::from_vars([("PMI_RANK", " 1\n"), ("PMI_SIZE", "4")]);
+/// assert_eq!(environment.get_str("PMI_RANK")?, Some("1"));
+/// assert_eq!(environment.get("RANK"), None);
+/// assert!(!environment.is_set("RANK"));
+/// assert_eq!(ClusterInfo::from_environment(&environment)?.rank().index(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -163,11 +152,7 @@ impl Environment {
     ///
     /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
     /// unset. Numbers consist of decimal digits only.
-    ///
-    /// # Errors
-    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does
-    /// not have the type of its field, or if it is not UTF-8.
-    pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
+    pub(crate) fn read<T: Variables>(&self) -> Result<T, ReadError> {
         let pairs = self.pairs(T::VARIABLES)?;
         let parse = |pairs: &[Pair]| envy::from_iter::<_, T>(fields(pairs));
         parse(&pairs)
@@ -230,14 +215,6 @@ fn explain(
 }
 
 /// An environment variable, its meaning, and the page that documents it.
-///
-/// ```
-/// use mpienv::{Launcher, Variable};
-///
-/// let rank: &Variable = Launcher::Flux.variables().next().unwrap();
-/// assert_eq!((rank.name, rank.field, rank.meaning), ("FLUX_TASK_RANK", "rank", "rank"));
-/// assert!(rank.page.starts_with("[flux-environment(7)](https://"));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// The variable's name.
@@ -258,29 +235,7 @@ impl Variable {
 }
 
 /// A struct that [`Environment::read`] fills.
-///
-/// ```
-/// use mpienv::{Environment, Variable, Variables};
-///
-/// #[derive(serde::Deserialize)]
-/// struct Threads {
-///     threads: Option<u32>,
-/// }
-///
-/// impl Variables for Threads {
-///     const VARIABLES: &'static [Variable] = &[Variable {
-///         name: "OMP_NUM_THREADS",
-///         field: "threads",
-///         meaning: "threads of a parallel region",
-///         page: "[OpenMP](https://www.openmp.org/specifications/)",
-///     }];
-/// }
-///
-/// let vars: Threads = Environment::from_vars([("OMP_NUM_THREADS", "4")]).read()?;
-/// assert_eq!(vars.threads, Some(4));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-pub trait Variables: DeserializeOwned {
+pub(crate) trait Variables: DeserializeOwned {
     /// The variable of each field.
     const VARIABLES: &'static [Variable];
 }
@@ -319,26 +274,29 @@ macro_rules! variables {
 }
 pub(crate) use variables;
 
-/// The error of [`Environment::read`] and [`Environment::get_str`].
+/// Why a variable cannot be read: the error of [`Environment::get_str`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A required variable is not set.
+    /// A variable that belongs to another one is not set.
     #[error("{name} is not set")]
+    #[non_exhaustive]
     Missing {
         /// The variable.
         name: String,
     },
     /// A variable's value is not UTF-8.
     #[error("{name}={value:?} is not UTF-8")]
+    #[non_exhaustive]
     NotUnicode {
         /// The variable.
         name: String,
         /// Its value, with invalid bytes replaced.
         value: String,
     },
-    /// A variable's value does not have the type of its field.
+    /// A variable's value is not what the launcher sets.
     #[error("{name}={value:?}: {reason}")]
+    #[non_exhaustive]
     Invalid {
         /// The variable.
         name: String,
@@ -347,7 +305,7 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The requested type cannot be deserialized, and its error does not name a variable.
+    /// The variables do not fit together, and the error names none of them.
     #[error("{0}")]
     Other(String),
 }

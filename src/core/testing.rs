@@ -1,5 +1,12 @@
 //! Property tests over environments: any job of any launcher, for your own tests.
 //!
+//! The strategies are those of proptest, which your tests also need:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! proptest = "1.12"
+//! ```
+//!
 //! ```
 //! use mpienv::ClusterInfo;
 //! use mpienv::testing::any_job;

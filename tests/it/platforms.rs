@@ -4,6 +4,7 @@
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
 use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Rank, Severity};
+use mpienv_core::seam::LauncherSeam as _;
 use proptest::prelude::*;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::{any_job, any_shape};
-use mpienv::{AzureVars, ClusterInfo, LaunchStyle, Launcher, Rank, Variables};
+use mpienv::{ClusterInfo, LaunchStyle, Launcher, Rank};
+use mpienv_core::seam::{LauncherSeam as _, OF_AZURE};
 use proptest::prelude::*;
 
 /// Names that the crate reads, and some that it does not read.
@@ -22,7 +23,7 @@ fn name() -> impl Strategy<Value = String> {
         "MPIENV_MASTER_PORT",
         "MPIENV_NCCL_IFNAME",
     ];
-    let read = of_launchers.chain(AzureVars::VARIABLES).map(|variable| variable.name).chain(others);
+    let read = of_launchers.chain(OF_AZURE).map(|variable| variable.name).chain(others);
     prop_oneof![
         8 => prop::sample::select(read.collect::<Vec<_>>()).prop_map(str::to_owned),
         1 => "[A-Za-z_]{1,12}",

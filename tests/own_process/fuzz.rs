@@ -18,10 +18,10 @@ use std::{fs, thread};
 use crate::support::mutation::fuzz;
 use crate::support::port::free_port;
 use crate::support::wire;
-use mpienv::hostlist::Hostlist;
 use mpienv::rendezvous::{Rendezvous, RendezvousError};
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
+use mpienv_core::seam::{Hostlist, LauncherSeam as _};
 use proptest::prelude::*;
 
 /// Separates two variables: no environment can contain it.

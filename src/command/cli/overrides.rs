@@ -2,7 +2,7 @@
 
 use crate::{ClusterInfo, Environment, Error};
 pub(super) use mpienv_core::seam::Overrides;
-use mpienv_core::seam::builder;
+use mpienv_core::seam::{builder, precludes_mpi};
 
 use super::{Quiet, stream};
 
@@ -21,7 +21,7 @@ pub(super) fn read(
 /// fail without naming the cause.
 fn warn_of_asking(environment: &Environment) {
     let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
-    if is_first && crate::pmix::precludes_mpi(environment) {
+    if is_first && precludes_mpi(environment) {
         let style = anstyle::AnsiColor::Yellow.on_default().bold();
         let text = format!(
             "{style}mpienv: warning:{style:#} --ask-pmix under Open MPI 4: this rank and the programs it starts can no \

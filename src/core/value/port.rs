@@ -14,9 +14,9 @@ use serde::{Serialize, Serializer};
 /// assert_eq!("6105".parse(), Ok(Port::SEVERAL_NODES));
 /// assert_eq!(Port::new(54965), Some(Port::ONE_NODE));
 /// assert_eq!(u16::from(Port::ONE_NODE), 54965);
-/// assert_eq!(Port::try_from(0), Err(PortError));
-/// assert_eq!("0".parse::<Port>(), Err(PortError));
-/// assert_eq!("65536".parse::<Port>(), Err(PortError));
+/// assert!(Port::try_from(0).is_err());
+/// let error: PortError = "65536".parse::<Port>().unwrap_err();
+/// assert_eq!(error.to_string(), "a port is a number from 1 to 65535");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Port(NonZeroU16);
@@ -87,4 +87,5 @@ impl Serialize for Port {
 /// The error of a number or a text that is not a [`Port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a port is a number from 1 to 65535")]
+#[non_exhaustive]
 pub struct PortError;

@@ -102,8 +102,12 @@ pub struct ClusterInfoBuilder {
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
-    /// describes the cost.
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes, which the server knows
+    /// in every layout, even if `mpirun` itself runs on another host. Open MPI 4 and 5 and
+    /// `srun --mpi=pmix` run such a server on every node.
+    ///
+    /// Asking makes the process a PMIx client for a moment, so mpienv asks on request only. Under
+    /// Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
     ///
     /// The answer takes precedence over values derived from the launcher's variables, but not over
     /// a setting that names the master. Reading fails if the process has no PMIx server, if no PMIx
