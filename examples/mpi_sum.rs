@@ -21,15 +21,16 @@ fn main() -> ExitCode {
 
 fn sum() -> Result<(), Box<dyn Error>> {
     let environment = Environment::current();
-    let info = ClusterInfo::builder().from_environment(&environment)?;
+    let info = ClusterInfo::from_environment(&environment)?;
     // Load the MPI library of the launcher that started this process.
     let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
     // With the library of another MPI, every process would be rank 0 of 1. This check reports it.
-    world.check(info.world())?;
+    world.check(info.rank())?;
 
-    let mut sum = [f64::from(info.rank())];
+    let mut sum = [f64::from(info.rank().index())];
     world.communicator().all_reduce_sum(&mut sum)?;
-    println!("rank {}: all ranks sum to {}, by {}", info.world(), sum[0], world.version());
+    let (rank, size, version) = (info.rank(), info.world_size(), world.version());
+    println!("rank {rank} of {size}: all ranks sum to {}, by {version}", sum[0]);
     world.finalize()?;
     Ok(())
 }

@@ -14,11 +14,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut group = Group::connect(&info)?;
     // With cudarc, call `Id::new()` on rank 0 and `Comm::from_rank(stream, rank, world, id)` on
     // every rank.
-    let mut id = if info.rank() == 0 { new_id()? } else { Vec::new() };
+    let mut id = if info.rank().is_first() { new_id()? } else { Vec::new() };
     group.broadcast(&mut id, 0)?;
     println!(
-        "rank {}: the id begins with {:02x?}, over {}",
-        info.world(),
+        "rank {} of {}: the id begins with {:02x?}, over {}",
+        info.rank(),
+        info.world_size(),
         &id[..4],
         group.describe()
     );

@@ -27,6 +27,7 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -41,19 +42,15 @@ pub use mpienv_collective as collective;
 #[cfg(feature = "rendezvous")]
 #[doc(inline)]
 pub use mpienv_core::OwnAddr;
-#[cfg(feature = "pmix")]
-#[doc(inline)]
-pub use mpienv_core::pmix;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use mpienv_core::testing;
 #[doc(inline)]
 pub use mpienv_core::{
-    AzureVars, ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, Exports, Finding,
-    Host, HostError, LaunchStyle, Launcher, Local, MasterPort, Munge, MungeError, NcclIfname,
-    Placeholders, Port, PortError, PortRange, PortRangeError, Provenance, Rank, RankError,
-    ReadError, Reason, Severity, Target, TargetVariable, TemplateError, Token, UnknownName,
-    Unrepresentable, Variable, Variables, host_name, hostlist, launcher, printable, simulate,
+    ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, Exports, Finding, Host,
+    HostError, LaunchStyle, Launcher, MasterPort, Munge, MungeError, NcclIfname, Port, PortError,
+    PortRange, PortRangeError, Provenance, Rank, RankError, ReadError, Reason, Severity, Target,
+    Token, UnknownName, Unrepresentable, host_name, printable, simulate,
 };
 #[cfg(all(feature = "launch", target_os = "linux"))]
 #[doc(inline)]

@@ -204,7 +204,7 @@ impl<'a> GroupBuilder<'a> {
         let rendezvous = Rendezvous::of(info, host.clone(), info.master_port())
             .default_port(info.default_master_port());
         let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
-        let tcp = Tcp::connect(info.world(), &place, timeout)?.because(why);
+        let tcp = Tcp::connect(info.rank(), &place, timeout)?.because(why);
         #[cfg(target_os = "linux")]
         if backend != Backend::Tcp {
             return Ok(Group::new(hosts::join(tcp)?));

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use mpienv_core::seam::{FindingSeam as _, named};
+use mpienv_core::seam::{FindingSeam as _, TargetSeam as _, named};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;

@@ -72,7 +72,7 @@ pub(crate) fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Opti
 /// If the master is a loopback address or this host's own name, no lookup is made.
 pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     let host = info.master_addr().ok()?;
-    if info.rank() != 0
+    if !info.rank().is_first()
         || known_nodes(info) != Some(Nodes::One)
         || host.is_loopback()
         || is_own_name(host)
@@ -88,7 +88,7 @@ pub(crate) fn master_elsewhere(
     info: &ClusterInfo,
     patience: Duration,
 ) -> Option<(Finding, Vec<IpAddr>)> {
-    let host = info.master_addr().ok().filter(|_| info.rank() == 0)?;
+    let host = info.master_addr().ok().filter(|_| info.rank().is_first())?;
     let interfaces = interfaces();
     match machine::addresses(host, patience) {
         Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
@@ -148,7 +148,7 @@ fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
 
 fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let found = machine.master.as_ref().ok()?;
-    if info.rank() != 0 || found.is_empty() || is_here(found, &machine.interfaces) {
+    if !info.rank().is_first() || found.is_empty() || is_here(found, &machine.interfaces) {
         return None;
     }
     not_here(info, &machine.interfaces)
@@ -218,7 +218,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         format!("MASTER_ADDR is {host}")
     };
     let own =
-        Some(routed(&machine.interfaces)).filter(|own| info.world().is_first() && !own.is_empty());
+        Some(routed(&machine.interfaces)).filter(|own| info.rank().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
     let mend = if is_name { ", or correct /etc/hosts" } else { "" };
     finding(

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
@@ -16,30 +17,19 @@ const HIDDEN: &str = "(hidden)";
 /// as text.
 ///
 /// ```
-/// use mpienv::launcher::open_mpi::OpenMpiVars;
-/// use mpienv::{Environment, ReadError};
+/// use mpienv::{ClusterInfo, Environment};
 ///
-/// let environment = Environment::from_vars([
-///     ("OMPI_COMM_WORLD_RANK", "1"),
-///     ("OMPI_COMM_WORLD_SIZE", "4"),
-///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
-/// ]);
-/// let vars: OpenMpiVars = environment.read()?;
-/// assert_eq!((vars.rank, vars.size), (1, 4));
-/// assert_eq!(environment.get_str("OMPI_COMM_WORLD_RANK")?, Some("1"));
-/// assert_eq!(environment.get("PMI_RANK"), None);
-/// assert!(!environment.is_set("PMI_RANK"));
-///
-/// let half = Environment::from_vars([("OMPI_COMM_WORLD_RANK", "1")]);
-/// let missing = ReadError::Missing { name: "OMPI_COMM_WORLD_SIZE".into() };
-/// assert_eq!(half.read::<OpenMpiVars>(), Err(missing));
-/// # Ok::<(), mpienv::ReadError>(())
+/// let environment = Environment::from_vars([("PMI_RANK", " 1\n"), ("PMI_SIZE", "4")]);
+/// assert_eq!(environment.get_str("PMI_RANK")?, Some("1"));
+/// assert_eq!(environment.get("RANK"), None);
+/// assert!(!environment.is_set("RANK"));
+/// assert_eq!(ClusterInfo::from_environment(&environment)?.rank().index(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
-    /// Sorted by name, each of which occurs once.
-    vars: Vec<(OsString, OsString)>,
+    /// Sorted by name, each of which occurs once. Shared, because every place keeps them.
+    vars: Arc<Vec<(OsString, OsString)>>,
     is_current: bool,
 }
 
@@ -83,7 +73,7 @@ impl Environment {
         vars.reverse();
         vars.sort_by(|(one, _), (other, _)| one.cmp(other));
         vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Environment { vars, is_current: false }
+        Environment { vars: Arc::new(vars), is_current: false }
     }
 
     fn position(&self, name: &str) -> Result<usize, usize> {
@@ -129,11 +119,12 @@ impl Environment {
     ) -> Environment {
         let mut changed = self.clone();
         for (name, value) in changes {
-            let value = value.map(OsString::from);
-            match (changed.position(name), value) {
-                (Ok(at), Some(value)) => changed.vars[at].1 = value,
-                (Ok(at), None) => drop(changed.vars.remove(at)),
-                (Err(at), Some(value)) => changed.vars.insert(at, (name.into(), value)),
+            let at = changed.position(name);
+            let vars = Arc::make_mut(&mut changed.vars);
+            match (at, value.map(OsString::from)) {
+                (Ok(at), Some(value)) => vars[at].1 = value,
+                (Ok(at), None) => drop(vars.remove(at)),
+                (Err(at), Some(value)) => vars.insert(at, (name.into(), value)),
                 (Err(_), None) => {}
             }
         }
@@ -161,11 +152,7 @@ impl Environment {
     ///
     /// ASCII whitespace around a value is removed. A value that contains only whitespace counts as
     /// unset. Numbers consist of decimal digits only.
-    ///
-    /// # Errors
-    /// Returns an error if a variable whose field is not an `Option` is missing, if a value does
-    /// not have the type of its field, or if it is not UTF-8.
-    pub fn read<T: Variables>(&self) -> Result<T, ReadError> {
+    pub(crate) fn read<T: Variables>(&self) -> Result<T, ReadError> {
         let pairs = self.pairs(T::VARIABLES)?;
         let parse = |pairs: &[Pair]| envy::from_iter::<_, T>(fields(pairs));
         parse(&pairs)
@@ -228,14 +215,6 @@ fn explain(
 }
 
 /// An environment variable, its meaning, and the page that documents it.
-///
-/// ```
-/// use mpienv::{Launcher, Variable};
-///
-/// let rank: &Variable = Launcher::Flux.variables().next().unwrap();
-/// assert_eq!((rank.name, rank.field, rank.meaning), ("FLUX_TASK_RANK", "rank", "rank"));
-/// assert!(rank.page.starts_with("[flux-environment(7)](https://"));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
     /// The variable's name.
@@ -256,29 +235,7 @@ impl Variable {
 }
 
 /// A struct that [`Environment::read`] fills.
-///
-/// ```
-/// use mpienv::{Environment, Variable, Variables};
-///
-/// #[derive(serde::Deserialize)]
-/// struct Threads {
-///     threads: Option<u32>,
-/// }
-///
-/// impl Variables for Threads {
-///     const VARIABLES: &'static [Variable] = &[Variable {
-///         name: "OMP_NUM_THREADS",
-///         field: "threads",
-///         meaning: "threads of a parallel region",
-///         page: "[OpenMP](https://www.openmp.org/specifications/)",
-///     }];
-/// }
-///
-/// let vars: Threads = Environment::from_vars([("OMP_NUM_THREADS", "4")]).read()?;
-/// assert_eq!(vars.threads, Some(4));
-/// # Ok::<(), mpienv::ReadError>(())
-/// ```
-pub trait Variables: DeserializeOwned {
+pub(crate) trait Variables: DeserializeOwned {
     /// The variable of each field.
     const VARIABLES: &'static [Variable];
 }
@@ -317,26 +274,29 @@ macro_rules! variables {
 }
 pub(crate) use variables;
 
-/// The error of [`Environment::read`] and [`Environment::get_str`].
+/// Why a variable cannot be read: the error of [`Environment::get_str`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// A required variable is not set.
+    /// A variable that belongs to another one is not set.
     #[error("{name} is not set")]
+    #[non_exhaustive]
     Missing {
         /// The variable.
         name: String,
     },
     /// A variable's value is not UTF-8.
     #[error("{name}={value:?} is not UTF-8")]
+    #[non_exhaustive]
     NotUnicode {
         /// The variable.
         name: String,
         /// Its value, with invalid bytes replaced.
         value: String,
     },
-    /// A variable's value does not have the type of its field.
+    /// A variable's value is not what the launcher sets.
     #[error("{name}={value:?}: {reason}")]
+    #[non_exhaustive]
     Invalid {
         /// The variable.
         name: String,
@@ -345,7 +305,7 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The requested type cannot be deserialized, and its error does not name a variable.
+    /// The variables do not fit together, and the error names none of them.
     #[error("{0}")]
     Other(String),
 }

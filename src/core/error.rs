@@ -71,6 +71,7 @@ struct Details {
 pub enum Reason {
     /// A variable is missing, although another variable that requires it is set.
     #[error("not set, although {present} is")]
+    #[non_exhaustive]
     Missing {
         /// The variable that is set, with its value.
         present: String,
@@ -82,11 +83,11 @@ pub enum Reason {
     #[error("not UTF-8")]
     NotUnicode,
     /// A rank or size contradicts the others.
-    #[error("{0}")]
+    #[error(transparent)]
     OutOfRange(#[from] RankError),
     /// The value is not the name or address of a host.
     #[error("not a host: {0}")]
-    NotAHost(#[from] HostError),
+    NotAHost(HostError),
     /// The value is not a TCP port.
     #[error("not a port from 1 to 65535")]
     NotAPort,
@@ -109,6 +110,7 @@ pub enum Reason {
     LauncherAbsent(Launcher),
     /// There may be several nodes, and no variable names rank 0's host.
     #[error("the {world_size} ranks may be on several nodes, and no variable names rank 0's host")]
+    #[non_exhaustive]
     MasterUnknown {
         /// How many ranks there are.
         world_size: u32,
@@ -129,6 +131,7 @@ pub enum Reason {
     NoOwnAddr(String),
     /// The program needs the local rank, but the launcher does not provide it.
     #[error("{program} needs the local rank, but the launcher does not provide it")]
+    #[non_exhaustive]
     NoLocalRank {
         /// The program.
         program: &'static str,
@@ -137,6 +140,7 @@ pub enum Reason {
     #[error(
         "{program} needs the hosts of all {world_size} ranks, but the launcher does not provide them"
     )]
+    #[non_exhaustive]
     HostsUnknown {
         /// The program.
         program: &'static str,
@@ -145,6 +149,7 @@ pub enum Reason {
     },
     /// The program needs a value that the launcher does not provide.
     #[error("{program} needs {what}")]
+    #[non_exhaustive]
     ProgramNeeds {
         /// The program.
         program: &'static str,
@@ -161,12 +166,19 @@ pub enum Reason {
     NotPerNode(String),
     /// The number of workers is 0 or too large.
     #[error("a job cannot have {nodes} nodes with {workers} workers on each")]
+    #[non_exhaustive]
     TooManyWorkers {
         /// The number of nodes.
         nodes: u32,
         /// The number of workers on each.
         workers: u32,
     },
+}
+
+impl From<HostError> for Reason {
+    fn from(error: HostError) -> Reason {
+        Reason::NotAHost(error)
+    }
 }
 
 impl From<PortError> for Reason {
@@ -307,8 +319,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0.reason)
-    }
-}
+/// Without a source: the text has the whole reason.
+impl std::error::Error for Error {}

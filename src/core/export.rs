@@ -37,7 +37,7 @@ impl ClusterInfo {
     pub fn exports(&self) -> Result<Exports, Error> {
         let number = |value: Option<u32>| value.map(|value| value.to_string());
         let set = [
-            ("RANK", number(Some(self.rank()))),
+            ("RANK", number(Some(self.rank().index()))),
             ("WORLD_SIZE", number(Some(self.world_size()))),
             ("LOCAL_RANK", number(self.local_rank())),
             ("LOCAL_WORLD_SIZE", number(self.local_world_size())),

@@ -4,7 +4,7 @@ mod error;
 mod expand;
 mod scan;
 
-pub use error::{Found, HostlistError};
+pub use error::HostlistError;
 pub use expand::Hosts;
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use scan::Scanner;
 /// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
 ///
 /// ```
-/// use mpienv::hostlist::Hostlist;
+/// use mpienv_core::seam::Hostlist;
 ///
 /// let list = Hostlist::parse("gpu[09-11],login")?;
 /// assert_eq!(list.first(), "gpu09");
@@ -25,7 +25,7 @@ use scan::Scanner;
 ///
 /// let error = Hostlist::parse("gpu[1-2").unwrap_err();
 /// assert_eq!(error.to_string(), r#"column 4: "[" is never closed"#);
-/// # Ok::<(), mpienv::hostlist::HostlistError>(())
+/// # Ok::<(), mpienv_core::seam::HostlistError>(())
 /// ```
 ///
 /// # The grammar

@@ -1,47 +1,32 @@
 //! The launchers, one file each, and the order in which they are detected.
-//!
-//! A launcher's module has structs of variables, which
-//! [`Environment::read`](crate::Environment::read) fills:
-//!
-//! ```
-//! use mpienv::Environment;
-//! use mpienv::launcher::kubernetes::{IndexedJobVars, PetVars};
-//!
-//! let pod = Environment::from_vars([("PET_NODE_RANK", "1"), ("PET_NNODES", "2"), ("JOB_COMPLETION_INDEX", "1")]);
-//! let vars: PetVars = pod.read()?;
-//! assert_eq!((vars.node_rank, vars.nodes, vars.master_addr), (1, 2, None));
-//! assert_eq!(pod.read::<IndexedJobVars>()?.size, None);
-//! assert_eq!(Environment::default().read::<PetVars>().unwrap_err().to_string(), "PET_NODE_RANK is not set");
-//! # Ok::<(), mpienv::ReadError>(())
-//! ```
 
 pub(crate) mod alone;
-pub mod aws_batch;
+mod aws_batch;
 pub(crate) mod batch;
 pub(crate) mod context;
-pub mod dstack;
-pub mod flux;
-pub mod horovod;
-pub mod hydra;
-pub mod jsm;
-pub mod kubernetes;
-pub mod leader_worker_set;
-pub mod lepton;
-pub mod mlp;
-pub mod mvapich;
-pub mod open_mpi;
-pub mod pals;
+mod dstack;
+pub(crate) mod flux;
+mod horovod;
+mod hydra;
+mod jsm;
+mod kubernetes;
+mod leader_worker_set;
+mod lepton;
+mod mlp;
+mod mvapich;
+pub(crate) mod open_mpi;
+mod pals;
 pub(crate) mod pbs;
 pub(crate) mod placement;
-pub mod runpod;
-pub mod sagemaker;
-pub mod skypilot;
-pub mod slurm;
-pub mod submitit_local;
-pub mod torchrun;
-pub mod user;
-pub mod vertex;
-pub mod volcano;
+mod runpod;
+mod sagemaker;
+mod skypilot;
+pub(crate) mod slurm;
+mod submitit_local;
+pub(crate) mod torchrun;
+mod user;
+mod vertex;
+mod volcano;
 
 pub(crate) mod sample;
 pub(crate) mod spec;
@@ -103,13 +88,7 @@ impl Launcher {
     }
 
     /// Returns the variables of this launcher that mpienv reads.
-    ///
-    /// ```
-    /// use mpienv::Launcher;
-    ///
-    /// assert!(Launcher::Hydra.variables().any(|variable| variable.name == "PMI_RANK"));
-    /// ```
-    pub fn variables(self) -> impl Iterator<Item = &'static Variable> {
+    pub(crate) fn variables(self) -> impl Iterator<Item = &'static Variable> {
         self.spec().variables()
     }
 

@@ -9,6 +9,7 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -24,10 +25,10 @@ pub mod environment;
 pub mod export;
 #[doc(hidden)]
 pub mod finding;
-pub mod hostlist;
-pub mod launcher;
+mod hostlist;
+mod launcher;
 #[cfg(feature = "pmix")]
-pub mod pmix;
+mod pmix;
 mod process;
 #[doc(hidden)]
 pub mod seam;
@@ -37,7 +38,6 @@ pub mod testing;
 #[doc(hidden)]
 pub mod value;
 
-pub use cluster::azure::AzureVars;
 pub use cluster::discover::ClusterInfoBuilder;
 pub use cluster::info::ClusterInfo;
 pub use cluster::nccl::NcclIfname;
@@ -45,11 +45,9 @@ pub use cluster::overrides::MasterPort;
 pub use cluster::provenance::Provenance;
 #[cfg(feature = "routes")]
 pub use cluster::route::OwnAddr;
-pub use environment::{Environment, ReadError, Variable, Variables};
+pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
-pub use export::{
-    Dialect, Exports, Placeholders, Target, TargetVariable, TemplateError, Unrepresentable,
-};
+pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
 pub use launcher::placement::LaunchStyle;
 pub use value::host::{Host, HostError};
@@ -61,5 +59,5 @@ pub use value::name::UnknownName;
 pub use value::port::{Port, PortError};
 pub use value::port_range::{PortRange, PortRangeError};
 pub use value::printable::printable;
-pub use value::rank::{Local, Rank, RankError};
+pub use value::rank::{Rank, RankError};
 pub use value::token::Token;

@@ -5,19 +5,6 @@
 //!
 //! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only.
 //! Under Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
-//!
-//! ```no_run
-//! use mpienv::Environment;
-//! use mpienv::pmix::{PmixInfo, PmixVars, ask};
-//!
-//! let environment = Environment::current();
-//! let answer: PmixInfo = ask(&PmixVars::of(&environment))?;
-//! println!("rank 0 runs on {}", answer.rank0_host);
-//! # Ok::<(), mpienv::pmix::PmixError>(())
-//! ```
-//!
-//! [`ClusterInfo::ask_pmix`](crate::ClusterInfo::ask_pmix) asks the server and adds the answer to
-//! the process's place.
 
 mod library;
 
@@ -37,16 +24,6 @@ use crate::environment::Environment;
 /// `MPI_Init`: under Open MPI 4.
 ///
 /// The server of Open MPI 4 accepts only one client for each rank in the lifetime of the job.
-///
-/// ```
-/// use mpienv::Environment;
-/// use mpienv::pmix::precludes_mpi;
-///
-/// let four = Environment::from_vars([("OMPI_MCA_orte_hnp_uri", "1.0;tcp://10.0.0.4:1")]);
-/// assert!(precludes_mpi(&four));
-/// assert!(!precludes_mpi(&Environment::default()));
-/// ```
-#[must_use]
 pub fn precludes_mpi(environment: &Environment) -> bool {
     environment.is_set("OMPI_MCA_orte_hnp_uri")
 }
@@ -56,7 +33,6 @@ pub(crate) const RANK: &str = "PMIX_RANK";
 
 /// The launcher's variables that PMIx needs.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
 pub struct PmixVars<'a> {
     /// `PMIX_NAMESPACE`: the name of the job.
     pub namespace: Option<&'a OsStr>,
@@ -86,7 +62,6 @@ impl<'a> PmixVars<'a> {
 
 /// What the launcher's PMIx server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct PmixInfo {
     /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
     /// from the host list.
@@ -111,15 +86,7 @@ pub struct PmixInfo {
 }
 
 /// Why the launcher's PMIx server did not answer.
-///
-/// ```
-/// use mpienv::pmix::{PmixError, PmixVars, ask};
-///
-/// let error = ask(&PmixVars::default()).unwrap_err();
-/// assert!(matches!(error, PmixError::NoServer { .. }));
-/// ```
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum PmixError {
     /// The launcher runs no PMIx server.
     #[error(

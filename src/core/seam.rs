@@ -1,10 +1,11 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
-use crate::cluster::discover::unplaced;
+use crate::cluster::azure::AzureVars;
+use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
+use crate::environment::{Environment, Variable, Variables as _};
 use crate::error::{Error, Reason};
-use crate::export::{Placeholders, Target, TemplateError};
+use crate::export::{Target, TargetVariable};
 use crate::finding::{Finding, Severity};
 use crate::launcher::markers;
 use crate::value::launcher::Launcher;
@@ -18,8 +19,12 @@ pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
 pub use crate::cluster::route::{interfaces, resolve};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
+pub use crate::export::{Placeholders, TemplateError};
+pub use crate::hostlist::{Hostlist, HostlistError};
 pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
+#[cfg(feature = "pmix")]
+pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
 #[cfg(feature = "cli")]
 pub use crate::value::name::named;
@@ -28,6 +33,9 @@ pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
 pub use crate::value::resolve::resolve as look_up;
 pub use crate::value::sourced::{Given, Source, Sourced, by};
+
+/// The variables of Azure that name the master.
+pub const OF_AZURE: &[Variable] = AzureVars::VARIABLES;
 
 /// The codes of findings about a process that does not know its place.
 pub const UNPLACED: &[&str] = unplaced::CODES;
@@ -78,6 +86,10 @@ methods! {
         fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
             ClusterInfo::warnings_and(self, others)
         }
+        fn placeholders(self: &Self) -> Placeholders { ClusterInfo::placeholders(self) }
+        fn per_node_placeholders(self: &Self) -> Result<Placeholders, Error> {
+            ClusterInfo::per_node_placeholders(self)
+        }
         fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo {
             ClusterInfo::having_said(self, warnings)
         }
@@ -105,23 +117,33 @@ methods! {
         fn advice(self: Self) -> &'static Advice { &self.spec().advice }
         fn mpi_family(self: Self) -> MpiFamily { self.spec().mpi }
         fn starts(self: Self) -> Starts { self.spec().starts }
+        fn variables(self: Self) -> impl Iterator<Item = &'static Variable> {
+            Launcher::variables(self)
+        }
     }
 }
 
 methods! {
-    /// The second process of rank 0.
+    /// What the tables of programs say, and the second process of rank 0.
     TargetSeam of Target {
+        fn note(self: Self) -> &'static str { Target::note(self) }
+        fn variables(self: Self) -> impl Iterator<Item = &'static TargetVariable> {
+            Target::variables(self)
+        }
+        fn removed_prefixes(self: Self) -> &'static [&'static str] {
+            Target::removed_prefixes(self)
+        }
         fn scheduler(self: Self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
             Target::scheduler(self)
         }
     }
 }
 
-methods! {
-    /// Whose error it is.
-    TemplateErrorSeam of TemplateError {
-        fn is_by_environment(self: &Self) -> bool { TemplateError::is_by_environment(self) }
-    }
+/// Returns a builder with these overrides.
+pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
+    let mut builder = ClusterInfo::builder();
+    builder.overrides = overrides;
+    builder
 }
 
 /// Returns a finding.
@@ -143,11 +165,6 @@ pub fn error(reason: impl Into<Reason>, remedy: String, name: String, value: Str
 /// Returns the launchers that have left variables.
 pub fn detected(environment: &Environment) -> impl Iterator<Item = Launcher> {
     markers(environment).map(|marker| marker.launcher)
-}
-
-/// Returns whether words name the node, but nothing that differs between its processes.
-pub fn are_for_a_node(words: &[std::ffi::OsString]) -> bool {
-    Placeholders::are_for_a_node(words)
 }
 
 /// Returns the ports of a range, starting with the one that the number selects.

@@ -26,19 +26,7 @@ pub type Vars = Vec<(String, String)>;
 
 /// Returns the variables in which a real launcher, a cloud or mpienv itself passes a process its
 /// place. A simulated process must not inherit them.
-///
-/// ```
-/// use std::process::Command;
-/// use mpienv::simulate::{Job, real_variables};
-///
-/// let mut command = Command::new("true");
-/// for name in real_variables() {
-///     command.env_remove(name);
-/// }
-/// command.envs(Job::slurm().build()?.environment(0).unwrap_or_default());
-/// # Ok::<(), mpienv::simulate::JobError>(())
-/// ```
-pub fn real_variables() -> impl Iterator<Item = &'static str> {
+fn real_variables() -> impl Iterator<Item = &'static str> {
     let others =
         MASTER.into_iter().chain([CONTEXT]).chain(overrides::OF_WORKERS).chain(azure::VARIABLES);
     launcher::VARIABLES.iter().copied().chain(others)
@@ -55,7 +43,7 @@ pub fn real_variables() -> impl Iterator<Item = &'static str> {
 /// let job = Job::slurm().nodes(2).per_node(4).build()?;
 /// for (rank, vars) in job.environments().enumerate() {
 ///     let info = ClusterInfo::from_vars(vars)?;
-///     assert_eq!(info.rank() as usize, rank);
+///     assert_eq!(info.rank().index() as usize, rank);
 ///     assert_eq!(info.world_size(), 8);
 ///     assert_eq!(info.master_addr()?.to_string(), "node0");
 /// }

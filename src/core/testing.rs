@@ -1,5 +1,12 @@
 //! Property tests over environments: any job of any launcher, for your own tests.
 //!
+//! The strategies are those of proptest, which your tests also need:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! proptest = "1.12"
+//! ```
+//!
 //! ```
 //! use mpienv::ClusterInfo;
 //! use mpienv::testing::any_job;
@@ -7,7 +14,7 @@
 //!
 //! proptest!(|(job in any_job())| {
 //!     for (rank, vars) in job.environments().enumerate() {
-//!         prop_assert_eq!(ClusterInfo::from_vars(vars)?.rank() as usize, rank);
+//!         prop_assert_eq!(ClusterInfo::from_vars(vars)?.rank().index() as usize, rank);
 //!     }
 //! });
 //! ```

@@ -170,16 +170,16 @@ impl<'a> Job<'a> {
         for (index, worker) in self.launch.workers.iter().enumerate() {
             let mut command = command_of(worker)?;
             match &self.launch.variables {
-                Variables::Simulated(job) => job.apply_to(worker.rank(), &mut command),
+                Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
                 Variables::Exports(set) => {
                     let exports = worker.exports_for(*set)?;
                     exports.apply_to(&mut command);
-                    if let Some(variables) = set.scheduler().filter(|_| worker.world().is_first()) {
+                    if let Some(variables) = set.scheduler().filter(|_| worker.rank().is_first()) {
                         let mut scheduler = command_of(worker)?;
                         exports.apply_to(&mut scheduler);
                         set_all(&mut scheduler, variables);
                         scheduler.stdin(Stdio::null());
-                        running.start(Role::Scheduler(worker.rank()), &mut scheduler)?;
+                        running.start(Role::Scheduler(worker.rank().index()), &mut scheduler)?;
                     }
                 }
             }
@@ -187,7 +187,7 @@ impl<'a> Job<'a> {
             if index > 0 || io::stdin().is_terminal() {
                 command.stdin(Stdio::null());
             }
-            running.start(Role::Rank(worker.rank()), &mut command)?;
+            running.start(Role::Rank(worker.rank().index()), &mut command)?;
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ impl Launch {
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
     fn link(&self) -> Result<(Link, u32), LaunchError> {
         let (base, most) = (self.base(), self.restarts);
-        let number = self.node.as_ref().map_or(0, ClusterInfo::rank);
+        let number = self.node.as_ref().map_or(0, |info| info.rank().index());
         match self.node.as_ref().filter(|info| most > 0 && info.world_size() > 1) {
             None => Ok((Link::alone(number, most), base)),
             #[cfg(feature = "rendezvous")]

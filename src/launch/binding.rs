@@ -49,7 +49,7 @@ const PARTS: &[&str] = &[
 /// use mpienv::{ClusterInfo, Environment, widen_default_binding};
 ///
 /// let environment = Environment::current();
-/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let info = ClusterInfo::from_environment(&environment)?;
 /// if widen_default_binding(&info, &environment) {
 ///     println!("all cores now");
 /// }

@@ -165,8 +165,13 @@ impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Difference { library, version, launcher, mpi, environment } = self;
         let (library, title) = (library.display(), launcher.title());
-        write!(f, "MPI says rank {mpi}, but the environment ({title}) says rank {environment}: ")?;
-        if mpi.size() == 1 {
+        let [size, expected] = [mpi, environment].map(|rank| rank.size());
+        write!(
+            f,
+            "MPI says rank {mpi} of {size}, but the environment ({title}) says rank {environment} \
+             of {expected}: "
+        )?;
+        if size == 1 {
             write!(
                 f,
                 "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \

@@ -12,10 +12,10 @@
 //! use mpienv::{ClusterInfo, Environment};
 //!
 //! let environment = Environment::current();
-//! let info = ClusterInfo::builder().from_environment(&environment)?;
+//! let info = ClusterInfo::from_environment(&environment)?;
 //! let world = World::init(info.launcher(), &MpiVars::of(&environment))?;
-//! world.check(info.world())?;
-//! let mut sum = [info.rank() as f32];
+//! world.check(info.rank())?;
+//! let mut sum = [info.rank().index() as f32];
 //! world.communicator().all_reduce_sum(&mut sum)?;
 //! world.finalize()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -64,6 +64,7 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -184,11 +185,11 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
 /// use mpienv::{ClusterInfo, Environment};
 ///
 /// let environment = Environment::current();
-/// let info = ClusterInfo::builder().from_environment(&environment)?;
+/// let info = ClusterInfo::from_environment(&environment)?;
 /// let hints = Hints::new().one_machine(info.node_count() == Some(1));
 /// // SAFETY: this process has one thread.
 /// let world = unsafe { World::init_with(info.launcher(), &MpiVars::of(&environment), &hints) }?;
-/// world.check(info.world())?;
+/// world.check(info.rank())?;
 /// if world.abi() == Abi::Standard {
 ///     println!("{}: {}", world.version(), world.library().display());
 /// }

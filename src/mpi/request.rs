@@ -1,6 +1,7 @@
 //! Started calls, and the memory that MPI uses until they are done.
 
 use std::ffi::c_int;
+use std::fmt;
 use std::mem;
 use std::rc::Rc;
 use std::time::Duration;
@@ -114,6 +115,12 @@ impl<B: Default> Request<B> {
     fn finish(mut self) -> B {
         self.done = true;
         mem::take(&mut self.buffer)
+    }
+}
+
+impl<B: Default> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("done", &self.done).finish_non_exhaustive()
     }
 }
 

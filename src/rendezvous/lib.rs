@@ -67,6 +67,7 @@
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
@@ -189,7 +190,7 @@ impl Rendezvous {
     #[must_use]
     pub fn of(info: &ClusterInfo, host: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = info.run();
-        let rendezvous = Rendezvous::new(info.world(), host, port).job(identity, attempt);
+        let rendezvous = Rendezvous::new(info.rank(), host, port).job(identity, attempt);
         // Nothing may identify the job.
         let token = Some(info.token().as_bytes()).filter(|token| !token.is_empty());
         let rendezvous = token.into_iter().fold(rendezvous, Rendezvous::token);

@@ -39,7 +39,7 @@ fn recordings() -> Vec<String> {
 fn recording(bencher: Bencher, path: &str) {
     let recording: Recording = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let environment = Environment::from_vars(recording.ranks[0].env.clone());
-    bencher.bench(|| ClusterInfo::builder().from_environment(black_box(&environment)).unwrap());
+    bencher.bench(|| ClusterInfo::from_environment(black_box(&environment)).unwrap());
 }
 
 /// Includes the snapshot: all that `from_vars` does.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first error")]
 
 use divan::{Bencher, black_box};
-use mpienv::hostlist::Hostlist;
+use mpienv_core::seam::Hostlist;
 
 fn main() {
     divan::main();

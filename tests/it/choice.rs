@@ -16,9 +16,15 @@ const HYDRA: Vars = &[("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")];
 fn pmi_is_sruns_own_unless_mpiexec_has_set_a_local_rank() {
     assert_eq!(read(&[STEP, PMI]).launcher(), Launcher::Slurm);
     let inner = read(&[STEP, PMI, HYDRA]);
-    assert_eq!((inner.launcher(), inner.rank(), inner.local_rank()), (Launcher::Hydra, 1, Some(1)));
+    assert_eq!(
+        (inner.launcher(), inner.rank().index(), inner.local_rank()),
+        (Launcher::Hydra, 1, Some(1))
+    );
     let bare = read(&[PMI]);
-    assert_eq!((bare.launcher(), bare.rank(), bare.local_rank()), (Launcher::Hydra, 1, None));
+    assert_eq!(
+        (bare.launcher(), bare.rank().index(), bare.local_rank()),
+        (Launcher::Hydra, 1, None)
+    );
 }
 
 #[test]

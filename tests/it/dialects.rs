@@ -26,12 +26,9 @@ fn nasty() -> impl Strategy<Value = String> {
 
 /// The output for rank 0 of 1 whose NCCL_SOCKET_IFNAME is `value`, without anything to unset.
 fn text(dialect: Dialect, value: &str) -> Result<String, Unrepresentable> {
-    let info = ClusterInfo::builder().nccl_ifname(NcclIfname::Value(value.to_owned()));
-    info.from_vars([("RANK", "0"), ("WORLD_SIZE", "1")])
-        .unwrap()
-        .exports()
-        .unwrap()
-        .to_text(dialect)
+    let builder = ClusterInfo::builder().nccl_ifname(NcclIfname::Value(value.to_owned()));
+    let info = builder.vars([("RANK", "0"), ("WORLD_SIZE", "1")]).read().unwrap();
+    info.exports().unwrap().to_text(dialect)
 }
 
 /// The output that unsets TORCHELASTIC_USE_AGENT_STORE, which is last.

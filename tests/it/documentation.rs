@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use mpienv::{AzureVars, Launcher, Variables};
+use mpienv::Launcher;
+use mpienv_core::seam::{LauncherSeam as _, OF_AZURE};
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -147,7 +148,7 @@ fn the_guide_explains_every_finding() {
 fn every_variable_of_a_launcher_has_a_meaning_and_the_page_that_defines_it() {
     let read: Vec<_> = Launcher::ALL.iter().flat_map(|launcher| launcher.variables()).collect();
     assert!(read.len() > 50, "only {} variables were found", read.len());
-    for variable in read.into_iter().chain(AzureVars::VARIABLES) {
+    for variable in read.into_iter().chain(OF_AZURE) {
         // Variables that no page documents were recorded from a real launcher.
         let is_recorded = variable.page.starts_with("recorded from ");
         let is_link = variable.page.starts_with('[') && variable.page.contains("](https://");

@@ -1,11 +1,16 @@
 //! Broken environments and the exact error message for each.
 
+use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::support::tool::clean;
-use mpienv::ClusterInfo;
+use mpienv::simulate::Job;
+use mpienv::{
+    ClusterInfo, Dialect, Host, Launch, Launcher, Munge, NcclIfname, Port, PortRange, Rank, Target,
+};
+use mpienv_core::seam::{Hostlist, Placeholders};
 
 const MPI: &[(&str, &str)] = &[
     ("OMPI_COMM_WORLD_RANK", "1"),
@@ -207,7 +212,7 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
 #[test]
 fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     let info = ClusterInfo::from_vars(changed(&[("RANK", "0"), ("WORLD_SIZE", "2")])).unwrap();
-    assert_eq!((info.rank(), info.world_size()), (1, 4));
+    assert_eq!(info.rank(), Rank::new(1, 4).unwrap());
     let [finding] = info.findings() else { panic!("{:?}", info.findings()) };
     assert_eq!(finding.code, "launchers-disagree");
     assert_eq!(
@@ -288,6 +293,66 @@ fn the_first_program_prints_an_error_as_text_and_names_no_option_that_it_does_no
     let output = clean("mpienv").envs(nowhere).arg("export").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("MASTER_ADDR=HOST; or pass --master-addr HOST, or --ask-pmix"), "{said}");
+}
+
+#[test]
+fn no_error_of_a_place_prints_its_source_and_returns_it_too() {
+    fn error<T, E: Error + 'static>(result: Result<T, E>) -> Box<dyn Error> {
+        result.err().expect("it is wrong").into()
+    }
+    let info = ClusterInfo::from_vars(changed(&[])).unwrap();
+    let unplaced = ClusterInfo::from_vars([("PMI_RANK", "0"), ("PMI_SIZE", "2")]).unwrap();
+    let two_lines = NcclIfname::Value("a\nb".to_owned());
+    let exports = ClusterInfo::builder().nccl_ifname(two_lines).vars(changed(&[])).read();
+    let mut errors = vec![
+        error("node/0".parse::<Host>()),
+        error(Port::try_from(0)),
+        error("9-1".parse::<PortRange>()),
+        error("none".parse::<Munge>()),
+        error("mpirun".parse::<Launcher>()),
+        error("cntk".parse::<Target>()),
+        error(Rank::new(4, 4)),
+        error(Hostlist::parse("n[1")),
+        error(Job::of(Launcher::Alone).per_node(2).build()),
+        error(exports.unwrap().exports().unwrap().to_text(Dialect::Docker)),
+        error(Placeholders::check_words(&["{own_adr}".into()])),
+        error(unplaced.master_addr()),
+        error(unplaced.exports_for(Target::Jax)),
+        error(info.exports_for(Target::Paddle)),
+        error(info.workers(2)),
+        error(Launch::new(&info, 2)),
+    ];
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let not_unicode = std::ffi::OsStr::from_bytes(b"\xff");
+        let environment = mpienv::Environment::from_vars([("A", not_unicode)]);
+        errors.push(error(environment.get_str("A")));
+    }
+    for (name, value) in [
+        ("OMPI_COMM_WORLD_RANK", "4"),
+        ("OMPI_COMM_WORLD_RANK", "-"),
+        ("OMPI_COMM_WORLD_SIZE", "four"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "5"),
+        ("MASTER_ADDR", "node/0"),
+        ("MASTER_PORT", "0"),
+        ("MPIENV_PORT_RANGE", "9-1"),
+        ("MPIENV_AUTH", "none"),
+        ("MPIENV_LAUNCHER", "mpirun"),
+        ("MPIENV_TOKEN", " "),
+        ("MPIENV_TOKEN_FILE", "/nowhere"),
+    ] {
+        let wrong = ClusterInfo::from_vars(changed(&[(name, value)])).unwrap_err();
+        errors.extend([wrong.reason().clone().into(), wrong.into()]);
+    }
+    for error in errors {
+        let said = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            assert!(!said.contains(&cause.to_string()), "{said}\nreturns also: {cause}");
+            source = cause.source();
+        }
+    }
 }
 
 /// The errors of parsing a value. A failed assertion names their variant.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use mpienv::hostlist::Hostlist;
+use mpienv_core::seam::Hostlist;
 use proptest::prelude::*;
 
 fn expand(text: &str) -> Vec<String> {

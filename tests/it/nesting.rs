@@ -38,13 +38,13 @@ fn over(outer: &BTreeMap<String, String>, inner: Vars) -> BTreeMap<String, Strin
 }
 
 fn place_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
-    (info.world(), info.local_rank(), info.local_world_size())
+    (info.rank(), info.local_rank(), info.local_world_size())
 }
 
 /// All values that a rank knows, without their sources.
 fn values_of(info: &ClusterInfo) -> impl PartialEq + std::fmt::Debug + use<> {
     (
-        (info.launcher(), info.world(), info.local_rank(), info.local_world_size()),
+        (info.launcher(), info.rank(), info.local_rank(), info.local_world_size()),
         (info.node_rank(), info.node_count(), info.launch_style()),
         (info.master_addr().ok().cloned(), info.master_port(), info.token().clone()),
     )
@@ -69,7 +69,7 @@ fn applied(vars: Vars, read: impl FnOnce(&Environment) -> ClusterInfo) -> BTreeM
 fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
     let read = |environment: &Environment| {
         let builder = ClusterInfo::builder().master_addr("outer".parse().unwrap());
-        builder.from_environment(environment).unwrap()
+        builder.environment(environment).read().unwrap()
     };
     let mut layers = Vec::new();
     for per_node in [1, 3] {
@@ -156,7 +156,7 @@ fn without_mpienv_between_two_launchers_the_inner_places_the_process_or_both_are
                 let place = format!("{outer:?} - {builder:?}, rank {rank}");
                 let Ok(nested) = ClusterInfo::from_vars(over(&outer_vars, vars)) else { continue };
                 let is_right =
-                    (nested.world(), nested.local_rank()) == (alone.world(), alone.local_rank());
+                    (nested.rank(), nested.local_rank()) == (alone.rank(), alone.local_rank());
                 let is_named =
                     nested.findings().iter().any(|finding| finding.code == "launchers-disagree");
                 assert!(is_right || is_named, "{place}: {nested:?}");

@@ -3,7 +3,8 @@
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
-use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Severity};
+use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Rank, Severity};
+use mpienv_core::seam::LauncherSeam as _;
 use proptest::prelude::*;
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
@@ -19,11 +20,12 @@ fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
     assert_eq!(info.launch_style(), LaunchStyle::PerNode, "{vars:?}");
     assert_eq!(
         (info.node_rank(), info.node_count()),
-        (Some(info.rank()), Some(info.world_size())),
+        (Some(info.rank().index()), Some(info.world_size())),
         "{vars:?}"
     );
-    assert_eq!(info.workers(2).unwrap()[1].rank(), info.rank() * 2 + 1);
-    (info.launcher(), info.rank(), info.world_size(), info.master_addr().unwrap().to_string())
+    assert_eq!(info.workers(2).unwrap()[1].rank().index(), info.rank().index() * 2 + 1);
+    let master = info.master_addr().unwrap().to_string();
+    (info.launcher(), info.rank().index(), info.world_size(), master)
 }
 
 fn error(vars: Pairs) -> String {
@@ -100,7 +102,7 @@ fn dstack() {
     ];
     assert_eq!(node(vars), (Launcher::Dstack, 1, 2, "10.0.0.4".into()));
     let one = read(&[("DSTACK_NODE_RANK", "0"), ("DSTACK_NODES_NUM", "1")]).unwrap();
-    assert_eq!((one.launcher(), one.rank(), one.world_size()), (Launcher::Dstack, 0, 1));
+    assert_eq!((one.launcher(), one.rank()), (Launcher::Dstack, Rank::ALONE));
 }
 
 #[test]
@@ -377,7 +379,10 @@ fn horovod() {
         ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"),
     ];
     let info = read(vars).unwrap();
-    assert_eq!((info.launcher(), info.rank(), info.local_rank()), (Launcher::Horovod, 2, Some(0)));
+    assert_eq!(
+        (info.launcher(), info.rank().index(), info.local_rank()),
+        (Launcher::Horovod, 2, Some(0))
+    );
     assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
     // The driver's address is not rank 0's address.
     assert!(info.master_addr().is_err());
@@ -393,7 +398,7 @@ fn submitits_local_executor() {
     ];
     let info = read(vars).unwrap();
     assert_eq!(
-        (info.launcher(), info.rank(), info.local_rank()),
+        (info.launcher(), info.rank().index(), info.local_rank()),
         (Launcher::SubmititLocal, 1, Some(1))
     );
     assert_eq!(info.master_addr().unwrap().to_string(), "127.0.0.1");
@@ -443,7 +448,7 @@ fn a_launcher_inside_a_platforms_node_is_the_inner_one() {
     for platform in [LWS, SKYPILOT, RUNPOD] {
         let info = read(&[platform, TORCHRUN].concat()).unwrap();
         assert_eq!(
-            (info.launcher(), info.rank(), info.local_rank()),
+            (info.launcher(), info.rank().index(), info.local_rank()),
             (Launcher::Torchrun, 5, Some(1))
         );
     }

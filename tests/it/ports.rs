@@ -50,7 +50,7 @@ fn a_range_moves_every_derived_port_and_keeps_the_formula() {
     assert!((1400..=1999).contains(&port(&asked)));
     // The program's setting takes precedence over the variable.
     let builder = ClusterInfo::builder().port_range("3000-3009".parse::<PortRange>().unwrap());
-    let info = builder.master_port(MasterPort::FromJob).from_vars(asked).unwrap();
+    let info = builder.master_port(MasterPort::FromJob).vars(asked).read().unwrap();
     assert!((3000..=3009).contains(&info.master_port().get()));
     assert_eq!(info.exports().unwrap().get("MPIENV_PORT_RANGE"), Some("3000-3009"));
 }

@@ -23,7 +23,7 @@ const RANK_0: [(&str, &str); 8] = [
 
 fn exports(set: Target, vars: &[(&str, &str)]) -> BTreeMap<String, Option<String>> {
     let environment = Environment::from_vars(vars.iter().copied());
-    let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+    let info = ClusterInfo::from_environment(&environment).unwrap();
     let exports = info.exports_for(set).unwrap();
     exports.iter().map(|(name, value)| (name.to_owned(), value.map(str::to_owned))).collect()
 }
@@ -69,7 +69,7 @@ fn who_reads_mindspores_variables_again_comes_to_the_same_place() {
             }
         }
         let again = ClusterInfo::from_vars(vars).unwrap();
-        assert_eq!((again.world(), again.local_rank()), (first.world(), first.local_rank()));
+        assert_eq!((again.rank(), again.local_rank()), (first.rank(), first.local_rank()));
         assert_eq!(
             (again.master_addr(), again.master_port()),
             (first.master_addr(), first.master_port())

@@ -5,7 +5,8 @@ use std::ffi::OsString;
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::{any_job, any_shape};
-use mpienv::{AzureVars, ClusterInfo, LaunchStyle, Launcher, Variables};
+use mpienv::{ClusterInfo, LaunchStyle, Launcher, Rank};
+use mpienv_core::seam::{LauncherSeam as _, OF_AZURE};
 use proptest::prelude::*;
 
 /// Names that the crate reads, and some that it does not read.
@@ -22,7 +23,7 @@ fn name() -> impl Strategy<Value = String> {
         "MPIENV_MASTER_PORT",
         "MPIENV_NCCL_IFNAME",
     ];
-    let read = of_launchers.chain(AzureVars::VARIABLES).map(|variable| variable.name).chain(others);
+    let read = of_launchers.chain(OF_AZURE).map(|variable| variable.name).chain(others);
     prop_oneof![
         8 => prop::sample::select(read.collect::<Vec<_>>()).prop_map(str::to_owned),
         1 => "[A-Za-z_]{1,12}",
@@ -119,7 +120,7 @@ proptest! {
     fn no_environment_makes_reading_panic(vars in prop::collection::vec((name(), value()), 0..12)) {
         match ClusterInfo::from_vars(vars.clone()) {
             Ok(info) => {
-                prop_assert!(info.rank() < info.world_size());
+                prop_assert_eq!(info.world_size(), info.rank().size());
                 if let (Some(rank), Some(size)) = (info.local_rank(), info.local_world_size()) {
                     prop_assert!(rank < size && size <= info.world_size());
                 }
@@ -148,7 +149,7 @@ proptest! {
         for (rank, info) in (0..).zip(&infos) {
             let place = job.place(rank).unwrap();
             prop_assert_eq!(info.launcher(), job.launcher());
-            prop_assert_eq!(info.rank(), rank);
+            prop_assert_eq!(info.rank().index(), rank);
             prop_assert_eq!(info.world_size(), job.world_size());
             // AWS gives the main node's address only to the other nodes.
             if job.launcher() != Launcher::AwsBatch {
@@ -181,8 +182,7 @@ proptest! {
         let outer = with(&job, &[("MASTER_ADDR", "a")]);
         let workers: Vec<_> = outer.iter().flat_map(|vars| read(vars).workers(per_node).unwrap()).collect();
         for (rank, worker) in (0..).zip(&workers) {
-            prop_assert_eq!(worker.rank(), rank);
-            prop_assert_eq!(worker.world_size(), nodes * per_node);
+            prop_assert_eq!(worker.rank(), Rank::new(rank, nodes * per_node).unwrap());
             prop_assert_eq!(worker.local_rank(), Some(rank % per_node));
             prop_assert_eq!(worker.local_world_size(), Some(per_node));
             prop_assert_eq!(worker.node_rank(), Some(rank / per_node));
@@ -210,7 +210,7 @@ proptest! {
         for vars in with(&job, &more) {
             let mut builder = ClusterInfo::builder();
             if let Some(host) = &host { builder = builder.master_addr(host.parse().unwrap()); }
-            let first = builder.from_vars(vars.clone()).unwrap();
+            let first = builder.vars(vars.clone()).read().unwrap();
             let after = exported(&first, &vars);
             let second = read(&after);
             // Exported values take precedence over variables of a cloud platform; with every other

@@ -337,7 +337,7 @@ fn a_grace_longer_than_a_clock_can_tell_is_accepted() {
     let launch = mpienv::Launch::new(&info, 2).unwrap().grace(Duration::MAX);
     let outcome = launch.run(|worker| {
         let mut command = Command::new("sh");
-        command.args(["-c", if worker.rank() == 0 { "exit 3" } else { "exec sleep 3000" }]);
+        command.args(["-c", if worker.rank().is_first() { "exit 3" } else { "exec sleep 3000" }]);
         command
     });
     assert!(matches!(outcome, Err(mpienv::LaunchError::Failed { rank: 0, .. })), "{outcome:?}");

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
-use mpienv::{ClusterInfo, Launcher, Placeholders, Port, Target, TargetVariable};
+use mpienv::{ClusterInfo, Launcher, Port, Target};
+use mpienv_core::seam::{LauncherSeam as _, Placeholders, TargetSeam as _};
 
 /// A job on two nodes, with two processes on each if the launcher can start them; `None` without a
 /// launcher.
@@ -120,10 +121,12 @@ fn the_tables_of_programs_are_what_the_code_does() {
         "\n\n",
         &rows.collect::<Vec<_>>().join("\n"),
     );
-    let row = |set: &Target, TargetVariable { name, meaning, page, .. }: &TargetVariable| {
-        format!("| `{}` | `{name}` | {meaning} | {page} |", set.name())
-    };
-    let rows = sets().flat_map(|set| set.variables().map(move |variable| row(set, variable)));
+    let rows = sets().flat_map(|set| {
+        set.variables().map(|variable| {
+            let (name, meaning, page) = (variable.name, variable.meaning, variable.page);
+            format!("| `{}` | `{name}` | {meaning} | {page} |", set.name())
+        })
+    });
     let header = "| `--for` | variable | value | read in |\n| --- | --- | --- | --- |\n";
     assert_generated(
         "src/guide/variables.md",

@@ -155,7 +155,7 @@ fn no_command_prints_a_part_of_a_secret_that_is_not_utf_8() {
     let secret = std::ffi::OsStr::from_bytes(b"sesame\xff open");
     let environment = mpienv::Environment::from_vars([("MPIENV_TOKEN", secret)]);
     let read = environment.get_str("MPIENV_TOKEN").unwrap_err();
-    let error = ClusterInfo::builder().from_environment(&environment).unwrap_err();
+    let error = ClusterInfo::from_environment(&environment).unwrap_err();
     assert_eq!(error.value(), None);
     for text in
         [format!("{environment:?}"), format!("{read:?} {read}"), format!("{error:?} {error}")]

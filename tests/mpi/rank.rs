@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 }
 
 fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>> {
-    let info = ClusterInfo::builder().from_environment(environment)?;
+    let info = ClusterInfo::from_environment(environment)?;
     let hints = match parts {
         [first, ..] if first == "hints" => Hints::new().one_machine(true).eager_limit(65536),
         _ => Hints::new(),
@@ -33,7 +33,7 @@ fn run(parts: &[String], environment: &Environment) -> Result<(), Box<dyn Error>
     let init = || unsafe { World::init_with(info.launcher(), &MpiVars::of(environment), &hints) };
     let world = init()?;
     let ranks = world.communicator();
-    world.check(info.world())?;
+    world.check(info.rank())?;
     for part in parts {
         match part.as_str() {
             "hints" => {}

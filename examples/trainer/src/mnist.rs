@@ -95,7 +95,7 @@ fn train(options: &MnistArgs, out: impl Write, remarks: impl Write) -> Result<()
         return Err(MnistError::NotBuilt { what: "--plot", feature: "plot" });
     }
     let info = cluster::place()?;
-    let rank = info.world();
+    let rank = info.rank();
     let remarks = RefCell::new(remarks);
     let remark = |text: &str| {
         // If a message cannot be written, the run continues.

@@ -37,7 +37,7 @@ pub(crate) fn init(
         world => world.map_err(ConnectError::Mpi)?,
     };
     drop(limit);
-    world.check(info.world()).map_err(ConnectError::Mpi)?;
+    world.check(info.rank()).map_err(ConnectError::Mpi)?;
     Ok(Ok(world))
 }
 

@@ -23,7 +23,8 @@ pub(super) struct Look {
 impl Look {
     /// Starts the inspection. Returns `None` on other ranks, which learn the cause from rank 0.
     pub(super) fn begin(info: &ClusterInfo) -> Option<Look> {
-        let info = Some(info.clone()).filter(|info| info.rank() == 0 && info.world_size() > 1)?;
+        let info =
+            Some(info.clone()).filter(|info| info.rank().is_first() && info.world_size() > 1)?;
         let (sender, found) = mpsc::channel();
         let look = move || {
             let elsewhere = doctor::master_elsewhere(&info, PATIENCE);

@@ -80,7 +80,7 @@ pub(super) fn meet(
         Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
             | CheckError::Inconsistent { .. })
     );
-    if has_report && info.rank() != 0 {
+    if has_report && !info.rank().is_first() {
         thread::sleep(AFTER_RANK_0);
     }
     met

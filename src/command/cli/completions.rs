@@ -3,7 +3,7 @@
 use clap_complete::Shell;
 
 use super::{Failure, stream};
-use crate::Placeholders;
+use mpienv_core::seam::Placeholders;
 
 pub(crate) fn run(mut command: clap::Command, shell: Shell) -> Result<(), Failure> {
     // Generates into memory first, because clap_complete panics if it cannot write.

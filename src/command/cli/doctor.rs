@@ -61,7 +61,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let more = [nccl_row(&info, &machine)];
     let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
     let mut text = report(&info, &more, &findings);
-    if info.rank() == 0 {
+    if info.rank().is_first() {
         // Before it waits for the others.
         stream::print_styled(text.as_bytes())?;
         text.clear();

@@ -95,7 +95,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
     }
-    if set == Target::MindSpore && info.world().is_first() {
+    if set == Target::MindSpore && info.rank().is_first() {
         // The worker and the scheduler are two processes, so this process starts both and waits for
         // them.
         let launch = Launch::with_scheduler(&info).variables(set).subreaper().whole_process();

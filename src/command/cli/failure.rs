@@ -7,8 +7,8 @@ use crate::command::check::CheckError;
 use crate::command::resolve::Unresolved;
 use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
-use crate::{LaunchError, StartError, TemplateError};
-use mpienv_core::seam::TemplateErrorSeam as _;
+use crate::{LaunchError, StartError};
+use mpienv_core::seam::TemplateError;
 
 use super::exit_code::ExitCode;
 use super::inner_launcher::InnerLauncher;

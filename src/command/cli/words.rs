@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
-use crate::{ClusterInfo, Finding, Placeholders, Severity, TemplateError};
+use crate::{ClusterInfo, Finding, Severity};
 use clap::Args;
-use mpienv_core::seam::{are_for_a_node, finding, shell_quoted};
+use mpienv_core::seam::{Placeholders, TemplateError, finding, shell_quoted};
 
 /// Whether the command's words have placeholders.
 #[derive(Args, Clone, Copy, Debug)]
@@ -37,7 +37,7 @@ impl TemplateOption {
     /// Reports processes of a node that would all get the same words for the node.
     pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
-        (self.template && are_for_a_node(words)).then(|| finding(
+        (self.template && Placeholders::are_for_a_node(words)).then(|| finding(
             Severity::Warning,
             "same-words-on-node",
             format!("each of this node's {processes} processes starts the same command, which names the node"),

@@ -43,7 +43,7 @@ mod tests {
         let task = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_NNODES", "1")];
         let environment =
             Environment::from_vars(task.into_iter().chain([("CUDA_VISIBLE_DEVICES", "-1")]));
-        let info = ClusterInfo::builder().from_environment(&environment).unwrap();
+        let info = ClusterInfo::from_environment(&environment).unwrap();
         let finding = cuda(&info, &environment).unwrap();
         assert_eq!(finding.severity, Severity::Note);
         assert_eq!(

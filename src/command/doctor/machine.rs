@@ -83,7 +83,7 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
 
 /// Returns whether rank 0 of any program could listen on every address. Other ranks do not try.
 pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
-    !info.world().is_first() || !is_in_use(info.master_port())
+    !info.rank().is_first() || !is_in_use(info.master_port())
 }
 
 /// Open MPI removes the folder when the job ends.

@@ -21,14 +21,15 @@ pub(super) fn in_use(
     environment: &Environment,
     machine: &Machine,
 ) -> Option<Finding> {
-    let is_taken = info.rank() == 0 && !machine.port_is_free && !agent_listens(info, environment);
+    let is_taken =
+        info.rank().is_first() && !machine.port_is_free && !agent_listens(info, environment);
     is_taken.then(|| taken(info, Severity::Error))
 }
 
 /// Reports the same before a program starts, for rank 0 of a job that is known to be on one node.
 /// It is a warning, because the program may not use the port, or it may be what listens there.
 pub(crate) fn in_use_on_one_node(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    let is_first = info.rank() == 0 && known_nodes(info) == Some(Nodes::One);
+    let is_first = info.rank().is_first() && known_nodes(info) == Some(Nodes::One);
     let is_taken = is_first && !agent_listens(info, environment) && !port_is_free(info);
     is_taken.then(|| taken(info, Severity::Warning))
 }

@@ -12,15 +12,6 @@ pub(crate) const VARIABLES: [&str; 4] = [BATCH, BATCHAI, HOST_LIST, NODE_LIST];
 
 variables! {
     /// The variables of Azure that name the master.
-    ///
-    /// ```
-    /// use mpienv::{AzureVars, Environment};
-    ///
-    /// let environment = Environment::from_vars([("AZ_BATCH_MASTER_NODE", "10.0.0.4:6000")]);
-    /// let vars: AzureVars = environment.read()?;
-    /// assert_eq!(vars.batch_master.as_deref(), Some("10.0.0.4:6000"));
-    /// # Ok::<(), mpienv::ReadError>(())
-    /// ```
     #[derive(Default)]
     pub struct AzureVars {
         "[Azure Batch: compute node environment variables](https://learn.microsoft.com/en-us/azure/batch/batch-compute-node-environment-variables)" {

@@ -41,7 +41,7 @@ impl ClusterInfoBuilder {
     fn discover(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
         let asked = self.overrides.or_inherited(environment)?;
         let detected = detect(environment, asked.launcher.as_ref())?;
-        let mut place = complete(self.read(detected)?)?;
+        let mut place = complete(self.place(detected)?)?;
         let mut findings = lint(&mut place);
         let meeting = meet(&mut place, &asked, &mut findings)?;
         let surroundings = Surroundings::read(&place, asked.nccl_ifname)?;
@@ -54,7 +54,7 @@ impl ClusterInfoBuilder {
             said: own.as_ref().map(|own| own.said.clone()).unwrap_or_default(),
         };
         Ok(ClusterInfo {
-            inherited: Inherited::new(whole),
+            inherited: Inherited(Environment::clone(whole)),
             placement: place.placement,
             surroundings,
             meeting,
@@ -65,7 +65,7 @@ impl ClusterInfoBuilder {
     }
 
     /// Reads this process's place from the selected launcher's variables or from the overrides.
-    fn read<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
+    fn place<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
         let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
         let (placement, choice) = match self.overrides.node()? {

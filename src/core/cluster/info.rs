@@ -28,7 +28,7 @@ use crate::value::token::Token;
 /// pass the values on to another program, use [`ClusterInfo::exports`].
 ///
 /// ```
-/// use mpienv::ClusterInfo;
+/// use mpienv::{ClusterInfo, Rank};
 ///
 /// // As Open MPI's mpirun sets them for the last of four processes on one node.
 /// let info = ClusterInfo::from_vars([
@@ -37,11 +37,11 @@ use crate::value::token::Token;
 ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "3"),
 ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
 /// ])?;
-/// assert_eq!((info.rank(), info.world_size()), (3, 4));
+/// assert_eq!(info.rank(), Rank::new(3, 4)?);
 /// assert_eq!((info.local_rank(), info.local_world_size()), (Some(3), Some(4)));
 /// assert_eq!((info.node_rank(), info.node_count()), (Some(0), Some(1)));
 /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "127.0.0.1:54965");
-/// # Ok::<(), mpienv::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
@@ -77,22 +77,17 @@ impl ClusterInfo {
         self.placement.launcher()
     }
 
-    /// Returns the rank of this process in the job. Ranks start at 0 and are below the world size.
+    /// Returns the rank of this process in the job. Its [`index`](Rank::index) starts at 0 and is
+    /// below the world size.
     #[must_use]
-    pub fn rank(&self) -> u32 {
-        self.placement.rank.value
+    pub fn rank(&self) -> Rank {
+        self.placement.world()
     }
 
     /// Returns the number of processes in the job, at least 1.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.placement.size.value
-    }
-
-    /// Returns the rank together with the world size.
-    #[must_use]
-    pub fn world(&self) -> Rank {
-        self.placement.world()
     }
 
     /// Returns the rank of this process among those on its node, starting at 0.
@@ -315,13 +310,7 @@ impl ClusterInfo {
 ///
 /// Comparisons ignore it. `Debug` does not print it, because it may contain secrets.
 #[derive(Clone)]
-pub(crate) struct Inherited(Arc<Environment>);
-
-impl Inherited {
-    pub(crate) fn new(environment: &Environment) -> Inherited {
-        Inherited(Arc::new(environment.clone()))
-    }
-}
+pub(crate) struct Inherited(pub Environment);
 
 impl Deref for Inherited {
     type Target = Environment;
@@ -358,7 +347,7 @@ impl Serialize for ClusterInfo {
         }
         object! {
             launcher: self.launcher(),
-            rank: self.rank(),
+            rank: self.rank().index(),
             world_size: self.world_size(),
             local_rank: self.local_rank(),
             local_world_size: self.local_world_size(),

@@ -21,7 +21,7 @@ const DEFAULT: &str = "^docker0,lo";
 /// use mpienv::{ClusterInfo, NcclIfname};
 ///
 /// let builder = ClusterInfo::builder().nccl_ifname(NcclIfname::Keep);
-/// let info = builder.from_vars([("NCCL_SOCKET_IFNAME", "ib0")])?;
+/// let info = builder.vars([("NCCL_SOCKET_IFNAME", "ib0")]).read()?;
 /// assert_eq!(info.nccl_socket_ifname(), Some("ib0"));
 /// # Ok::<(), mpienv::Error>(())
 /// ```

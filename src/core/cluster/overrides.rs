@@ -50,12 +50,11 @@ pub(crate) const OF_WORKERS: [&str; 6] =
 /// The requested port on rank 0's host. Its text form is a number or `auto`.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, MasterPort};
+/// use mpienv::{MasterPort, Port};
 ///
-/// let builder = ClusterInfo::builder().master_port("29500".parse::<MasterPort>()?);
-/// let info = builder.from_vars([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node0")])?;
-/// assert_eq!(info.master_port().get(), 29500);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// assert_eq!("auto".parse(), Ok(MasterPort::FromJob));
+/// assert_eq!("29500".parse(), Ok(MasterPort::from(Port::try_from(29500_u16)?)));
+/// # Ok::<(), mpienv::PortError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -65,6 +64,12 @@ pub enum MasterPort {
     /// A port derived from the job's identity, in the [`PortRange`], so that jobs and steps have
     /// different ports.
     FromJob,
+}
+
+impl From<Port> for MasterPort {
+    fn from(port: Port) -> MasterPort {
+        MasterPort::Fixed(port)
+    }
 }
 
 impl FromStr for MasterPort {

@@ -90,7 +90,7 @@ impl ClusterInfo {
         others: impl FnOnce() -> T,
     ) -> Vec<Finding> {
         // The first rank on another node may see problems that rank 0 does not.
-        if !self.local_rank().map_or(self.rank() == 0, |local| local == 0) {
+        if !self.local_rank().map_or(self.rank().is_first(), |local| local == 0) {
             return Vec::new();
         }
         let own =
@@ -109,7 +109,7 @@ impl ClusterInfo {
 
     /// Adds the rank and its host to a finding, except for rank 0.
     fn placed(&self, mut finding: Finding) -> Finding {
-        if self.rank() > 0 {
+        if !self.rank().is_first() {
             let host = host_name().map(|host| format!(" on {host}")).unwrap_or_default();
             finding.what = format!("rank {}{host}: {}", self.rank(), finding.what);
         }

@@ -37,7 +37,7 @@ impl ClusterInfo {
     ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
     ///     ("MASTER_ADDR", "node-0"),
     /// ])?;
-    /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank()).collect();
+    /// let ranks: Vec<u32> = info.workers(4)?.iter().map(|worker| worker.rank().index()).collect();
     /// assert_eq!(ranks, [4, 5, 6, 7]);
     /// assert!(info.workers(ClusterInfo::MOST_WORKERS + 1).is_err());
     /// # Ok::<(), mpienv::Error>(())
@@ -71,7 +71,7 @@ impl ClusterInfo {
     /// `mpienv exec` and `Launch` use this method.
     ///
     /// ```
-    /// use mpienv::ClusterInfo;
+    /// use mpienv::{ClusterInfo, Rank};
     ///
     /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
     /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
@@ -81,8 +81,8 @@ impl ClusterInfo {
     /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
     /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
     /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
-    /// assert_eq!((info.rank(), info.world_size()), (0, 2));
-    /// # Ok::<(), mpienv::Error>(())
+    /// assert_eq!(info.rank(), Rank::new(0, 2)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn marked(&self) -> ClusterInfo {
@@ -119,7 +119,7 @@ impl ClusterInfo {
 
     /// Returns worker `index` of the `per_node` on this node, in a job of `size` workers.
     fn worker(&self, index: u32, per_node: u32, size: u32) -> ClusterInfo {
-        let (node, nodes) = (self.rank(), self.world_size());
+        let (node, nodes) = (self.rank().index(), self.world_size());
         let rule = format!("worker {index} of {per_node} on node {node} of {nodes}");
         let of_rule = |number: u32| Sourced::new(number, rule.clone());
         let mut worker = self.clone();

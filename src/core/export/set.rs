@@ -32,15 +32,11 @@ macro_rules! targets {
         /// defines them.
         ///
         /// ```
-        /// use mpienv::{Target, TargetVariable};
+        /// use mpienv::Target;
         ///
         /// for &set in Target::ALL {
         ///     assert_eq!(set.name().parse(), Ok(set));
-        ///     println!("--for {}: {}{}", set.name(), set.title(), set.note());
-        ///     for TargetVariable { name, meaning, page, .. } in set.variables() {
-        ///         println!("  {name}: {meaning} ({page})");
-        ///     }
-        ///     println!("  unset if inherited: {:?}", set.removed_prefixes());
+        ///     println!("--for {}: {}", set.name(), set.title());
         /// }
         /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -79,13 +75,6 @@ targets! {
 }
 
 /// A variable that a set adds to PyTorch's.
-///
-/// ```
-/// use mpienv::{Target, TargetVariable};
-///
-/// let variables: Vec<&TargetVariable> = Target::MindSpore.variables().collect();
-/// assert_eq!((variables[0].name, variables[0].meaning), ("MS_WORKER_NUM", "the number of processes"));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetVariable {
@@ -176,20 +165,18 @@ impl Target {
     }
 
     /// Returns further information about the set, as the rest of a sentence. May be empty.
-    #[must_use]
-    pub const fn note(self) -> &'static str {
+    pub(crate) const fn note(self) -> &'static str {
         self.set().note
     }
 
     /// Returns the variables that the set adds to PyTorch's, including those that are set only in
     /// some environments.
-    pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
+    pub(crate) fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
         self.set().additions.iter().map(|addition| &addition.variable)
     }
 
     /// Returns the prefixes of the variables that are unset if they are inherited.
-    #[must_use]
-    pub const fn removed_prefixes(self) -> &'static [&'static str] {
+    pub(crate) const fn removed_prefixes(self) -> &'static [&'static str] {
         self.set().unset
     }
 

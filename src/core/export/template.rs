@@ -22,32 +22,6 @@ use placeholder::{ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, Unk
 /// | `{other_nodes}WORD` | `WORD` on all nodes but node 0, where the word is left out |
 ///
 /// No shell reads the words, so a value is never split or executed.
-///
-/// ```
-/// use mpienv::{ClusterInfo, Placeholders, TemplateError};
-///
-/// let info = ClusterInfo::from_vars([
-///     ("SLURM_PROCID", "5"),
-///     ("SLURM_STEP_NUM_TASKS", "8"),
-///     ("SLURM_LOCALID", "1"),
-///     ("SLURM_STEP_TASKS_PER_NODE", "4(x2)"),
-///     ("SLURM_NODEID", "1"),
-///     ("SLURM_STEP_NUM_NODES", "2"),
-///     ("SLURM_STEP_NODELIST", "node[0-1]"),
-///     ("SLURM_STEP_ID", "0"),
-/// ])?;
-/// let values: Placeholders = info.placeholders();
-/// assert_eq!(values.expand("--addr={master_addr}").unwrap().as_deref(), Some("--addr=node0"));
-/// assert_eq!(values.expand("{node_rank*nproc_per_node}").unwrap().as_deref(), Some("4"));
-/// assert_eq!(values.expand("{other_nodes}--headless").unwrap().as_deref(), Some("--headless"));
-/// assert_eq!(values.expand("{first_node}--head").unwrap(), None);
-///
-/// let error: TemplateError = values.expand("{node}").unwrap_err();
-/// assert!(error.to_string().starts_with("\"{node}\": unknown placeholder {node}; the names are rank, world_size, "));
-/// let words = values.expand_words(&["ray".into(), "{first_node}--head".into()])?;
-/// assert_eq!(words, ["ray"]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Placeholders {
     info: ClusterInfo,
@@ -74,13 +48,6 @@ impl Placeholders {
     ///
     /// # Errors
     /// Returns an error if a placeholder does not exist, or if braces do not form a placeholder.
-    ///
-    /// ```
-    /// use mpienv::Placeholders;
-    ///
-    /// assert!(Placeholders::check_words(&["vllm".into(), "{own_addr}".into()]).is_ok());
-    /// assert!(Placeholders::check_words(&["{own_adr}".into()]).is_err());
-    /// ```
     pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
         let mut texts = words.iter().filter_map(|word| word.to_str());
         let check = |word| parse(word)?.iter().try_for_each(check);
@@ -91,7 +58,7 @@ impl Placeholders {
 
     /// Returns whether the words contain the node, but nothing that differs between the node's
     /// processes.
-    pub(crate) fn are_for_a_node(words: &[OsString]) -> bool {
+    pub fn are_for_a_node(words: &[OsString]) -> bool {
         let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
         let names = |piece| match piece {
             Piece::Condition { .. } => vec!["node_rank"],
@@ -240,31 +207,13 @@ fn find(name: &str) -> Result<&'static Placeholder, Fault> {
 
 impl ClusterInfo {
     /// Returns the values that replace placeholders in a command for this process.
-    #[must_use]
-    pub fn placeholders(&self) -> Placeholders {
+    pub(crate) fn placeholders(&self) -> Placeholders {
         Placeholders { info: self.clone(), per_node: false }
     }
 
     /// Returns the values that replace placeholders in a command for the whole node. Those of a
     /// rank are not available.
-    ///
-    /// ```
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let node = ClusterInfo::from_vars([
-    ///     ("SKYPILOT_NODE_RANK", "1"),
-    ///     ("SKYPILOT_NUM_NODES", "2"),
-    ///     ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
-    /// ])?;
-    /// let values = node.per_node_placeholders()?;
-    /// assert_eq!(values.expand("--node-rank={node_rank}")?.as_deref(), Some("--node-rank=1"));
-    /// assert!(values.expand("--rank={rank}").is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Returns an error if this process is not known to be the only one on its node.
-    pub fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
+    pub(crate) fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
         Ok(Placeholders { info: self.as_node()?, per_node: true })
     }
 }
@@ -274,7 +223,6 @@ impl ClusterInfo {
 #[error("{word:?}: {fault}")]
 pub struct TemplateError {
     word: String,
-    #[source]
     fault: Fault,
 }
 
@@ -282,7 +230,7 @@ debug_is_text!(TemplateError);
 
 impl TemplateError {
     /// Returns whether the word itself is right, and only this environment lacks a value.
-    pub(crate) fn is_by_environment(&self) -> bool {
+    pub fn is_by_environment(&self) -> bool {
         matches!(self.fault, Fault::NotKnown { .. } | Fault::Environment(_))
     }
 }

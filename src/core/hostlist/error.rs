@@ -3,14 +3,6 @@
 use std::fmt;
 
 /// Why a text is not a [`Hostlist`](super::Hostlist). Columns are counted in characters, from 1.
-///
-/// ```
-/// use mpienv::hostlist::{Found, Hostlist, HostlistError};
-///
-/// let error = Hostlist::parse("gpu1,").unwrap_err();
-/// assert_eq!(error, HostlistError::ExpectedHost { column: 6, found: Found::End });
-/// assert_eq!(error.column(), 6);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostlistError {

@@ -6,16 +6,7 @@ use std::iter::FusedIterator;
 use super::scan::{Element, Range, Scanner, opening, push_number};
 
 /// The hosts of a [`Hostlist`](super::Hostlist), in Slurm's order.
-///
-/// ```
-/// use mpienv::hostlist::{Hostlist, Hosts};
-///
-/// // A long list costs no more than the hosts that are requested.
-/// let mut hosts: Hosts<'_> = Hostlist::parse("gpu[1-65000]")?.iter();
-/// assert_eq!(hosts.next().as_deref(), Some("gpu1"));
-/// assert_eq!(hosts.size_hint(), (64_999, Some(64_999)));
-/// # Ok::<(), mpienv::hostlist::HostlistError>(())
-/// ```
+#[derive(Debug)]
 pub struct Hosts<'a> {
     text: &'a str,
     scanner: Scanner<'a>,
@@ -27,7 +18,7 @@ pub struct Hosts<'a> {
 }
 
 /// A host expression, at one of its hosts.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Expression<'a> {
     brackets: Vec<Bracket<'a>>,
     /// The text after the last bracket.
@@ -35,7 +26,7 @@ pub(super) struct Expression<'a> {
 }
 
 /// A bracket, at one of its numbers.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Bracket<'a> {
     /// The text before the bracket.
     before: &'a str,

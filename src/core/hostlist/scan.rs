@@ -3,6 +3,7 @@
 use super::error::{Found, HostlistError, column};
 
 /// Scans a list, one host expression at a time.
+#[derive(Debug)]
 pub(super) struct Scanner<'a> {
     text: &'a str,
     at: usize,

@@ -9,7 +9,7 @@ use crate::value::job::Job;
 use crate::value::launcher::Launcher;
 use crate::value::name;
 use crate::value::port::Port;
-use crate::value::rank::{Local, Rank, RankError};
+use crate::value::rank::{Rank, RankError, check_local};
 use crate::value::sourced::{Known, NOT_PROVIDED, Source, Sourced, value_of};
 
 /// How many of a job's processes share this node.
@@ -127,13 +127,13 @@ impl Placement {
     }
 
     /// Adds the local rank and the local size, if they are known.
-    #[expect(clippy::expect_used, reason = "`Local` refuses only known numbers")]
+    #[expect(clippy::expect_used, reason = "only known numbers are refused")]
     pub(crate) fn with_local(
         mut self,
         rank: Known<u32>,
         size: Known<u32>,
     ) -> Result<Placement, Error> {
-        if let Err(error) = Local::new(value_of(&rank), value_of(&size), self.world()) {
+        if let Err(error) = check_local(value_of(&rank), value_of(&size), self.size.value) {
             let is_rank = matches!(error, RankError::Outside { .. });
             let wrong = if is_rank { rank } else { size };
             let wrong = wrong.expect("an unknown number contradicts nothing");

@@ -32,6 +32,7 @@ pub(crate) struct LauncherSpec {
 pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 
 /// What remedies say about a launcher's command.
+#[derive(Debug)]
 pub struct Advice {
     /// How to start a process.
     pub start: &'static str,

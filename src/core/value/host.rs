@@ -18,7 +18,6 @@ use crate::value::port::Port;
 /// assert_eq!(host.to_string(), "fe::1");
 /// assert_eq!(host.with_port(port), "[fe::1]:6105");
 /// assert!(host.address().is_some_and(|address| address.is_ipv6()));
-/// assert_eq!(Host::parse_with_port("[fe::1]:6105")?, (host, Some(port)));
 /// assert!(Host::LOOPBACK.is_loopback());
 /// assert_eq!("node/1".parse::<Host>(), Err(HostError::Character('/')));
 /// # Ok::<(), HostError>(())
@@ -76,10 +75,7 @@ impl Host {
     }
 
     /// Parses a host with an optional port: `host`, `host:port`, `[v6]`, `[v6]:port` or bare `v6`.
-    ///
-    /// # Errors
-    /// Returns an error if the host is invalid, or if the text after it is not a valid port.
-    pub fn parse_with_port(text: &str) -> Result<(Host, Option<Port>), HostError> {
+    pub(crate) fn parse_with_port(text: &str) -> Result<(Host, Option<Port>), HostError> {
         if let Some(rest) = text.strip_prefix('[') {
             let (host, after) = rest.split_once(']').ok_or(HostError::Bracket)?;
             let host: Host = host.parse()?;

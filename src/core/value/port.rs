@@ -13,22 +13,23 @@ use serde::{Serialize, Serializer};
 ///
 /// assert_eq!("6105".parse(), Ok(Port::SEVERAL_NODES));
 /// assert_eq!(Port::new(54965), Some(Port::ONE_NODE));
-/// assert_eq!(Port::ONE_NODE.get(), 54965);
-/// assert_eq!("0".parse::<Port>(), Err(PortError));
-/// assert_eq!("65536".parse::<Port>(), Err(PortError));
+/// assert_eq!(u16::from(Port::ONE_NODE), 54965);
+/// assert!(Port::try_from(0).is_err());
+/// let error: PortError = "65536".parse::<Port>().unwrap_err();
+/// assert_eq!(error.to_string(), "a port is a number from 1 to 65535");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Port(NonZeroU16);
 
 impl Port {
     /// The master's port on several nodes, as in Azure's published helper.
-    pub const SEVERAL_NODES: Port = Port::literal(6105);
+    pub const SEVERAL_NODES: Port = Port::new(6105).unwrap();
     /// The master's port on one node, as in Azure's published helper.
-    pub const ONE_NODE: Port = Port::literal(54965);
+    pub const ONE_NODE: Port = Port::new(54965).unwrap();
 
     /// The ends of the range from which ports are derived by default.
-    pub(crate) const LOWEST_DERIVED: Port = Port::literal(20_000);
-    pub(crate) const HIGHEST_DERIVED: Port = Port::literal(29_999);
+    pub(crate) const LOWEST_DERIVED: Port = Port::new(20_000).unwrap();
+    pub(crate) const HIGHEST_DERIVED: Port = Port::new(29_999).unwrap();
 
     /// Creates a port. Returns `None` if `number` is 0.
     #[must_use]
@@ -44,13 +45,19 @@ impl Port {
     pub const fn get(self) -> u16 {
         self.0.get()
     }
+}
 
-    #[expect(clippy::panic, reason = "a constant that is wrong fails to compile")]
-    const fn literal(number: u16) -> Port {
-        match Port::new(number) {
-            Some(port) => port,
-            None => panic!("port 0 in a constant"),
-        }
+impl From<Port> for u16 {
+    fn from(port: Port) -> u16 {
+        port.get()
+    }
+}
+
+impl TryFrom<u16> for Port {
+    type Error = PortError;
+
+    fn try_from(number: u16) -> Result<Port, PortError> {
+        Port::new(number).ok_or(PortError)
     }
 }
 
@@ -77,7 +84,8 @@ impl Serialize for Port {
     }
 }
 
-/// The error of parsing a text that is not a [`Port`].
+/// The error of a number or a text that is not a [`Port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a port is a number from 1 to 65535")]
+#[non_exhaustive]
 pub struct PortError;

@@ -17,7 +17,8 @@ use crate::value::port::Port;
 /// assert_eq!((range.first().get(), range.last().get()), (1400, 1999));
 /// assert_eq!(PortRange::new(range.first(), range.last()), Some(range));
 /// assert_eq!(PortRange::default().to_string(), "20000-29999");
-/// assert_eq!("1999-1400".parse::<PortRange>(), Err(PortRangeError));
+/// let error: PortRangeError = "1999-1400".parse::<PortRange>().unwrap_err();
+/// assert!(error.to_string().ends_with("as in 1400-1999"));
 /// // A single process gets a port from this range.
 /// let info = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", "1400-1999")])?;
 /// assert!((1400..=1999).contains(&info.master_port().get()));
@@ -90,6 +91,7 @@ impl fmt::Display for PortRange {
 /// The error of parsing a text that is not a [`PortRange`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a range of ports is two numbers from 1 to 65535, the lower one first, as in 1400-1999")]
+#[non_exhaustive]
 pub struct PortRangeError;
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// A rank in a group of known size. The constructor guarantees `rank < size`.
+/// A rank in a group of known size. It prints as its [`index`](Rank::index). The constructor guarantees `rank < size`.
 ///
 /// ```
 /// use mpienv::{Rank, RankError};
@@ -14,7 +14,7 @@ use std::ops::Range;
 /// assert!(!rank.is_first());
 /// assert_eq!(rank.all().nth(3), Some(rank));
 /// assert_eq!(Rank::new(0, 1)?, Rank::ALONE);
-/// assert_eq!(Rank::new(8, 8), Err(RankError::Outside { index: 8, size: 8 }));
+/// assert!(matches!(Rank::new(8, 8), Err(RankError::Outside { index: 8, size: 8, .. })));
 /// # Ok::<(), RankError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,70 +88,31 @@ pub fn share(count: usize, index: usize, size: usize) -> Range<usize> {
     at(index)..at(index + 1)
 }
 
+/// Prints the [`index`](Rank::index), as logs and file names have it.
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.index, self.size)
+        self.index.fmt(f)
     }
 }
 
-/// The rank of a process on its node and the number of processes there, if they are known.
-///
-/// The constructor guarantees `local rank < local size <= world size`.
-///
-/// ```
-/// use mpienv::{Local, Rank};
-///
-/// let world = Rank::new(5, 8)?;
-/// let local = Local::new(Some(1), Some(4), world)?;
-/// assert_eq!((local.rank(), local.size()), (Some(1), Some(4)));
-/// assert_eq!(Local::new(None, None, world)?, Local::UNKNOWN);
-/// assert!(Local::new(Some(4), Some(4), world).is_err());
-/// assert!(Local::new(Some(1), Some(9), world).is_err());
-/// # Ok::<(), mpienv::RankError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Local {
+/// Checks a local rank and a local size, of which either may be unknown, in a job of `world` ranks:
+/// the local rank is below the local size, which is at most `world`.
+pub(crate) fn check_local(
     rank: Option<u32>,
     size: Option<u32>,
-}
-
-impl Local {
-    /// Neither the local rank nor the local size is known.
-    pub const UNKNOWN: Local = Local { rank: None, size: None };
-
-    /// Creates a local rank and a local size, of which either may be unknown, in a job of
-    /// `world.size()` ranks.
-    ///
-    /// # Errors
-    /// Returns an error if the local size is 0 or larger than the world size, or if the local rank
-    /// is not smaller than the local size. If the local size is unknown, the local rank must be
-    /// smaller than the world size.
-    pub fn new(rank: Option<u32>, size: Option<u32>, world: Rank) -> Result<Local, RankError> {
-        if let Some(size) = size.filter(|&size| size > world.size()) {
-            return Err(RankError::AboveWorld { size, world: world.size() });
-        }
-        if let Some(index) = rank {
-            Rank::new(index, size.unwrap_or(world.size()))?;
-        } else if size == Some(0) {
-            return Err(RankError::NoMembers);
-        }
-        Ok(Local { rank, size })
+    world: u32,
+) -> Result<(), RankError> {
+    if let Some(size) = size.filter(|&size| size > world) {
+        return Err(RankError::AboveWorld { size, world });
     }
-
-    /// Returns the rank among the processes of this node, starting at 0. `None` if it is unknown.
-    #[must_use]
-    pub const fn rank(self) -> Option<u32> {
-        self.rank
-    }
-
-    /// Returns the number of the job's processes on this node. `None` if it is unknown.
-    #[must_use]
-    pub const fn size(self) -> Option<u32> {
-        self.size
+    match rank {
+        Some(index) => Rank::new(index, size.unwrap_or(world)).map(drop),
+        None if size == Some(0) => Err(RankError::NoMembers),
+        None => Ok(()),
     }
 }
 
-/// The error of [`Rank::new`] and [`Local::new`].
+/// Why two numbers are not a rank and the size of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RankError {
@@ -160,6 +121,7 @@ pub enum RankError {
     NoMembers,
     /// The rank is not below the size.
     #[error("must be from 0 to {}, because the size is {size}", size - 1)]
+    #[non_exhaustive]
     Outside {
         /// The rank that was given.
         index: u32,
@@ -168,6 +130,7 @@ pub enum RankError {
     },
     /// The node has more processes than the whole job.
     #[error("this node has {size} processes, but the whole job has only {world}")]
+    #[non_exhaustive]
     AboveWorld {
         /// The local size that was given.
         size: u32,

@@ -70,7 +70,7 @@ struct Terms {
 /// restarted the job.
 pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
     let Meeting { info, base, most, arrival, silence } = meeting;
-    let (rank, port) = (info.world(), info.launchers_port());
+    let (rank, port) = (info.rank(), info.launchers_port());
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(arrival);
     let agreed = Cell::new(base);

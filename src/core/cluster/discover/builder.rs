@@ -24,7 +24,7 @@ impl ClusterInfo {
     /// Returns an error if the variables contradict each other or are incomplete: see
     /// [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
-        ClusterInfoBuilder::default().from_env()
+        ClusterInfo::builder().read()
     }
 
     /// Reads the given variables instead of this process's environment, for tests and for other
@@ -37,7 +37,15 @@ impl ClusterInfo {
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        ClusterInfoBuilder::default().from_vars(vars)
+        ClusterInfo::builder().vars(vars).read()
+    }
+
+    /// Reads a snapshot of an environment, for a program that reads other variables as well.
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::from_env`].
+    pub fn from_environment(environment: &Environment) -> Result<ClusterInfo, Error> {
+        ClusterInfo::builder().environment(environment).read()
     }
 
     /// Like [`ClusterInfo::from_env`], but reads the environment only once. Later calls return the
@@ -58,27 +66,6 @@ impl ClusterInfo {
         CURRENT.get_or_try_init(ClusterInfo::from_env)
     }
 
-    /// Like [`ClusterInfo::from_env`], but also asks the launcher's PMIx server for rank 0's host
-    /// and for the nodes, which the server knows in every layout.
-    ///
-    /// ```no_run
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let info = ClusterInfo::ask_pmix()?;
-    /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// // The same with another override:
-    /// let info = ClusterInfo::builder().master_port("29500".parse()?).ask_pmix().from_env()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`]. Also returns an error if the process has no PMIx server,
-    /// if no PMIx library can be loaded, or if the server does not answer.
-    #[cfg(feature = "pmix")]
-    pub fn ask_pmix() -> Result<ClusterInfo, Error> {
-        ClusterInfo::builder().ask_pmix().from_env()
-    }
-
     /// Returns a builder that overrides values such as the launcher, the master or the interface.
     pub fn builder() -> ClusterInfoBuilder {
         ClusterInfoBuilder::default()
@@ -88,79 +75,81 @@ impl ClusterInfo {
 /// Reads a [`ClusterInfo`] with overrides, which take precedence over the environment.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Environment, Launcher, NcclIfname};
+/// use mpienv::{ClusterInfo, Launcher, NcclIfname, Port};
 ///
-/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
+/// let info = ClusterInfo::builder()
 ///     .launcher(Launcher::OpenMpi)
 ///     .master_addr("node-0".parse()?)
-///     .master_port("29500".parse()?)
-///     .port_range("1400-1999".parse()?)
-///     .nccl_ifname(NcclIfname::Unset);
-/// let vars = [
-///     ("OMPI_COMM_WORLD_RANK", "5"),
-///     ("OMPI_COMM_WORLD_SIZE", "8"),
-///     ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
-///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
-/// ];
-/// let info = builder.from_vars(vars)?;
+///     .master_port(Port::try_from(29500_u16)?)
+///     .nccl_ifname(NcclIfname::Unset)
+///     // Without this, the process's own environment is read.
+///     .vars([
+///         ("OMPI_COMM_WORLD_RANK", "5"),
+///         ("OMPI_COMM_WORLD_SIZE", "8"),
+///         ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+///         ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+///     ])
+///     .read()?;
 /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
-/// // The same, for a program that reads other variables as well.
-/// assert_eq!(builder.from_environment(&Environment::from_vars(vars))?, info);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct ClusterInfoBuilder {
-    pub(super) overrides: Overrides,
-}
-
-impl From<Overrides> for ClusterInfoBuilder {
-    fn from(overrides: Overrides) -> ClusterInfoBuilder {
-        ClusterInfoBuilder { overrides }
-    }
+    pub(crate) overrides: Overrides,
+    /// What to read. `None` for this process's environment.
+    environment: Option<Environment>,
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher's PMIx server for rank 0's host and for the nodes. [`pmix`](crate::pmix)
-    /// describes the cost.
+    /// Asks the launcher's PMIx server for rank 0's host and for the nodes, which the server knows
+    /// in every layout, even if `mpirun` itself runs on another host. Open MPI 4 and 5 and
+    /// `srun --mpi=pmix` run such a server on every node.
+    ///
+    /// Asking makes the process a PMIx client for a moment, so mpienv asks on request only. Under
+    /// Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
     ///
     /// The answer takes precedence over values derived from the launcher's variables, but not over
-    /// a setting that names the master.
+    /// a setting that names the master. Reading fails if the process has no PMIx server, if no PMIx
+    /// library can be loaded, or if the server does not answer.
+    ///
+    /// ```no_run
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::builder().ask_pmix().read()?;
+    /// println!("rank 0 runs on {}", info.master_addr()?);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
     #[cfg(feature = "pmix")]
     pub fn ask_pmix(mut self) -> ClusterInfoBuilder {
         self.overrides.ask_pmix = true;
         self
     }
 
-    /// Reads this process's environment.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_env(&self) -> Result<ClusterInfo, Error> {
-        self.from_environment(&Environment::current())
-    }
-
-    /// Reads the given variables.
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::from_env`].
-    pub fn from_vars<N, V>(
-        &self,
-        vars: impl IntoIterator<Item = (N, V)>,
-    ) -> Result<ClusterInfo, Error>
+    /// Reads these variables instead of this process's environment.
+    pub fn vars<N, V>(self, vars: impl IntoIterator<Item = (N, V)>) -> ClusterInfoBuilder
     where
         N: Into<OsString>,
         V: Into<OsString>,
     {
-        self.from_environment(&Environment::from_vars(vars))
+        self.environment(&Environment::from_vars(vars))
     }
 
-    /// Reads a snapshot of an environment.
+    /// Reads a snapshot of an environment instead of this process's environment.
+    pub fn environment(mut self, environment: &Environment) -> ClusterInfoBuilder {
+        self.environment = Some(environment.clone());
+        self
+    }
+
+    /// Reads this process's place.
     ///
     /// # Errors
     /// Same as [`ClusterInfo::from_env`].
-    pub fn from_environment(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
-        self.discover(environment)
+    pub fn read(&self) -> Result<ClusterInfo, Error> {
+        match &self.environment {
+            Some(environment) => self.discover(environment),
+            None => self.discover(&Environment::current()),
+        }
     }
 
     /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
@@ -177,8 +166,20 @@ impl ClusterInfoBuilder {
 
     /// Sets the port on rank 0's host, like the variable `MPIENV_MASTER_PORT`. It overrides all
     /// variables.
-    pub fn master_port(mut self, port: MasterPort) -> ClusterInfoBuilder {
-        self.overrides.master_port = by(ASKED, Some(port));
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, MasterPort, Port};
+    ///
+    /// const PORT: Port = Port::new(29500).unwrap();
+    /// let builder = ClusterInfo::builder().master_port(PORT);
+    /// assert_eq!(u16::from(builder.read()?.master_port()), 29500);
+    /// // A number that is known only at run time, and a port derived from the job:
+    /// let builder = builder.master_port(Port::try_from(29501_u16)?);
+    /// let builder = builder.master_port(MasterPort::FromJob);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn master_port(mut self, port: impl Into<MasterPort>) -> ClusterInfoBuilder {
+        self.overrides.master_port = by(ASKED, Some(port.into()));
         self
     }
 
@@ -197,9 +198,9 @@ impl ClusterInfoBuilder {
     /// use mpienv::{ClusterInfo, Rank};
     ///
     /// let builder = ClusterInfo::builder().node(Rank::new(1, 2)?).master_addr("node-0".parse()?);
-    /// let info = builder.from_vars([("JOB_COMPLETION_INDEX", "1")])?;
+    /// let info = builder.vars([("JOB_COMPLETION_INDEX", "1")]).read()?;
     /// assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
-    /// assert_eq!(info.workers(4)?[0].rank(), 4);
+    /// assert_eq!(info.workers(4)?[0].rank().index(), 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn node(mut self, node: Rank) -> ClusterInfoBuilder {
@@ -216,7 +217,7 @@ impl ClusterInfoBuilder {
     ///
     /// let vars = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "node-0")];
     /// assert_eq!(ClusterInfo::from_vars(vars)?.node_rank(), None);
-    /// assert_eq!(ClusterInfo::builder().one_per_node().from_vars(vars)?.node_rank(), Some(1));
+    /// assert_eq!(ClusterInfo::builder().vars(vars).one_per_node().read()?.node_rank(), Some(1));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
     pub fn one_per_node(mut self) -> ClusterInfoBuilder {

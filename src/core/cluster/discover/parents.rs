@@ -9,8 +9,6 @@ use crate::launcher::starter::{Ancestor, ancestors};
 use crate::launcher::{markers, specs};
 use crate::value::launcher::Launcher;
 
-use super::ClusterInfoBuilder;
-
 /// Programs that start sessions, whose environments are new by design.
 const SESSIONS: &[&str] = &[
     "sshd",
@@ -59,10 +57,12 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
             return several.then(|| lost(format!("{} started this process", who()), by_itself));
         }
         if let Some(place) = placed(&parent.environment()) {
-            let (rank, title) = (place.world(), place.launcher().title());
-            let is_rank =
-                || format!("{}, a parent of this process, is rank {rank} ({title})", who());
-            return (rank.size() > 1).then(|| lost(is_rank(), by_itself));
+            let (rank, size) = (place.rank(), place.world_size());
+            let title = place.launcher().title();
+            let is_rank = || {
+                format!("{}, a parent of this process, is rank {rank} of {size} ({title})", who())
+            };
+            return (size > 1).then(|| lost(is_rank(), by_itself));
         }
     }
     None
@@ -115,7 +115,7 @@ fn placed(environment: &Environment) -> Option<ClusterInfo> {
     }
     // The place is all that is wanted: another process's secret is none of this one's business.
     let environment = environment.with([(overrides::TOKEN, None), (overrides::TOKEN_FILE, None)]);
-    let info = ClusterInfoBuilder::default().from_environment(&environment).ok()?;
+    let info = ClusterInfo::from_environment(&environment).ok()?;
     (info.launcher() != Launcher::Alone).then_some(info)
 }
 

@@ -47,7 +47,7 @@ const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 
 /// Returns variables that let JAX find this process's place, if it would not find it otherwise.
 fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
-    let values = [Some(info.world_size()), Some(info.rank()), info.local_rank()];
+    let values = [Some(info.world_size()), Some(info.rank().index()), info.local_rank()];
     if detected(environment).is_some_and(|names| says(environment, names, values)) {
         return Ok(Vec::new());
     }

@@ -25,7 +25,7 @@ pub(super) const SET: Set = Set {
             Ok(Some(info.master_port().to_string()))
         }),
         addition("MS_NODE_ID", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank()))
+            number(Some(info.rank().index()))
         }),
         addition("MS_ROLE", "`MS_WORKER`", PAGE, |_| Ok(Some("MS_WORKER".to_owned()))),
     ],

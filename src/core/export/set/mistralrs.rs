@@ -27,7 +27,10 @@ pub(super) const SET: Set = Set {
             "on the first of several nodes: the number of the others",
             PAGE,
             |info| {
-                number((info.rank() == 0 && info.world_size() > 1).then(|| info.world_size() - 1))
+                number(
+                    (info.rank().is_first() && info.world_size() > 1)
+                        .then(|| info.world_size() - 1),
+                )
             },
         ),
         addition(
@@ -35,7 +38,7 @@ pub(super) const SET: Set = Set {
             "on the first of several nodes: the port where it listens",
             PAGE,
             |info| {
-                let is_head = info.rank() == 0 && info.world_size() > 1;
+                let is_head = info.rank().is_first() && info.world_size() > 1;
                 Ok(is_head.then(|| info.master_port().to_string()))
             },
         ),
@@ -49,7 +52,7 @@ pub(super) const SET: Set = Set {
             "MISTRALRS_MN_WORKER_ID",
             "on the other nodes: the number of this node, less one",
             PAGE,
-            |info| number(info.rank().checked_sub(1)),
+            |info| number(info.rank().index().checked_sub(1)),
         ),
     ],
     ..Set::PLAIN
@@ -77,7 +80,7 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
 }
 
 fn server(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    if info.rank() == 0 {
+    if info.rank().is_first() {
         return Ok(None);
     }
     let master = info.master_addr()?;

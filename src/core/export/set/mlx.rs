@@ -16,7 +16,7 @@ pub(super) const SET: Set = Set {
     note: "; the ring backend also needs MLX_HOSTFILE, and JACCL needs MLX_IBV_DEVICES, which you set",
     additions: &[
         addition("MLX_RANK", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank()))
+            number(Some(info.rank().index()))
         }),
         addition("MLX_WORLD_SIZE", "the number of processes", PAGE, |info| {
             number(Some(info.world_size()))

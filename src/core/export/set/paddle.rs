@@ -17,7 +17,7 @@ pub(super) const SET: Set = Set {
     note: "; needs the hosts of all ranks, from the launcher or by exec --meet; without GPUs, set PADDLE_DISTRI_BACKEND=gloo too",
     additions: &[
         addition("PADDLE_TRAINER_ID", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank()))
+            number(Some(info.rank().index()))
         }),
         addition("PADDLE_TRAINERS_NUM", "the number of processes", PAGE, |info| {
             number(Some(info.world_size()))
@@ -52,6 +52,6 @@ pub(super) const SET: Set = Set {
 };
 
 fn own(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    let rank = usize::try_from(info.rank()).ok();
-    Ok(rank.and_then(|rank| endpoints(info, Target::Paddle).ok()?.into_iter().nth(rank)))
+    let rank = info.rank().index() as usize;
+    Ok(endpoints(info, Target::Paddle)?.into_iter().nth(rank))
 }

@@ -7,7 +7,7 @@ use crate::value::host::Host;
 /// The placeholders, each with what replaces it.
 pub(super) const PLACEHOLDERS: &[Placeholder] = &[
     placeholder("rank", "the number of this process in the job, from 0", |info| {
-        Ok(number(info.rank()))
+        Ok(number(info.rank().index()))
     }),
     placeholder("world_size", "the number of processes in the job", |info| {
         Ok(number(info.world_size()))
