@@ -65,7 +65,8 @@ mod prelude {
     pub(super) use crate::launcher::placement::Placement;
     pub(super) use crate::launcher::sample::{Process, Sample, Setter};
     pub(super) use crate::launcher::spec::{
-        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+        Advice, LauncherSpec, Marker, MpiFamily, Nested, Programs, Starts, display_variable,
+        first_set,
     };
     pub(super) use crate::value::sourced::{Sourced, by};
 }

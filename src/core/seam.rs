@@ -18,7 +18,7 @@ pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
 pub use crate::cluster::route::{interfaces, resolve};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
-pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
+pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;
 #[cfg(feature = "cli")]
