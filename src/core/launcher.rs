@@ -37,7 +37,7 @@ use std::sync::LazyLock;
 
 use crate::environment::{Environment, Variable};
 use crate::launcher::context::Seen;
-use crate::value::launcher::Launcher;
+use crate::value::launcher::{Launcher, launchers};
 
 pub(crate) use spec::{
     LauncherSpec, MASTER, Marker, MarkerOf, MpiFamily, Starts, display_variable, first_set,
@@ -50,43 +50,30 @@ mod prelude {
     pub(super) use crate::launcher::placement::Placement;
     pub(super) use crate::launcher::sample::{Process, Sample, Setter};
     pub(super) use crate::launcher::spec::{
-        Advice, LauncherSpec, Marker, MpiFamily, Nested, Starts, display_variable, first_set,
+        Advice, LauncherSpec, Marker, MpiFamily, Nested, Programs, Starts, display_variable,
+        first_set,
     };
     pub(super) use crate::value::sourced::{Sourced, by};
 }
 
-// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above, a line
-// here and one in value/launcher.rs, which has the order. `.ci/generate` then writes its row of the
-// README.
-impl Launcher {
-    pub(crate) const fn spec(self) -> &'static LauncherSpec {
-        match self {
-            Launcher::Torchrun => &torchrun::SPEC,
-            Launcher::Horovod => &horovod::SPEC,
-            Launcher::OpenMpi => &open_mpi::SPEC,
-            Launcher::Mvapich => &mvapich::SPEC,
-            Launcher::Hydra => &hydra::SPEC,
-            Launcher::Pals => &pals::SPEC,
-            Launcher::Jsm => &jsm::SPEC,
-            Launcher::Flux => &flux::SPEC,
-            Launcher::SubmititLocal => &submitit_local::SPEC,
-            Launcher::Slurm => &slurm::SPEC,
-            Launcher::User => &user::SPEC,
-            Launcher::SageMaker => &sagemaker::SPEC,
-            Launcher::LeaderWorkerSet => &leader_worker_set::SPEC,
-            Launcher::SkyPilot => &skypilot::SPEC,
-            Launcher::Dstack => &dstack::SPEC,
-            Launcher::Lepton => &lepton::SPEC,
-            Launcher::Mlp => &mlp::SPEC,
-            Launcher::RunPod => &runpod::SPEC,
-            Launcher::Vertex => &vertex::SPEC,
-            Launcher::Volcano => &volcano::SPEC,
-            Launcher::Kubernetes => &kubernetes::SPEC,
-            Launcher::AwsBatch => &aws_batch::SPEC,
-            Launcher::Alone => &alone::SPEC,
+macro_rules! specs {
+    ($($(#[$meaning:meta])+ $launcher:ident = $file:ident, $name:literal, $title:literal;)+) => {
+        impl Launcher {
+            pub(crate) const fn spec(self) -> &'static LauncherSpec {
+                match self {
+                    $(Launcher::$launcher => &$file::SPEC,)+
+                }
+            }
         }
-    }
+    };
+}
 
+// To add a launcher, write a file with its variables, `SPEC` and `read`, its `mod` above and a line
+// in the list of value/launcher.rs, which has the order. `.ci/generate` then writes its rows of the
+// README and the guide, and adds its name to the manual page and the completions.
+launchers!(specs);
+
+impl Launcher {
     /// Returns the variables of this launcher that mpienv reads.
     pub(crate) fn variables(self) -> impl Iterator<Item = &'static Variable> {
         self.spec().variables()

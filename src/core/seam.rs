@@ -21,7 +21,7 @@ pub use crate::cluster::warn::is_silenced;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError};
-pub use crate::launcher::spec::{Advice, MpiFamily, Starts};
+pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 #[cfg(feature = "pmix")]
 pub use crate::pmix::precludes_mpi;

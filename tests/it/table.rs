@@ -160,6 +160,16 @@ fn the_launchers_that_identify_a_job_are_those_that_the_guide_names() {
 }
 
 #[test]
+fn the_launchers_that_list_hosts_are_those_that_the_guide_names() {
+    let lists_hosts =
+        |job: &Job| ClusterInfo::from_vars(job.environment(0).unwrap()).unwrap().hosts().is_some();
+    let jobs = Launcher::ALL.iter().filter_map(|launcher| job(&Job::of(*launcher)));
+    let named: Vec<_> = jobs.filter(lists_hosts).map(|job| job.launcher().title()).collect();
+    let start = "the launcher's list of all hosts, in the order of the nodes, rank 0's first: ";
+    assert_generated("src/guide/variables.md", start, ", and `--ask-pmix`", &named.join(", "));
+}
+
+#[test]
 fn alone_is_a_process_without_variables() {
     assert_eq!(Launcher::Alone.variables().count(), 0);
 }

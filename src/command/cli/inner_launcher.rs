@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::{ClusterInfo, Environment, LaunchStyle};
+use crate::{ClusterInfo, Environment, LaunchStyle, Launcher};
 use clap::Args;
-use mpienv_core::seam::LauncherSeam as _;
+use mpienv_core::seam::{LauncherSeam as _, Programs};
 
 use super::{count, words};
 
@@ -22,6 +22,7 @@ pub(crate) struct LauncherOption {
 }
 
 /// Programs that start ranks.
+#[derive(Clone, Copy)]
 struct Inner {
     /// File names and the names of Python modules, with blanks between them.
     names: &'static str,
@@ -46,15 +47,9 @@ enum Starts {
     },
 }
 
-const INNER: &[Inner] = &[
-    Inner {
-        names: "mpirun mpiexec mpiexec.hydra mpirun.mpich mpiexec.mpich mpirun.openmpi mpiexec.openmpi orterun \
-                prterun prun srun jsrun aprun",
-        verbs: "",
-        starts: Starts::Job("-n 2"),
-    },
-    Inner { names: "mpirun_rsh horovodrun", verbs: "", starts: Starts::Job("-np 2") },
-    Inner { names: "flux", verbs: "run submit bulksubmit", starts: Starts::Job("-n 2") },
+/// Programs that start the ranks of their node. Those that start the ranks of a job are described
+/// with their launcher.
+const OF_A_NODE: &[Inner] = &[
     Inner {
         names: "torchrun torch.distributed.run torch.distributed.launch",
         verbs: "",
@@ -83,6 +78,17 @@ const INNER: &[Inner] = &[
         },
     },
 ];
+
+/// Returns all programs that start ranks.
+fn inner() -> impl Iterator<Item = Inner> {
+    let of_launchers = Launcher::ALL.iter().filter_map(|launcher| launcher.advice().programs);
+    let of_jobs = of_launchers.map(|Programs { names, verbs, options }| Inner {
+        names,
+        verbs,
+        starts: Starts::Job(options),
+    });
+    of_jobs.chain(OF_A_NODE.iter().copied())
+}
 
 /// Which command would start the launcher.
 #[derive(Clone, Copy)]
@@ -249,7 +255,7 @@ fn find(all: &[OsString]) -> Option<Found<'_>> {
         name = words.next()?.into_owned();
     }
     let is_in = |list: &str, word: &str| list.split(' ').any(|name| name == word);
-    let inner = INNER.iter().find(|inner| is_in(inner.names, &name))?;
+    let inner = inner().find(|inner| is_in(inner.names, &name))?;
     if !inner.verbs.is_empty() {
         let verb = words.next().filter(|verb| is_in(inner.verbs, verb))?;
         name = format!("{name} {verb}");
@@ -308,7 +314,6 @@ mod tests {
 
     #[test]
     fn every_launcher_of_processes_is_known() {
-        use crate::Launcher;
         use mpienv_core::seam::Starts;
         for launcher in
             Launcher::ALL.iter().filter(|launcher| launcher.starts() == Starts::Processes)

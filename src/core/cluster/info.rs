@@ -182,12 +182,11 @@ impl ClusterInfo {
     /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is
     /// the first.
     ///
-    /// `None` if the launcher provides no such list. Slurm, SageMaker, SkyPilot, dstack, Volcano,
-    /// DGX Cloud Lepton, Volcengine's platform and Vertex AI provide one, and so does a PMIx
-    /// server. A list is ignored if its length is not [`ClusterInfo::node_count`], or if its order
-    /// may not be that of the nodes. [`Provenance::hosts`] then gives the reason. If all ranks are
-    /// on this node, the only entry is the launcher's name for it, or else
-    /// [`ClusterInfo::master_addr`].
+    /// `None` if the launcher provides no such list. `mpienv::guide::variables` names the launchers
+    /// that provide one, and a PMIx server does too. A list is ignored if its length is not
+    /// [`ClusterInfo::node_count`], or if its order may not be that of the nodes.
+    /// [`Provenance::hosts`] then gives the reason. If all ranks are on this node, the only entry
+    /// is the launcher's name for it, or else [`ClusterInfo::master_addr`].
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -27,6 +27,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with flux run",
+        programs: Some(Programs { names: "flux", verbs: "run submit bulksubmit", options: "-n 2" }),
         one_per_node: "`flux run --tasks-per-node=1`",
         give_master: "`MASTER_ADDR=$(flux job taskmap --hostname=0 $FLUX_JOB_ID)` in each task",
         unbind: Some("flux run -o cpu-affinity=off"),

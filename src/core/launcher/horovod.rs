@@ -26,6 +26,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with horovodrun",
+        programs: Some(Programs { names: "horovodrun", verbs: "", options: "-np 2" }),
         one_per_node: "`horovodrun -H node0:1,node1:1`",
         ..Advice::PLAIN
     },

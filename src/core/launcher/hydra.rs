@@ -31,6 +31,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mpiexec",
+        programs: Some(Programs {
+            names: "mpiexec mpiexec.hydra mpirun.mpich mpiexec.mpich",
+            verbs: "",
+            options: "-n 2",
+        }),
         one_per_node: "`mpiexec -ppn 1`",
         unbind: Some("mpiexec -bind-to none (Intel MPI: I_MPI_PIN=off)"),
         ..Advice::PLAIN

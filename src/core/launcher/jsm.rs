@@ -25,6 +25,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with jsrun",
+        programs: Some(Programs { names: "jsrun", verbs: "", options: "-n 2" }),
         one_per_node: "`jsrun --rs_per_host 1 --tasks_per_rs 1`",
         unbind: Some("jsrun --bind none"),
         ..Advice::PLAIN

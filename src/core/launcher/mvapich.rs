@@ -42,6 +42,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mpirun_rsh or mpiexec",
+        programs: Some(Programs { names: "mpirun_rsh", verbs: "", options: "-np 2" }),
         one_per_node: "`mpirun_rsh` with each host once, or `mpiexec -ppn 1`",
         unbind: Some("MV2_ENABLE_AFFINITY=0"),
         ..Advice::PLAIN

@@ -38,6 +38,11 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mpirun",
+        programs: Some(Programs {
+            names: "mpirun mpiexec orterun prterun prun mpirun.openmpi mpiexec.openmpi",
+            verbs: "",
+            options: "-n 2",
+        }),
         one_per_node: "`mpirun --map-by ppr:1:node`; on Azure `process_count_per_instance: 1`",
         // mpirun passes the caller's variables to other hosts only with -x.
         give_master: "`mpirun -x MASTER_ADDR=HOST`",

@@ -25,6 +25,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mpiexec or aprun",
+        programs: Some(Programs { names: "mpiexec aprun", verbs: "", options: "-n 2" }),
         one_per_node: "`mpiexec --ppn 1`",
         unbind: Some("mpiexec --cpu-bind none"),
         ..Advice::PLAIN

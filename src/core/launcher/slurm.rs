@@ -43,6 +43,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with srun",
+        programs: Some(Programs { names: "srun", verbs: "", options: "-n 2" }),
         one_per_node: "`srun --ntasks-per-node=1`",
         unbind: Some("srun --cpu-bind=none or more --cpus-per-task"),
         devices: Some("srun --gpus-per-task=1"),

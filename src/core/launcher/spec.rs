@@ -36,6 +36,8 @@ pub(crate) type MarkerOf = fn(&Environment) -> Option<&'static str>;
 pub struct Advice {
     /// How to start a process.
     pub start: &'static str,
+    /// The programs that start a job's processes on all nodes; `None` if no command does.
+    pub programs: Option<Programs>,
     /// How to start one process on each node.
     pub one_per_node: &'static str,
     /// How to give rank 0's host to all ranks.
@@ -51,11 +53,23 @@ impl Advice {
     /// The advice for a platform, which has no command.
     pub(crate) const PLAIN: Advice = Advice {
         start: "start the process by itself",
+        programs: None,
         one_per_node: "one container or pod with one process on each",
         give_master: "MASTER_ADDR=HOST",
         unbind: None,
         devices: None,
     };
+}
+
+/// Programs that start a job's processes on all nodes.
+#[derive(Clone, Copy)]
+pub struct Programs {
+    /// Their file names, with blanks between them.
+    pub names: &'static str,
+    /// The subcommands that start processes; empty if the programs always do.
+    pub verbs: &'static str,
+    /// An example of their options.
+    pub options: &'static str,
 }
 
 /// How many processes a launcher starts, and from where.

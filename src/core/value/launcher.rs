@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use crate::value::name::{self, UnknownName};
 
-macro_rules! launchers {
-    ($($(#[$meaning:meta])+ $launcher:ident = $name:literal, $title:literal;)+) => {
+macro_rules! names {
+    ($($(#[$meaning:meta])+ $launcher:ident = $file:ident, $name:literal, $title:literal;)+) => {
         /// What started this process and gave it its rank.
         ///
         /// ```
@@ -48,57 +48,67 @@ macro_rules! launchers {
     };
 }
 
-// The order is innermost first: the first launcher that is detected started this process. For
-// example, torchrun and mpirun run inside Slurm steps, and their processes inherit Slurm's
-// variables.
-launchers! {
-    /// PyTorch's `torchrun` (torchelastic).
-    Torchrun = "torchrun", "torchrun";
-    /// Horovod's `horovodrun` without MPI.
-    Horovod = "horovod", "Horovod";
-    /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
-    OpenMpi = "open-mpi", "Open MPI";
-    /// MVAPICH's `mpirun_rsh`, `mpiexec`.
-    Mvapich = "mvapich", "MVAPICH";
-    /// Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.
-    Hydra = "hydra", "Hydra";
-    /// HPE Cray PALS: `mpiexec`, `aprun`.
-    Pals = "pals", "PALS";
-    /// IBM's `jsrun` under LSF.
-    Jsm = "jsm", "JSM";
-    /// Flux: `flux run`, `flux submit`.
-    Flux = "flux", "Flux";
-    /// submitit's local executor: tasks on this machine.
-    SubmititLocal = "submitit-local", "submitit (local)";
-    /// Slurm's `srun`.
-    Slurm = "slurm", "Slurm";
-    /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
-    User = "user", "RANK and WORLD_SIZE";
-    /// Amazon SageMaker: one process a host.
-    SageMaker = "sagemaker", "SageMaker";
-    /// Kubernetes' LeaderWorkerSet: one process a pod of a group.
-    LeaderWorkerSet = "leader-worker-set", "LeaderWorkerSet";
-    /// SkyPilot: one process a node.
-    SkyPilot = "skypilot", "SkyPilot";
-    /// dstack: one process a node.
-    Dstack = "dstack", "dstack";
-    /// NVIDIA DGX Cloud Lepton: one process a worker.
-    Lepton = "lepton", "DGX Cloud Lepton";
-    /// Volcengine's Machine Learning Platform: one process a worker.
-    Mlp = "mlp", "Volcengine MLP";
-    /// RunPod's Instant Clusters: one process a pod.
-    RunPod = "runpod", "RunPod";
-    /// Google Cloud's Vertex AI: one process a replica.
-    Vertex = "vertex", "Vertex AI";
-    /// Volcano's jobs: one process a pod.
-    Volcano = "volcano", "Volcano";
-    /// A Kubernetes indexed job or Kubeflow Trainer: one process a pod.
-    Kubernetes = "kubernetes", "Kubernetes";
-    /// An AWS Batch multi-node job: one process a node.
-    AwsBatch = "aws-batch", "AWS Batch";
-    /// No launcher: one process by itself.
-    Alone = "alone", "no launcher";
+/// Gives the launchers to another macro: the meaning and the name of the variant, the file in
+/// `launcher/`, the machine-readable name and the human-readable one.
+///
+/// The order is innermost first: the first launcher that is detected started this process. For
+/// example, torchrun and mpirun run inside Slurm steps, and their processes inherit Slurm's
+/// variables.
+macro_rules! launchers {
+    ($with:ident) => {
+        $with! {
+            /// PyTorch's `torchrun` (torchelastic).
+            Torchrun = torchrun, "torchrun", "torchrun";
+            /// Horovod's `horovodrun` without MPI.
+            Horovod = horovod, "horovod", "Horovod";
+            /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
+            OpenMpi = open_mpi, "open-mpi", "Open MPI";
+            /// MVAPICH's `mpirun_rsh`, `mpiexec`.
+            Mvapich = mvapich, "mvapich", "MVAPICH";
+            /// Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.
+            Hydra = hydra, "hydra", "Hydra";
+            /// HPE Cray PALS: `mpiexec`, `aprun`.
+            Pals = pals, "pals", "PALS";
+            /// IBM's `jsrun` under LSF.
+            Jsm = jsm, "jsm", "JSM";
+            /// Flux: `flux run`, `flux submit`.
+            Flux = flux, "flux", "Flux";
+            /// submitit's local executor: tasks on this machine.
+            SubmititLocal = submitit_local, "submitit-local", "submitit (local)";
+            /// Slurm's `srun`.
+            Slurm = slurm, "slurm", "Slurm";
+            /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
+            User = user, "user", "RANK and WORLD_SIZE";
+            /// Amazon SageMaker: one process a host.
+            SageMaker = sagemaker, "sagemaker", "SageMaker";
+            /// Kubernetes' LeaderWorkerSet: one process a pod of a group.
+            LeaderWorkerSet = leader_worker_set, "leader-worker-set", "LeaderWorkerSet";
+            /// SkyPilot: one process a node.
+            SkyPilot = skypilot, "skypilot", "SkyPilot";
+            /// dstack: one process a node.
+            Dstack = dstack, "dstack", "dstack";
+            /// NVIDIA DGX Cloud Lepton: one process a worker.
+            Lepton = lepton, "lepton", "DGX Cloud Lepton";
+            /// Volcengine's Machine Learning Platform: one process a worker.
+            Mlp = mlp, "mlp", "Volcengine MLP";
+            /// RunPod's Instant Clusters: one process a pod.
+            RunPod = runpod, "runpod", "RunPod";
+            /// Google Cloud's Vertex AI: one process a replica.
+            Vertex = vertex, "vertex", "Vertex AI";
+            /// Volcano's jobs: one process a pod.
+            Volcano = volcano, "volcano", "Volcano";
+            /// A Kubernetes indexed job or Kubeflow Trainer: one process a pod.
+            Kubernetes = kubernetes, "kubernetes", "Kubernetes";
+            /// An AWS Batch multi-node job: one process a node.
+            AwsBatch = aws_batch, "aws-batch", "AWS Batch";
+            /// No launcher: one process by itself.
+            Alone = alone, "alone", "no launcher";
+        }
+    };
 }
+pub(crate) use launchers;
+
+launchers!(names);
 
 /// Parses a [`name`](Launcher::name).
 impl FromStr for Launcher {
