@@ -17,10 +17,11 @@ const HIDDEN: &str = "(hidden)";
 /// as text.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, Environment};
+/// use mpienv::{ClusterInfo, Environment, ReadError};
 ///
 /// let environment = Environment::from_vars([("PMI_RANK", " 1\n"), ("PMI_SIZE", "4")]);
-/// assert_eq!(environment.get_str("PMI_RANK")?, Some("1"));
+/// let rank: Result<Option<&str>, ReadError> = environment.get_str("PMI_RANK");
+/// assert_eq!(rank, Ok(Some("1")));
 /// assert_eq!(environment.get("RANK"), None);
 /// assert!(!environment.is_set("RANK"));
 /// assert_eq!(ClusterInfo::from_environment(&environment)?.rank().index(), 1);

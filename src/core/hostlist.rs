@@ -4,7 +4,7 @@ mod error;
 mod expand;
 mod scan;
 
-pub use error::HostlistError;
+pub use error::{Found, HostlistError};
 pub use expand::Hosts;
 
 use std::borrow::Cow;

@@ -33,7 +33,7 @@ pub(crate) const RANK: &str = "PMIX_RANK";
 
 /// The launcher's variables that PMIx needs.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PmixVars<'a> {
+pub(crate) struct PmixVars<'a> {
     /// `PMIX_NAMESPACE`: the name of the job.
     pub namespace: Option<&'a OsStr>,
     /// `PMIX_RANK`: the rank in the job.
@@ -49,7 +49,7 @@ pub struct PmixVars<'a> {
 impl<'a> PmixVars<'a> {
     /// Reads the variables of an environment.
     #[must_use]
-    pub fn of(environment: &'a Environment) -> PmixVars<'a> {
+    pub(crate) fn of(environment: &'a Environment) -> PmixVars<'a> {
         PmixVars {
             namespace: environment.get(NAMESPACE),
             rank: environment.get(RANK),
@@ -62,7 +62,7 @@ impl<'a> PmixVars<'a> {
 
 /// What the launcher's PMIx server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PmixInfo {
+pub(crate) struct PmixInfo {
     /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
     /// from the host list.
     pub rank0_host: String,
@@ -86,8 +86,8 @@ pub struct PmixInfo {
 }
 
 /// Why the launcher's PMIx server did not answer.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PmixError {
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PmixError {
     /// The launcher runs no PMIx server.
     #[error(
         "{variable} is not set: the launcher runs no PMIx server; start the program with Open MPI's mpirun or \
@@ -163,8 +163,6 @@ pub enum PmixError {
     },
 }
 
-debug_is_text!(PmixError);
-
 struct Attempts<'a>(&'a [(OsString, String)]);
 
 impl fmt::Display for Attempts<'_> {
@@ -181,11 +179,7 @@ impl fmt::Display for Attempts<'_> {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the PMIx server on this node; takes at most 10 seconds.
-///
-/// # Errors
-/// Returns an error if no PMIx launcher started this process, if no libpmix can be loaded (the
-/// error lists every name that was tried), or if the server does not answer.
-pub fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
+pub(crate) fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
     let candidates = candidates(vars);

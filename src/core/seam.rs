@@ -3,9 +3,9 @@
 use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::{Environment, Variable, Variables as _};
+use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
-use crate::export::{Target, TargetVariable};
+use crate::export::Target;
 use crate::finding::{Finding, Severity};
 use crate::launcher::markers;
 use crate::value::launcher::Launcher;
@@ -18,9 +18,10 @@ pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, resolve};
 pub use crate::cluster::warn::is_silenced;
+pub use crate::environment::Variable;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
-pub use crate::export::{Placeholders, TemplateError};
-pub use crate::hostlist::{Hostlist, HostlistError};
+pub use crate::export::{Placeholders, TargetVariable, TemplateError};
+pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 #[cfg(feature = "pmix")]

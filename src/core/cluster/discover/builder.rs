@@ -75,12 +75,13 @@ impl ClusterInfo {
 /// Reads a [`ClusterInfo`] with overrides, which take precedence over the environment.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, Launcher, NcclIfname, Port};
+/// use mpienv::{ClusterInfo, ClusterInfoBuilder, Launcher, NcclIfname, Port};
 ///
-/// let info = ClusterInfo::builder()
+/// let builder: ClusterInfoBuilder = ClusterInfo::builder()
 ///     .launcher(Launcher::OpenMpi)
 ///     .master_addr("node-0".parse()?)
 ///     .master_port(Port::try_from(29500_u16)?)
+///     .port_range("1400-1999".parse()?)
 ///     .nccl_ifname(NcclIfname::Unset)
 ///     // Without this, the process's own environment is read.
 ///     .vars([
@@ -88,8 +89,8 @@ impl ClusterInfo {
 ///         ("OMPI_COMM_WORLD_SIZE", "8"),
 ///         ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
 ///         ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
-///     ])
-///     .read()?;
+///     ]);
+/// let info = builder.read()?;
 /// assert_eq!(info.master_addr()?.with_port(info.master_port()), "node-0:29500");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
