@@ -62,7 +62,7 @@ impl Advice {
 }
 
 /// Programs that start a job's processes on all nodes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Programs {
     /// Their file names, with blanks between them.
     pub names: &'static str,
