@@ -49,24 +49,19 @@ pub use mpienv_core::pmix;
 pub use mpienv_core::testing;
 #[doc(inline)]
 pub use mpienv_core::{
-    AzureVars, ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, Exports, Finding,
-    Host, HostError, LaunchStyle, Launcher, Local, MasterPort, Munge, MungeError, NcclIfname,
-    Placeholders, Port, PortError, PortRange, PortRangeError, Provenance, Rank, RankError,
-    ReadError, Reason, Severity, Target, TargetVariable, TemplateError, Token, UnknownName,
-    Unrepresentable, Variable, Variables, host_name, hostlist, launcher, printable, simulate,
+    AzureVars, ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, ErrorKind, Exports,
+    Finding, Host, HostError, LaunchStyle, Launcher, Local, MasterPort, Munge, MungeError,
+    NcclIfname, Placeholders, Port, PortError, PortRange, PortRangeError, Provenance, Rank,
+    RankError, ReadError, Reason, Severity, Target, TargetVariable, TemplateError, Token,
+    UnknownName, Unrepresentable, Variable, Variables, host_name, hostlist, launcher, printable,
+    simulate,
 };
 #[cfg(all(feature = "launch", target_os = "linux"))]
 #[doc(inline)]
 pub use mpienv_launch::end_with_parent;
-#[cfg(unix)]
-#[doc(inline)]
-pub use mpienv_launch::exec;
 #[cfg(all(feature = "launch", unix))]
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
-#[cfg(feature = "launch")]
-#[doc(inline)]
-pub use mpienv_launch::widen_default_binding;
 #[doc(inline)]
 pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError};
 #[cfg(feature = "mpi")]

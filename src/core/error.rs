@@ -307,8 +307,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.0.reason)
-    }
-}
+// The text contains the reason, so it is not the source once more.
+impl std::error::Error for Error {}
