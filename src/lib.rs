@@ -47,23 +47,17 @@ pub use mpienv_core::OwnAddr;
 pub use mpienv_core::testing;
 #[doc(inline)]
 pub use mpienv_core::{
-    ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, Exports, Finding, Host,
-    HostError, LaunchStyle, Launcher, MasterPort, Munge, MungeError, NcclIfname, Port, PortError,
-    PortRange, PortRangeError, Provenance, Rank, RankError, ReadError, Reason, Severity, Target,
-    Token, UnknownName, Unrepresentable, host_name, printable, simulate,
+    ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, ErrorKind, Exports, Finding,
+    Host, HostError, LaunchStyle, Launcher, MasterPort, Munge, MungeError, NcclIfname, Port,
+    PortError, PortRange, PortRangeError, Provenance, Rank, RankError, ReadError, Reason, Severity,
+    Target, Token, UnknownName, Unrepresentable, host_name, printable, simulate,
 };
 #[cfg(all(feature = "launch", target_os = "linux"))]
 #[doc(inline)]
 pub use mpienv_launch::end_with_parent;
-#[cfg(unix)]
-#[doc(inline)]
-pub use mpienv_launch::exec;
 #[cfg(all(feature = "launch", unix))]
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
-#[cfg(feature = "launch")]
-#[doc(inline)]
-pub use mpienv_launch::widen_default_binding;
 #[doc(inline)]
 pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError};
 #[cfg(feature = "mpi")]

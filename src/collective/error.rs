@@ -4,6 +4,7 @@ use std::io;
 
 use super::call::Call;
 use crate::rendezvous::RendezvousError;
+use mpienv_core::ErrorKind;
 use mpienv_core::seam::Owner;
 
 /// What calls return.
@@ -12,6 +13,11 @@ pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;
 /// Why a rank is lost that sent what no rank of this version sends.
 pub(super) const UNREADABLE: &str = "what it sent cannot be read";
 
+/// Why a rank is lost that aborts the job with this exit code.
+pub(super) fn aborted(code: u8) -> String {
+    format!("it aborted with exit code {code}")
+}
+
 /// Why a collective call failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
@@ -19,14 +25,15 @@ pub(super) const UNREADABLE: &str = "what it sent cannot be read";
 ///
 /// ```
 /// use std::time::Duration;
-/// use mpienv::collective::{CollectiveError, threads};
+/// use mpienv::ErrorKind;
+/// use mpienv::collective::threads;
 ///
 /// let errors = threads::run(2, Duration::from_secs(10), |group| match group.rank().index() {
 ///     0 => group.barrier().unwrap_err(),
 ///     _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err(),
 /// })
 /// .expect("2 is a number of ranks");
-/// assert!(matches!(errors[0], CollectiveError::Differs { rank: 1, .. }) && !errors[0].is_timeout());
+/// assert_eq!((errors[0].kind(), errors[0].rank()), (ErrorKind::Refused, Some(1)));
 /// assert_eq!(
 ///     errors[0].to_string(),
 ///     "rank 1 called all_reduce_sum of 10 f32, rank 0 barrier: all ranks must make the same calls in the same order"
@@ -35,8 +42,9 @@ pub(super) const UNREADABLE: &str = "what it sent cannot be read";
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// A rank closed its connection or was killed.
+    /// A rank closed its connection, was killed, or has [aborted](super::Group::abort).
     #[error("rank {rank} on {host} is lost: {reason}")]
+    #[non_exhaustive]
     Lost {
         /// The rank, by its number in the job.
         rank: u32,
@@ -49,6 +57,7 @@ pub enum CollectiveError {
     #[error(
         "rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started"
     )]
+    #[non_exhaustive]
     TimedOut {
         /// The rank, by its number in the job.
         rank: u32,
@@ -61,6 +70,7 @@ pub enum CollectiveError {
     #[error(
         "a rank did not come within {seconds} s over MPI; the launcher names the one that was lost"
     )]
+    #[non_exhaustive]
     SomeTimedOut {
         /// How long this rank waited.
         seconds: f64,
@@ -69,6 +79,7 @@ pub enum CollectiveError {
     #[error(
         "MPI was not initialized within {seconds} s: a rank hangs, is lost, or was never started"
     )]
+    #[non_exhaustive]
     MpiTimedOut {
         /// How long this rank waited.
         seconds: f64,
@@ -77,18 +88,20 @@ pub enum CollectiveError {
     #[error(
         "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
     )]
+    #[non_exhaustive]
     Length {
         /// The other rank, by its number in the job.
         rank: u32,
         /// How many numbers the other rank contributed.
-        found: usize,
+        found: u64,
         /// How many numbers this rank contributed.
-        expected: usize,
+        expected: u64,
     },
     /// A rank made another call.
     #[error(
         "rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order"
     )]
+    #[non_exhaustive]
     Differs {
         /// The other rank, by its number in the job.
         rank: u32,
@@ -102,6 +115,7 @@ pub enum CollectiveError {
     /// Another rank found that ranks made different calls or contributed different counts of
     /// numbers.
     #[error("{difference}")]
+    #[non_exhaustive]
     Disagree {
         /// One of the ranks that differ, by its number in the job.
         rank: u32,
@@ -111,6 +125,7 @@ pub enum CollectiveError {
     /// This rank's arguments are invalid. The group can still be used if all ranks refuse the same
     /// call.
     #[error("{call}: {reason}")]
+    #[non_exhaustive]
     Argument {
         /// The call.
         call: &'static str,
@@ -123,6 +138,7 @@ pub enum CollectiveError {
         "this process was forked from process {connected}, which alone can use the group: connect after \
          the fork, or start a new program instead of forking"
     )]
+    #[non_exhaustive]
     Forked {
         /// The ID of the process that connected the group.
         connected: u32,
@@ -137,11 +153,18 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// Returns whether the error is that a rank did not arrive in time.
+    /// Returns what the error means for an exit code.
     #[must_use]
-    pub fn is_timeout(&self) -> bool {
-        use CollectiveError::{MpiTimedOut, SomeTimedOut, TimedOut};
-        matches!(self, TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. })
+    pub fn kind(&self) -> ErrorKind {
+        use CollectiveError::{Lost, MpiTimedOut, SomeTimedOut, TimedOut, Watch};
+        match self {
+            TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. } => ErrorKind::TimedOut,
+            Lost { .. } => ErrorKind::Lost,
+            Watch(_) => ErrorKind::Environment,
+            #[cfg(feature = "mpi")]
+            CollectiveError::Mpi(error) => error.kind(),
+            _ => ErrorKind::Refused,
+        }
     }
 
     /// The rank that the error names, by its number in the job.
@@ -149,7 +172,7 @@ impl CollectiveError {
     /// ```
     /// use mpienv::collective::CollectiveError;
     ///
-    /// let error = CollectiveError::TimedOut { rank: 3, host: "node1".to_owned(), seconds: 60.0 };
+    /// let error = CollectiveError::other_length(3, 7, 8);
     /// assert_eq!(error.rank(), Some(3));
     /// ```
     #[must_use]
@@ -160,6 +183,13 @@ impl CollectiveError {
             Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
+    }
+
+    /// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where
+    /// this rank has `expected`.
+    #[must_use]
+    pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
+        CollectiveError::Length { rank, found, expected }
     }
 
     /// Fails if this process was forked from the one that connected.
@@ -187,8 +217,7 @@ impl CollectiveError {
                 expected: expected.to_string(),
             };
         }
-        let [found, expected] =
-            [found, expected].map(|call| usize::try_from(call.count).unwrap_or(usize::MAX));
+        let [found, expected] = [found.count, expected.count];
         CollectiveError::Length { rank, found, expected }
     }
 }
@@ -197,11 +226,12 @@ impl CollectiveError {
 ///
 /// ```
 /// use mpienv::collective::{ConnectError, Group};
-/// use mpienv::ClusterInfo;
+/// use mpienv::{ClusterInfo, ErrorKind};
 ///
 /// // Two nodes, and nothing says where rank 0 is.
 /// let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")])?;
-/// assert!(matches!(Group::connect(&info), Err(ConnectError::Master(_))));
+/// let error: ConnectError = Group::connect(&info).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Environment);
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(thiserror::Error)]
@@ -232,11 +262,47 @@ pub enum ConnectError {
     NoMpi,
 }
 
+impl ConnectError {
+    /// Returns what the error means for an exit code.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            ConnectError::Rendezvous(error) => error.kind(),
+            ConnectError::Collective(error) => error.kind(),
+            #[cfg(feature = "mpi")]
+            ConnectError::Mpi(error) => error.kind(),
+            ConnectError::Master(_) | ConnectError::Socket(_) | ConnectError::NoMpi => {
+                ErrorKind::Environment
+            }
+        }
+    }
+}
+
 debug_is_text!(CollectiveError);
 debug_is_text!(ConnectError);
 
 impl From<io::Error> for ConnectError {
     fn from(error: io::Error) -> ConnectError {
         ConnectError::Socket(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_text_with_its_cause_does_not_return_the_cause_once_more() {
+        let environment = mpienv_core::ClusterInfo::from_vars([("RANK", "9"), ("WORLD_SIZE", "2")]);
+        let error = || io::Error::other("the reason");
+        for error in [
+            ConnectError::Master(environment.unwrap_err()),
+            ConnectError::Rendezvous(RendezvousError::System(error())),
+            ConnectError::Socket(error()),
+            ConnectError::Collective(CollectiveError::Watch(error())),
+        ] {
+            assert!(error.source().is_none(), "{error}");
+        }
     }
 }

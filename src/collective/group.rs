@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::alone::Alone;
 use super::builder::GroupBuilder;
+use super::call::{Call, Operation};
 use super::element::{Element, Numbers, Reduction};
 use super::error::{CollectiveError, ConnectError, Result};
 use super::transport::Transport;
@@ -55,15 +56,11 @@ impl Group {
         Group::new(Box::new(Alone))
     }
 
-    /// A group over a transport: see [`Transport`].
-    #[must_use]
-    pub fn new(transport: Box<dyn Transport>) -> Group {
+    pub(super) fn new(transport: Box<dyn Transport>) -> Group {
         Group { transport }
     }
 
-    /// What carries the calls: see [`Transport`].
-    #[must_use]
-    pub fn into_transport(self) -> Box<dyn Transport> {
+    pub(super) fn into_transport(self) -> Box<dyn Transport> {
         self.transport
     }
 
@@ -207,7 +204,7 @@ impl Group {
     /// the number of ranks, or the parts on this rank have different lengths.
     pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let size = self.size();
-        let call = "all_to_all";
+        let call = Operation::AllToAll;
         if parts.len() != size as usize {
             return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
         }
@@ -236,17 +233,19 @@ impl Group {
     pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
         let size = self.size();
         if root >= size {
-            return Err(self.refuse("broadcast", format!("rank {root} of a group of {size}")));
+            let reason = format!("rank {root} of a group of {size}");
+            return Err(self.refuse(Operation::Broadcast, reason));
         }
         self.transport.broadcast(bytes, root)
     }
 
     /// Tells the others that this rank refuses its arguments. Ranks that make another call get an
     /// error.
-    fn refuse(&mut self, call: &'static str, reason: String) -> CollectiveError {
-        match self.transport.refuse(call) {
+    fn refuse(&mut self, operation: Operation, reason: String) -> CollectiveError {
+        let call = Call::refused(operation);
+        match self.transport.meet(call) {
             Err(fork @ CollectiveError::Forked { .. }) => fork,
-            _ => CollectiveError::Argument { call, reason },
+            _ => CollectiveError::Argument { call: call.name(), reason },
         }
     }
 
@@ -262,7 +261,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`].
     pub fn barrier(&mut self) -> Result<()> {
-        self.transport.barrier()
+        self.transport.meet(Call::BARRIER)
     }
 
     /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns
@@ -299,11 +298,13 @@ impl Group {
         self.transport.close()
     }
 
-    /// Calls `last_words`, then exits all ranks of the job, including this one, with `code`. Works
-    /// only over MPI and on the group of all ranks; otherwise returns without doing anything.
+    /// Tells the other ranks of the job that this one fails on its own, so that they do not wait
+    /// for it.
     ///
-    /// Use this when a rank fails on its own, so that the others do not wait for it. Without MPI,
-    /// they see it exit.
+    /// Their calls fail at once, with an error that names this rank and `code`, which this rank is
+    /// about to exit with. Over MPI, where a blocked call cannot fail, this calls `last_words`, and
+    /// then exits all ranks of the job, including this one, with `code`. Over threads, it reaches
+    /// the ranks of this group.
     ///
     /// ```
     /// # use mpienv::collective::Group;

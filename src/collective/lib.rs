@@ -42,11 +42,12 @@
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use. They notice a killed process within milliseconds, and a hung
-//! process or a cut network after the [timeout](GroupBuilder::timeout). Do not use a group after an
-//! error other than [`CollectiveError::Argument`]: every later call fails at once, except over MPI.
-//! If a rank fails after its part in a call, that call still succeeds on the other ranks, and their
-//! next call fails.
+//! job, whichever group they use. They notice a process that is killed or [aborts](Group::abort)
+//! within milliseconds, and a hung process or a cut network after the
+//! [timeout](GroupBuilder::timeout). Do not use a group after an error other than
+//! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
+//! after its part in a call, that call still succeeds on the other ranks, and their next call
+//! fails.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -119,6 +120,8 @@ mod host_info;
 mod hosts;
 #[cfg(feature = "mpi")]
 mod mpi;
+#[doc(hidden)]
+pub mod seam;
 #[cfg(target_os = "linux")]
 mod shared;
 mod split;
@@ -131,7 +134,6 @@ mod transport;
 mod two_level;
 
 pub use builder::{Backend, GroupBuilder};
-pub use element::{Element, ElementKind, Numbers, Reduction};
+pub use element::Element;
 pub use error::{CollectiveError, ConnectError};
 pub use group::Group;
-pub use transport::Transport;

@@ -164,7 +164,9 @@ impl From<MpiError> for CollectiveError {
             MpiError::TimedOut { limit, .. } => {
                 CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() }
             }
-            MpiError::Forked { initialized } => CollectiveError::Forked { connected: initialized },
+            MpiError::Forked { initialized, .. } => {
+                CollectiveError::Forked { connected: initialized }
+            }
             error => CollectiveError::Mpi(error),
         }
     }
@@ -285,11 +287,15 @@ impl Transport for Mpi {
         let Some(length) = length.first_chunk().copied().map(u64::from_le_bytes) else {
             return Err(unreadable(self.numbers[root as usize]));
         };
-        let too_large = || MpiError::TooLarge { call: "MPI_Ibcast", value: length };
         // Only the root's bytes and length matter.
-        let missing = usize::try_from(length).map_err(|_| too_large())?.saturating_sub(bytes.len());
-        bytes.try_reserve_exact(missing).map_err(|_| too_large())?;
-        bytes.resize(length as usize, 0);
+        let fits =
+            |length: &usize| bytes.try_reserve_exact(length.saturating_sub(bytes.len())).is_ok();
+        let Some(room) = usize::try_from(length).ok().filter(fits) else {
+            let (rank, host) = (self.numbers[root as usize], "its host".to_owned());
+            let reason = format!("it announced {length} bytes, more than this rank can allocate");
+            return Err(CollectiveError::Lost { rank, host, reason });
+        };
+        bytes.resize(room, 0);
         if bytes.len() <= LONGEST {
             *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
             return Ok(());
@@ -301,19 +307,16 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<()> {
+    fn meet(&mut self, call: Call) -> Result<()> {
         // Every rank hears from all others.
-        self.agree(Call::BARRIER)
+        self.agree(call)
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        // Only the world can abort the job.
-        if let Ranks::World(world) = &self.ranks
-            && self.watch.is_here()
-        {
+        if self.watch.is_here() {
             self.watch.end();
             last_words();
-            world.abort(code.into())
+            self.ranks.communicator().abort(code.into())
         }
     }
 
@@ -330,10 +333,6 @@ impl Transport for Mpi {
         // during MPI_Finalize.
         watch.end();
         Ok(world.finalize_within(watch::limit(timeout))?)
-    }
-
-    fn refuse(&mut self, call: &'static str) -> Result<()> {
-        self.agree(Call::refused(call)?)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

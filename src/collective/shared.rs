@@ -85,11 +85,6 @@ impl Shared {
         self.published
     }
 
-    /// Waits until all ranks make this call, without exchanging data.
-    pub(super) fn meet(&mut self, call: Call) -> Result<()> {
-        self.round(call, |_, _| 0)
-    }
-
     /// Publishes this rank's bytes and returns those of all ranks, in rank order.
     pub(super) fn show(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<&[u8]>> {
         self.round(call, |slot, _| copy(slot, bytes))?;
@@ -341,12 +336,13 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<()> {
-        self.meet(Call::BARRIER)
+    fn meet(&mut self, call: Call) -> Result<()> {
+        self.round(call, |_, _| 0)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<()> {
-        self.meet(Call::refused(call)?)
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        // The others look at the connections while they wait for this rank's memory.
+        self.tcp.abort(code, last_words);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

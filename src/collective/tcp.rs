@@ -194,12 +194,6 @@ impl Tcp {
         &self.why
     }
 
-    /// Returns once every rank has made this call.
-    pub(super) fn barrier_of(&mut self, call: Call) -> Result<()> {
-        let exchange = (0..self.size()).map(|_| Exchange::both(&[], &mut []));
-        self.members.transfer(call, exchange.collect())
-    }
-
     /// Sends bytes to some members and receives bytes from others, all at once.
     #[cfg(target_os = "linux")]
     pub(super) fn exchange(&mut self, call: Call, by_place: Vec<Exchange<'_>>) -> Result<()> {
@@ -263,12 +257,13 @@ impl Transport for Tcp {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<()> {
-        self.barrier_of(Call::BARRIER)
+    fn meet(&mut self, call: Call) -> Result<()> {
+        let exchange = (0..self.size()).map(|_| Exchange::both(&[], &mut []));
+        self.members.transfer(call, exchange.collect())
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<()> {
-        self.barrier_of(Call::refused(call)?)
+    fn abort(&mut self, code: u8, _last_words: &mut dyn FnMut()) {
+        self.members.abort(code);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

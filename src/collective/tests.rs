@@ -79,6 +79,30 @@ fn over_each<T: Send>(
     over
 }
 
+#[test]
+fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
+    let ended = AtomicU32::new(0);
+    let over = over_each(3, |group| {
+        group.barrier().unwrap();
+        if group.rank().index() == 1 {
+            let all = ended.load(Ordering::Relaxed) + 2;
+            group.abort(9, &mut || panic!("this process goes on"));
+            while ended.load(Ordering::Relaxed) < all {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        let errors = [group.barrier().unwrap_err(), group.barrier().unwrap_err()];
+        ended.fetch_add(1, Ordering::Relaxed);
+        errors.map(|error| error.to_string())
+    });
+    for (over, errors) in over {
+        for error in errors.into_iter().flatten() {
+            let is_named = error.starts_with("rank 1 on ");
+            assert!(is_named && error.contains("it aborted with exit code 9"), "{over}: {error}");
+        }
+    }
+}
+
 /// The bits of a sum of the ranks' [`numbers`] in rank order.
 pub(super) fn sum_in_order(ranks: impl Iterator<Item = u32>, length: usize) -> Vec<u32> {
     let rows = ranks.map(|rank| numbers(rank, length));

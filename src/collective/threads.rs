@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::element::{Numbers, Reduction};
-use super::error::{CollectiveError, Result, UNREADABLE};
+use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::group::Group;
 use super::split;
 use super::transport::Transport;
@@ -61,7 +61,8 @@ struct Board {
     round: u64,
     brought: Vec<Option<Brought>>,
     result: Arc<Vec<Brought>>,
-    gone: Vec<bool>,
+    /// Why a rank makes no more calls.
+    gone: Vec<Option<String>>,
 }
 
 /// Returns the ranks of a group, each to be moved to its own thread.
@@ -134,7 +135,7 @@ impl Shared {
             round: 0,
             brought: vec![None; names.len()],
             result: Arc::default(),
-            gone: vec![false; names.len()],
+            gone: vec![None; names.len()],
         };
         let (board, changed, groups) = (Mutex::new(board), Condvar::new(), Mutex::default());
         Shared { names, board, changed, groups }
@@ -184,11 +185,11 @@ impl Threads {
         // have joined it.
         while board.round == round {
             let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
-            let gone = |rank: &Rank| board.gone[rank.index() as usize];
+            let gone = |rank: Rank| Some((rank, board.gone[rank.index() as usize].clone()?));
             let (host, left) =
                 (HOST.to_owned(), deadline.saturating_duration_since(Instant::now()));
-            if let Some(rank) = self.rank.all().filter(missing).find(gone) {
-                let (rank, reason) = (self.shared.name(rank), "it exited".to_owned());
+            if let Some((rank, reason)) = self.rank.all().filter(missing).find_map(gone) {
+                let rank = self.shared.name(rank);
                 return Err(CollectiveError::Lost { rank, host, reason });
             }
             if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
@@ -209,6 +210,16 @@ impl Threads {
         }
     }
 
+    /// Makes no more calls, and tells the others why unless they know.
+    fn leave(&self, reason: String) {
+        if !self.owner.is_here() {
+            // Another thread may have held the board when the process forked.
+            return;
+        }
+        self.shared.board().gone[self.rank.index() as usize].get_or_insert(reason);
+        self.shared.changed.notify_all();
+    }
+
     fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<()> {
         let all = self.exchange(call, numbers.bytes().to_vec())?;
         numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
@@ -224,12 +235,7 @@ impl From<Threads> for Group {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        if !self.owner.is_here() {
-            // Another thread may have held the board when the process forked.
-            return;
-        }
-        self.shared.board().gone[self.rank.index() as usize] = true;
-        self.shared.changed.notify_all();
+        self.leave("it exited".to_owned());
     }
 }
 
@@ -269,12 +275,14 @@ impl Transport for Threads {
         Ok(())
     }
 
-    fn barrier(&mut self) -> Result<()> {
-        self.exchange(Call::BARRIER, Vec::new()).map(drop)
+    fn meet(&mut self, call: Call) -> Result<()> {
+        self.exchange(call, Vec::new()).map(drop)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<()> {
-        self.exchange(Call::refused(call)?, Vec::new()).map(drop)
+    fn abort(&mut self, code: u8, _last_words: &mut dyn FnMut()) {
+        let reason = aborted(code);
+        self.leave(reason.clone());
+        self.failed.get_or_insert((self.shared.name(self.rank), reason));
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

@@ -61,12 +61,6 @@ impl TwoLevel {
         TwoLevel { world, host, firsts, layout, block, before, sum, join }
     }
 
-    /// Returns once every rank has made this call.
-    fn barrier_of(&mut self, call: Call) -> Result<()> {
-        self.meet(call)?;
-        self.world.barrier_of(call)
-    }
-
     /// Adds this host's numbers of a block to the sum of the hosts before it.
     fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<()> {
         let rows = match &mut self.host {
@@ -106,7 +100,7 @@ impl TwoLevel {
     }
 
     /// Meets the other ranks of this host first, so that a rank that makes another call is named.
-    fn meet(&mut self, call: Call) -> Result<()> {
+    fn meet_host(&mut self, call: Call) -> Result<()> {
         self.host.as_mut().map_or(Ok(()), |host| host.meet(call))
     }
 }
@@ -128,7 +122,7 @@ impl Transport for TwoLevel {
         let (place, last) = (self.layout.place, self.layout.hosts - 1);
         let mut blocks: Vec<&mut [u8]> = numbers.bytes().chunks_mut(self.block).collect();
         if blocks.is_empty() {
-            return self.barrier_of(call);
+            return self.meet(call);
         }
         // A pipeline: each host is one step behind the previous one, so that after the first steps
         // all hosts add and all links carry a block. The block that is complete in a step is the
@@ -159,35 +153,36 @@ impl Transport for TwoLevel {
     }
 
     fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.meet(Call::reduce_scatter(&numbers, by))?;
+        self.meet_host(Call::reduce_scatter(&numbers, by))?;
         self.world.reduce_scatter(numbers, by)
     }
 
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.meet(Call::ALL_GATHER)?;
+        self.meet_host(Call::ALL_GATHER)?;
         self.world.all_gather(bytes)
     }
 
     fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        self.meet(Call::all_to_all(parts[self.rank().index() as usize].len()))?;
+        self.meet_host(Call::all_to_all(parts[self.rank().index() as usize].len()))?;
         self.world.all_to_all(parts)
     }
 
     fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        self.meet(Call::broadcast(root))?;
+        self.meet_host(Call::broadcast(root))?;
         self.world.broadcast(bytes, root)
     }
 
-    fn barrier(&mut self) -> Result<()> {
-        self.barrier_of(Call::BARRIER)
+    fn meet(&mut self, call: Call) -> Result<()> {
+        self.meet_host(call)?;
+        self.world.meet(call)
     }
 
-    fn refuse(&mut self, call: &'static str) -> Result<()> {
-        self.barrier_of(Call::refused(call)?)
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        self.world.abort(code, last_words);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
-        self.meet(Call::SPLIT)?;
+        self.meet_host(Call::SPLIT)?;
         (self.join)(self.world.part(color, key)?)
     }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::port::another;
 use crate::environment::Environment;
@@ -18,6 +17,7 @@ use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::value::host::Host;
 use crate::value::port::Port;
 use crate::value::printable::printable;
+use crate::{Error, ErrorKind};
 use mpienv_core::seam::finding;
 
 use self::at_master::Look;
@@ -290,6 +290,19 @@ pub(crate) enum CheckError {
     Inconsistent { report: String },
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
+}
+
+impl CheckError {
+    /// Returns what the error means for the exit code.
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            CheckError::Environment(_) => ErrorKind::Environment,
+            CheckError::Rendezvous(error)
+            | CheckError::Master { error, .. }
+            | CheckError::PortInUse { error, .. } => error.kind(),
+            CheckError::Inconsistent { .. } | CheckError::Report(_) => ErrorKind::Refused,
+        }
+    }
 }
 
 #[cfg(test)]

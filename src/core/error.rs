@@ -319,5 +319,5 @@ impl fmt::Display for Error {
     }
 }
 
-/// Without a source: the text has the whole reason.
+// The text contains the reason, so it is not the source once more.
 impl std::error::Error for Error {}

@@ -16,6 +16,7 @@
 #[doc(hidden)]
 #[macro_use]
 pub mod error;
+mod error_kind;
 
 #[doc(hidden)]
 pub mod cluster;
@@ -47,6 +48,7 @@ pub use cluster::provenance::Provenance;
 pub use cluster::route::OwnAddr;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
+pub use error_kind::ErrorKind;
 pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
 pub use launcher::placement::LaunchStyle;

@@ -44,17 +44,6 @@ const PARTS: &[&str] = &[
 /// and under other launchers.
 ///
 /// Returns whether the binding has changed, which happens only on Linux.
-///
-/// ```
-/// use mpienv::{ClusterInfo, Environment, widen_default_binding};
-///
-/// let environment = Environment::current();
-/// let info = ClusterInfo::from_environment(&environment)?;
-/// if widen_default_binding(&info, &environment) {
-///     println!("all cores now");
-/// }
-/// # Ok::<(), mpienv::Error>(())
-/// ```
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
     if info.launcher() != Launcher::OpenMpi || is_asked(environment) {
         return false;

@@ -13,18 +13,6 @@ use crate::launch::start_error::StartError;
 ///
 /// A Python script whose first line names no interpreter is an error, because the system would
 /// start it with `sh`.
-///
-/// ```no_run
-/// use std::process::Command;
-///
-/// let info = mpienv::ClusterInfo::from_env()?;
-/// let mut python = Command::new("python");
-/// info.exports()?.apply_to(python.arg("train.py"));
-/// let error = mpienv::exec(&mut python);
-/// eprintln!("{error}");
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-#[cfg(unix)]
 pub fn exec(command: &mut Command) -> StartError {
     use std::os::unix::process::CommandExt;
     StartError::before(command).unwrap_or_else(|| {

@@ -48,11 +48,7 @@ mod supervisor;
 mod thread;
 mod wire;
 
-#[cfg(feature = "launch")]
-pub use binding::widen_default_binding;
 pub use error::LaunchError;
-#[cfg(unix)]
-pub use exec::exec;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
@@ -108,7 +104,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// use mpienv::{ClusterInfo, Launch, Output};
 ///
 /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).grace(Duration::from_secs(1)).keep_binding();
+/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).grace(Duration::from_secs(1)).keep_binding(true);
 /// workers.run(|_worker| {
 ///     let mut command = Command::new("sh");
 ///     command.args(["-c", "test $WORLD_SIZE = 2"]);
@@ -117,6 +113,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// # Ok::<(), mpienv::LaunchError>(())
 /// ```
 #[derive(Debug)]
+#[must_use]
 pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Grace,
@@ -189,7 +186,6 @@ impl Launch {
     /// })?;
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
-    #[must_use]
     pub fn with_scheduler(info: &ClusterInfo) -> Launch {
         Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
     }
@@ -214,8 +210,7 @@ impl Launch {
     ///
     /// Each rank gets the variables that its launcher would set, and no variables of a real
     /// launcher. `MASTER_ADDR` is 127.0.0.1 and `MASTER_PORT` is a port that is free now, so that
-    /// the ranks can meet. With `keep_master`, the ranks get the launcher's own master instead,
-    /// such as `node0`.
+    /// the ranks can meet.
     ///
     /// ```
     /// use std::process::Command;
@@ -223,7 +218,7 @@ impl Launch {
     /// use mpienv::simulate::Job;
     ///
     /// let job = Job::slurm().nodes(2).build()?;
-    /// Launch::simulated(&job, false)?.run(|_rank| {
+    /// Launch::simulated(&job)?.run(|_rank| {
     ///     let mut command = Command::new("sh");
     ///     command.args(["-c", "test $SLURM_NTASKS = 2 && test $MASTER_ADDR = 127.0.0.1"]);
     ///     command
@@ -233,14 +228,32 @@ impl Launch {
     ///
     /// # Errors
     /// Returns an error if the job has more than 4096 ranks, or if no port is free.
-    pub fn simulated(job: &simulate::Job, keep_master: bool) -> Result<Launch, LaunchError> {
+    pub fn simulated(job: &simulate::Job) -> Result<Launch, LaunchError> {
+        let port = port::free_port(PortRange::default(), 0)?;
+        Launch::simulated_with_master(job.clone().with_master(Host::LOOPBACK, port))
+    }
+
+    /// Like [`Launch::simulated`], but the ranks get the job's own master, such as `node0`.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use mpienv::Launch;
+    /// use mpienv::simulate::Job;
+    ///
+    /// Launch::simulated_with_master(Job::slurm().nodes(2).build()?)?.run(|_rank| {
+    ///     let mut command = Command::new("sh");
+    ///     command.args(["-c", "test $SLURM_NTASKS = 2 && test -z \"$MASTER_ADDR\""]);
+    ///     command
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if the job has more than 4096 ranks.
+    pub fn simulated_with_master(job: simulate::Job) -> Result<Launch, LaunchError> {
         let (ranks, most) = (job.world_size(), MOST_SIMULATED);
         if ranks > most {
             return Err(LaunchError::TooManyRanks { ranks, most });
-        }
-        let mut job = job.clone();
-        if !keep_master {
-            job = job.with_master(Host::LOOPBACK, port::free_port(PortRange::default(), 0)?);
         }
         let workers: Result<Vec<ClusterInfo>, _> =
             job.environments().map(ClusterInfo::from_vars).collect();
@@ -253,21 +266,17 @@ impl Launch {
     /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others
     /// first get SIGTERM) or when this process passes SIGINT or SIGTERM on (30 s by default). A
     /// second SIGINT or SIGTERM ends it at once. A year is the most.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Launch {
+    pub fn grace(self, grace: Duration) -> Launch {
         let grace = grace.min(LONGEST);
-        self.grace = Grace { after_failure: grace, after_signal: grace };
-        self
+        Launch { grace: Grace { after_failure: grace, after_signal: grace }, ..self }
     }
 
-    /// Keeps the workers on the cores to which this process is bound.
-    #[must_use]
-    pub fn keep_binding(mut self) -> Launch {
-        self.keep_binding = true;
-        self
+    /// Sets whether the workers stay on the cores to which this process is bound.
+    pub fn keep_binding(self, keep_binding: bool) -> Launch {
+        Launch { keep_binding, ..self }
     }
 
-    /// Makes this process adopt the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
+    /// Sets whether this process adopts the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
     ///
     /// It applies on Linux with the feature `launch`, while the workers run. This process then
     /// finds every descendant of a worker, even one that cleared its environment, unless this
@@ -282,7 +291,7 @@ impl Launch {
     /// use mpienv::{ClusterInfo, Launch};
     ///
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-    /// Launch::new(&info, 1)?.subreaper().run(|_worker| {
+    /// Launch::new(&info, 1)?.subreaper(true).run(|_worker| {
     ///     let mut command = Command::new("sh");
     ///     // It loses its parent, and is killed with the worker.
     ///     command.args(["-c", "(sleep 1 &)"]);
@@ -290,25 +299,13 @@ impl Launch {
     /// })?;
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
-    #[must_use]
-    pub fn subreaper(mut self) -> Launch {
-        self.subreaper = true;
-        self
-    }
-
-    /// Declares that this process exits once it has reported how the launch ended. A signal leaves
-    /// it time to do so.
-    #[must_use]
-    pub(crate) fn whole_process(mut self) -> Launch {
-        self.is_whole_process = true;
-        self
+    pub fn subreaper(self, subreaper: bool) -> Launch {
+        Launch { subreaper, ..self }
     }
 
     /// Sets where the workers' stdout and stderr go. The default is this process's own.
-    #[must_use]
-    pub fn output(mut self, output: Output) -> Launch {
-        self.output = output;
-        self
+    pub fn output(self, output: Output) -> Launch {
+        Launch { output, ..self }
     }
 
     /// Sets which variables the workers get: see [`ClusterInfo::exports_for`]. The default is
@@ -317,10 +314,8 @@ impl Launch {
     /// If the programs need a scheduler, rank 0's command is started a second time as the
     /// scheduler. After all workers have exited, the scheduler may take up to [`Launch::grace`] to
     /// exit by itself.
-    #[must_use]
-    pub fn variables(mut self, set: Target) -> Launch {
-        self.variables = Variables::Exports(set);
-        self
+    pub fn variables(self, set: Target) -> Launch {
+        Launch { variables: Variables::Exports(set), ..self }
     }
 
     /// Starts all workers again after a failure, at most `most` times. The default is 0.
@@ -351,10 +346,8 @@ impl Launch {
     /// })?;
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
-    #[must_use]
-    pub fn max_restarts(mut self, most: u32) -> Launch {
-        self.restarts = most;
-        self
+    pub fn max_restarts(self, most: u32) -> Launch {
+        Launch { restarts: most, ..self }
     }
 
     /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
@@ -362,10 +355,8 @@ impl Launch {
     ///
     /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
     /// timeout counts.
-    #[must_use]
-    pub fn node_timeout(mut self, silence: Duration) -> Launch {
-        self.silence = silence.max(Duration::from_millis(100));
-        self
+    pub fn node_timeout(self, silence: Duration) -> Launch {
+        Launch { silence: silence.max(Duration::from_millis(100)), ..self }
     }
 
     /// Starts the command that `command` returns for each worker, with the worker's variables, and
@@ -388,12 +379,6 @@ impl Launch {
         mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
     ) -> Result<(), LaunchError> {
         Job::new(self, &mut command)?.run()
-    }
-
-    /// Returns the places of the workers in the first attempt.
-    pub(crate) fn places(&mut self) -> &[ClusterInfo] {
-        self.enter(Attempt { base: self.base(), again: 0 });
-        &self.workers
     }
 
     /// Changes the workers' places to those of an attempt.

@@ -3,56 +3,45 @@
 use std::process::Command;
 
 use mpienv_core::ClusterInfo;
+use mpienv_core::seam::Attempt;
 
 use crate::{Launch, LaunchError, StartError};
 
 #[cfg(feature = "launch")]
+pub use crate::binding::widen_default_binding;
+#[cfg(feature = "launch")]
 pub use crate::cores::{count as count_cores, widen as widen_binding};
+#[cfg(unix)]
+pub use crate::exec::exec;
 
-/// What the command knows of the process in which it launches.
-pub trait LaunchSeam: Sized {
-    /// Declares that this process exits once it has reported how the launch ended.
-    #[must_use]
-    fn whole_process(self) -> Launch;
-    /// Returns the places of the workers in the first attempt.
-    fn places(&mut self) -> &[ClusterInfo];
-    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
-    /// show. Workers that have already started are killed.
-    ///
-    /// # Errors
-    /// Those of [`Launch::run`], or [`LaunchError::OtherNode`] if `command` fails.
-    fn try_run(
-        self,
-        command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
-    ) -> Result<(), LaunchError>;
+/// Declares that this process exits once it has reported how the launch ended. A signal leaves it
+/// time to do so.
+pub fn whole_process(launch: Launch) -> Launch {
+    Launch { is_whole_process: true, ..launch }
 }
 
-impl LaunchSeam for Launch {
-    fn whole_process(self) -> Launch {
-        Launch::whole_process(self)
-    }
+/// Returns the places of the workers in the first attempt.
+pub fn places(launch: &mut Launch) -> &[ClusterInfo] {
+    launch.enter(Attempt { base: launch.base(), again: 0 });
+    &launch.workers
+}
 
-    fn places(&mut self) -> &[ClusterInfo] {
-        Launch::places(self)
-    }
-
-    fn try_run(
-        self,
-        command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
-    ) -> Result<(), LaunchError> {
-        Launch::try_run(self, command)
-    }
+/// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes show.
+/// Workers that have already started are killed.
+///
+/// # Errors
+/// Those of [`Launch::run`], or [`LaunchError::OtherNode`] if `command` fails.
+pub fn try_run(
+    launch: Launch,
+    command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
+) -> Result<(), LaunchError> {
+    launch.try_run(command)
 }
 
 /// Returns the same error for a terminal on which the workers' output appears. `is_brief`: the user
 /// asked for silence, and gets no report.
 pub fn for_terminal(error: LaunchError, is_brief: bool) -> LaunchError {
     error.for_terminal(is_brief)
-}
-
-/// Returns whether the reader of the launch's output has exited.
-pub fn is_by_reader(error: &LaunchError) -> bool {
-    error.is_by_reader()
 }
 
 /// Returns the error for a command that the system would start in a way that the user does not

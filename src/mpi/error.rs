@@ -1,11 +1,11 @@
 //! Why MPI cannot be used, or why a call failed.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
+use mpienv_core::ErrorKind;
 
 /// What calls return.
 pub(super) type Result<T, E = MpiError> = std::result::Result<T, E>;
@@ -17,8 +17,9 @@ pub enum MpiError {
     /// No MPI library could be loaded.
     #[error(
         "cannot load an MPI library for a process started by {}, tried {}: install the MPI that the launcher belongs \
-         to, add its folder to LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), Tried(.tried)
+         to, add its folder to LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), list(.tried)
     )]
+    #[non_exhaustive]
     NoLibrary {
         /// The launcher that the library was chosen for.
         launcher: Launcher,
@@ -30,6 +31,7 @@ pub enum MpiError {
         "{} is not an MPI library of a known ABI, it has no {missing}: set MPIENV_MPI_LIB to the libmpi of Open MPI, \
          MPICH or Intel MPI, or to a libmpi_abi", .library.display()
     )]
+    #[non_exhaustive]
     NotRecognised {
         /// The name by which the library was loaded.
         library: PathBuf,
@@ -46,6 +48,7 @@ pub enum MpiError {
         "{} provides thread level {provided}, but {needed} (MPI_THREAD_FUNNELED) is needed: use an MPI that was built \
          with support for threads", .library.display()
     )]
+    #[non_exhaustive]
     ThreadLevel {
         /// The name by which the library was loaded.
         library: PathBuf,
@@ -59,6 +62,7 @@ pub enum MpiError {
         "{call}: {text} (error {code}): either a rank was lost, or the ranks do not make the same calls in the same \
          order, with the same lengths and a root within the group"
     )]
+    #[non_exhaustive]
     Call {
         /// The function.
         call: &'static str,
@@ -72,6 +76,7 @@ pub enum MpiError {
         "{call} did not complete within {} s: a rank hangs, is lost, or makes another call; stop the job with abort",
         .limit.as_secs_f64()
     )]
+    #[non_exhaustive]
     TimedOut {
         /// The function.
         call: &'static str,
@@ -79,7 +84,11 @@ pub enum MpiError {
         limit: Duration,
     },
     /// MPI and the launcher's variables disagree on the rank or the size.
-    #[error("{}", Difference { library, version, launcher: *launcher, mpi: *mpi, environment: *environment })]
+    #[error(
+        "MPI says rank {mpi} of {}, but the environment ({}) says rank {environment} of {}: {}",
+        .mpi.size(), .launcher.title(), .environment.size(), cause(.library, .version, *.mpi)
+    )]
+    #[non_exhaustive]
     Differs {
         /// The name by which the library was loaded.
         library: PathBuf,
@@ -96,6 +105,7 @@ pub enum MpiError {
     #[error(
         "{call}: {value} does not fit MPI's 32-bit numbers: use a smaller number, or several calls"
     )]
+    #[non_exhaustive]
     TooLarge {
         /// The function.
         call: &'static str,
@@ -106,6 +116,7 @@ pub enum MpiError {
     #[error(
         "{call}: {length} values or bytes do not divide into {size} equal parts: add padding, or use another call"
     )]
+    #[non_exhaustive]
     Indivisible {
         /// The function.
         call: &'static str,
@@ -118,6 +129,7 @@ pub enum MpiError {
     #[error(
         "cannot finalize MPI, {count} started calls were not waited for: wait for them, or stop the job with abort"
     )]
+    #[non_exhaustive]
     Unfinished {
         /// How many calls were not waited for.
         count: u32,
@@ -131,6 +143,7 @@ pub enum MpiError {
         "this process was forked from process {initialized}, which alone can call MPI: have the fork start a new program, \
          or call MPI in its parent"
     )]
+    #[non_exhaustive]
     Forked {
         /// The ID of the process that initialized MPI.
         initialized: u32,
@@ -139,51 +152,40 @@ pub enum MpiError {
 
 debug_is_text!(MpiError);
 
-/// The names that were tried, with the loader's errors.
-struct Tried<'a>(&'a [(PathBuf, String)]);
-
-impl fmt::Display for Tried<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, reason)) in self.0.iter().enumerate() {
-            let separator = if index == 0 { "" } else { ", " };
-            write!(f, "{separator}{} ({reason})", name.display())?;
+impl MpiError {
+    /// Returns what the error means for an exit code.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        use MpiError::{Call, Differs, NoLibrary, NotRecognised, ThreadLevel, TimedOut};
+        match self {
+            NoLibrary { .. } | NotRecognised { .. } | ThreadLevel { .. } | Differs { .. } => {
+                ErrorKind::Environment
+            }
+            Call { .. } => ErrorKind::Lost,
+            TimedOut { .. } => ErrorKind::TimedOut,
+            _ => ErrorKind::Refused,
         }
-        Ok(())
     }
 }
 
-/// How MPI and the environment differ, and what to do about it.
-struct Difference<'a> {
-    library: &'a PathBuf,
-    version: &'a str,
-    launcher: Launcher,
-    mpi: Rank,
-    environment: Rank,
+/// The names that were tried, with the loader's errors.
+fn list(names: &[(PathBuf, String)]) -> String {
+    let name = |(name, reason): &(PathBuf, String)| format!("{} ({reason})", name.display());
+    names.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-impl fmt::Display for Difference<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Difference { library, version, launcher, mpi, environment } = self;
-        let (library, title) = (library.display(), launcher.title());
-        let [size, expected] = [mpi, environment].map(|rank| rank.size());
-        write!(
-            f,
-            "MPI says rank {mpi} of {size}, but the environment ({title}) says rank {environment} \
-             of {expected}: "
-        )?;
-        if size == 1 {
-            write!(
-                f,
-                "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
-                 another MPI, or the launcher does not start MPI programs: set MPIENV_MPI_LIB to the libmpi of the \
-                 launcher, or start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2)"
-            )
-        } else {
-            write!(
-                f,
-                "the variables are left from another job, or another launcher inside it started {library} ({version}): \
-                 unset the variables of the launcher that did not start this process"
-            )
-        }
+/// Why MPI may differ from the environment, which has another rank or size, and what to do.
+fn cause(library: &Path, version: &str, mpi: Rank) -> String {
+    let library = library.display();
+    match mpi.size() {
+        1 => format!(
+            "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
+             another MPI, or the launcher does not start MPI programs: set MPIENV_MPI_LIB to the libmpi of the \
+             launcher, or start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2)"
+        ),
+        _ => format!(
+            "the variables are left from another job, or another launcher inside it started {library} ({version}): \
+             unset the variables of the launcher that did not start this process"
+        ),
     }
 }

@@ -87,8 +87,6 @@ mod session;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::thread;
 use std::time::Duration;
 
 pub use abi::Abi;
@@ -306,17 +304,9 @@ impl World {
         self.communicator.end(limit)
     }
 
-    /// Exits this process and all other ranks (`MPI_Abort`), with this exit code if MPI supports
-    /// it.
-    ///
-    /// No values are dropped, and no buffer of this process is flushed. This call first waits for
-    /// 0.1 s, so that the launcher can pass on what this process has written. Without the wait,
-    /// Hydra loses about one last line in ten.
+    /// Exits this process and all other ranks: see [`Communicator::abort`].
     pub fn abort(&self, code: i32) -> ! {
-        thread::sleep(Duration::from_millis(100));
-        self.communicator.abort(code);
-        // Reached if MPI is already finalized or cannot abort.
-        process::abort()
+        self.communicator.abort(code)
     }
 }
 

@@ -143,8 +143,9 @@ fn attempt(
                 Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
             })?;
             let mut welcome = &welcome[..];
-            let (left, number) =
-                (take(&mut welcome).unwrap_or_default(), take(&mut welcome).unwrap_or_default());
+            let (Some(left), Some(number)) = (take(&mut welcome), take(&mut welcome)) else {
+                return Err(Failed::Again(out_of_order()));
+            };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
         }
@@ -160,8 +161,12 @@ fn attempt(
                 Err(Bad::Io(error)) => Failed::Again(ConnectFailure::NotMpienv(error.to_string())),
             })
         }
-        _ => Err(Failed::Again(ConnectFailure::NotMpienv("it answered out of order".to_owned()))),
+        _ => Err(Failed::Again(out_of_order())),
     }
+}
+
+fn out_of_order() -> ConnectFailure {
+    ConnectFailure::NotMpienv("it answered out of order".to_owned())
 }
 
 /// Returns the secret that this rank shares with what greeted it with this credential. `timed_out`
@@ -226,9 +231,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
         match TcpStream::connect_timeout(address, left.min(CONNECT)) {
             // If nothing listens, the socket may connect to itself from the same port. It must not
             // hold rank 0's port.
-            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                failure = Some(ConnectFailure::Refused)
-            }
+            Ok(stream) if is_with_itself(&stream) => failure = Some(ConnectFailure::Refused),
             Ok(stream) => return Ok(stream),
             Err(error) => match failure_of(&error) {
                 ConnectFailure::TimedOut if left < CONNECT => break,
@@ -237,6 +240,10 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
         }
     }
     Err(failure.map_or(Failed::CutShort(ConnectFailure::TimedOut), Failed::Again))
+}
+
+fn is_with_itself(stream: &TcpStream) -> bool {
+    matches!((stream.local_addr(), stream.peer_addr()), (Ok(own), Ok(peer)) if own == peer)
 }
 
 fn failure_of(error: &io::Error) -> ConnectFailure {

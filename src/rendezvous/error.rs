@@ -6,13 +6,17 @@ use std::time::Duration;
 use super::frame::LONGEST_TEXT;
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
 use crate::value::port::Port;
+use mpienv_core::ErrorKind;
 
 /// Why the ranks did not meet: what happened, why, and what to do.
 ///
+/// The text contains the cause, so that [`source`](std::error::Error::source) does not return it
+/// once more.
+///
 /// ```
 /// use std::time::Duration;
-/// use mpienv::rendezvous::{ConnectFailure, ErrorKind, LONGEST_TOKEN, Rendezvous, RendezvousError};
-/// use mpienv::{Host, Port, Rank};
+/// use mpienv::rendezvous::{ConnectFailure, LONGEST_TOKEN, Rendezvous, RendezvousError};
+/// use mpienv::{ErrorKind, Host, Port, Rank};
 ///
 /// // Nothing listens on port 1.
 /// let port = Port::new(1).unwrap();
@@ -34,26 +38,29 @@ pub enum RendezvousError {
         "port {port} is in use on this host, where rank 0 must listen: another job, an earlier run, or another program \
          holds it (`ss -tlnp` shows which); stop it, or give all ranks another MASTER_PORT"
     )]
+    #[non_exhaustive]
     PortInUse {
         /// The master's port.
         port: Port,
     },
     /// Rank 0 cannot listen for another reason.
     #[error(
-        "rank 0 cannot listen on {address}: {source}; MASTER_ADDR, or the address to bind, must be an address of rank 0's host, \
+        "rank 0 cannot listen on {address}: {error}; MASTER_ADDR, or the address to bind, must be an address of rank 0's host, \
          and MASTER_PORT one that this user may open (1024 or higher)"
     )]
+    #[non_exhaustive]
     Listen {
         /// The address that was tried.
         address: String,
         /// What the system said.
-        source: io::Error,
+        error: io::Error,
     },
     /// Rank 0 has no file descriptor left for another connection.
     #[error(
         "rank 0 ran out of open files after {joined} of {size} ranks had connected: each rank needs one; raise rank 0's \
          limit (`ulimit -n`) to {size} plus at least 64"
     )]
+    #[non_exhaustive]
     OpenFiles {
         /// How many ranks had come, rank 0 included.
         joined: usize,
@@ -64,6 +71,7 @@ pub enum RendezvousError {
     #[error(
         "a rank may bring at most {LONGEST_BLOB} bytes to the rendezvous, not {length}; bring a smaller blob"
     )]
+    #[non_exhaustive]
     BlobTooLong {
         /// Length of the blob in bytes.
         length: usize,
@@ -77,12 +85,14 @@ pub enum RendezvousError {
     #[error(
         "a job token has at most {LONGEST_TOKEN} bytes, not {length}; choose a shorter MPIENV_TOKEN"
     )]
+    #[non_exhaustive]
     TokenTooLong {
         /// Length of the token in bytes.
         length: usize,
     },
     /// This rank never reached rank 0.
     #[error("rank {rank} did not reach rank 0 at {master} within {}: {failure}", seconds(*.waited))]
+    #[non_exhaustive]
     NoMaster {
         /// This rank.
         rank: u32,
@@ -98,6 +108,7 @@ pub enum RendezvousError {
         "rank 0 at {master} rejected rank {rank}, because its token differs: it belongs to another job, or MPIENV_TOKEN is \
          not the same on all ranks; give this job its own MASTER_PORT, or set the same MPIENV_TOKEN on all ranks"
     )]
+    #[non_exhaustive]
     OtherJob {
         /// This rank.
         rank: u32,
@@ -110,6 +121,7 @@ pub enum RendezvousError {
          `munge -n | unmunge`, name its socket with MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set \
          MPIENV_TOKEN_FILE"
     )]
+    #[non_exhaustive]
     Munge {
         /// What MUNGE said.
         reason: String,
@@ -118,6 +130,7 @@ pub enum RendezvousError {
     #[error(
         "rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output"
     )]
+    #[non_exhaustive]
     MasterLost {
         /// This rank.
         rank: u32,
@@ -131,6 +144,7 @@ pub enum RendezvousError {
         "rank {rank} connected to rank 0 at {master}, but got no result within {}: rank 0's process is stopped, or its host \
          is cut off; see rank 0's output", seconds(*.waited)
     )]
+    #[non_exhaustive]
     NoVerdict {
         /// This rank.
         rank: u32,
@@ -141,25 +155,28 @@ pub enum RendezvousError {
     },
     /// Not all ranks came in time. All ranks that came get this same text.
     #[error("{report}")]
+    #[non_exhaustive]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
     },
     /// Ranks were lost before all had come. All ranks that came get this same text.
     #[error("{report}")]
+    #[non_exhaustive]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
         report: String,
     },
     /// Ranks came twice or disagreed. All ranks that came get this same text.
     #[error("{report}")]
+    #[non_exhaustive]
     Mismatch {
         /// Rank 0's explanation, which names the ranks.
         report: String,
     },
     /// Rank 0 cannot wait for connections.
     #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
-    System(#[source] io::Error),
+    System(io::Error),
 }
 
 debug_is_text!(RendezvousError);
@@ -207,20 +224,9 @@ pub enum ConnectFailure {
     Other(String),
 }
 
-/// What a [`RendezvousError`] means for a program's exit code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// The deadline passed. Another attempt may succeed.
-    TimedOut,
-    /// A rank, perhaps rank 0, was lost. Another attempt may succeed.
-    Lost,
-    /// The ranks or the settings are wrong. Another attempt will fail too.
-    Refused,
-}
-
 impl RendezvousError {
-    /// Returns whether the deadline passed, a rank was lost, or the meeting was refused.
+    /// Returns what the error means for an exit code: [`ErrorKind::TimedOut`], [`ErrorKind::Lost`]
+    /// or [`ErrorKind::Refused`].
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -250,5 +256,25 @@ pub(super) fn seconds(duration: Duration) -> String {
         format!("{} ms", duration.as_millis())
     } else {
         format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn a_text_with_its_cause_does_not_return_the_cause_once_more() {
+        let (address, error) = ("10.0.0.1:6105".to_owned(), || io::Error::other("the reason"));
+        let failure = ConnectFailure::Other("the reason".to_owned());
+        let (rank, master, waited) = (1, "node0:6105".to_owned(), Duration::ZERO);
+        for error in [
+            RendezvousError::Listen { address, error: error() },
+            RendezvousError::System(error()),
+            RendezvousError::NoMaster { rank, master, waited, failure },
+        ] {
+            assert!(error.to_string().contains("the reason") && error.source().is_none());
+        }
     }
 }

@@ -97,7 +97,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub use error::{ConnectFailure, ErrorKind, RendezvousError};
+pub use error::{ConnectFailure, RendezvousError};
 pub use meeting::{Gathered, Meeting, Member};
 
 // The names by which the files of this crate know it and the crate below.
@@ -137,6 +137,7 @@ fn most_in_all(size: u32) -> usize {
 
 /// One rank's part in a meeting of all ranks.
 #[derive(Clone)]
+#[must_use]
 pub struct Rendezvous {
     rank: Rank,
     host: Host,
@@ -168,7 +169,6 @@ impl fmt::Debug for Rendezvous {
 
 impl Rendezvous {
     /// `rank` meets the others at `host:port`, within 60 s, with an empty token.
-    #[must_use]
     pub fn new(rank: Rank, host: Host, port: Port) -> Rendezvous {
         let (timeout, role, run) = (Duration::from_secs(60), Role::default(), Run::default());
         let (default_port, token, munge, bind) = (None, None, None, None);
@@ -187,7 +187,6 @@ impl Rendezvous {
     /// assert_eq!(meeting.all_gather("hello")?.members().len(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use]
     pub fn of(info: &ClusterInfo, host: Host, port: Port) -> Rendezvous {
         let (identity, attempt) = info.run();
         let rendezvous = Rendezvous::new(info.rank(), host, port).job(identity, attempt);
@@ -207,10 +206,8 @@ impl Rendezvous {
     /// starts, but no longer than this time once more. If rank 0 or another rank then stops
     /// answering, the wait may take up to ten seconds longer: five to ask all ranks whether they
     /// are still there, and five to send the report.
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Rendezvous {
-        self.timeout = timeout.min(LONGEST_TIMEOUT);
-        self
+    pub fn timeout(self, timeout: Duration) -> Rendezvous {
+        Rendezvous { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
     }
 
     /// Sets the token: at most [`LONGEST_TOKEN`] bytes, which only the ranks of this job share. It
@@ -218,10 +215,8 @@ impl Rendezvous {
     ///
     /// A token that is empty or blank is an error when the ranks meet, because a user who sets one
     /// believes that it protects the meeting. A meeting without a token does not call this method.
-    #[must_use]
-    pub fn token(mut self, token: impl Into<Vec<u8>>) -> Rendezvous {
-        self.token = Some(token.into());
-        self
+    pub fn token(self, token: impl Into<Vec<u8>>) -> Rendezvous {
+        Rendezvous { token: Some(token.into()), ..self }
     }
 
     /// Makes the ranks authenticate with MUNGE: only processes of this user can meet, without a
@@ -239,10 +234,8 @@ impl Rendezvous {
     /// assert!(alone.gather("hello")?.is_some());
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
-    #[must_use]
-    pub fn munge(mut self, munge: Munge) -> Rendezvous {
-        self.munge = Some(munge);
-        self
+    pub fn munge(self, munge: Munge) -> Rendezvous {
+        Rendezvous { munge: Some(munge), ..self }
     }
 
     /// Sets the job's identity and the number of the attempt, which must be the same on all ranks.
@@ -271,10 +264,8 @@ impl Rendezvous {
     /// assert_eq!(first.join().unwrap()?.map(|meeting| meeting.members().len()), Some(2));
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
-    #[must_use]
-    pub fn job(mut self, identity: impl AsRef<[u8]>, attempt: u32) -> Rendezvous {
-        self.run = Run::new(identity.as_ref(), attempt);
-        self
+    pub fn job(self, identity: impl AsRef<[u8]>, attempt: u32) -> Rendezvous {
+        Rendezvous { run: Run::new(identity.as_ref(), attempt), ..self }
     }
 
     /// Sets the address of its host that rank 0 listens on; `0.0.0.0` or `::` for every address.
@@ -292,10 +283,8 @@ impl Rendezvous {
     /// assert!(matches!(rendezvous.gather(""), Err(RendezvousError::Listen { .. })));
     /// # Ok::<(), mpienv::RankError>(())
     /// ```
-    #[must_use]
-    pub fn bind(mut self, address: IpAddr) -> Rendezvous {
-        self.bind = Some(address);
-        self
+    pub fn bind(self, address: IpAddr) -> Rendezvous {
+        Rendezvous { bind: Some(address), ..self }
     }
 
     /// Sets the port of ranks on which the master port was not set, for example because MASTER_PORT
@@ -304,10 +293,8 @@ impl Rendezvous {
     /// Shortly before the deadline, rank 0 also listens on this port, and ranks that have not found
     /// rank 0 also try it, so that the error names each rank's port. This requires a token, which
     /// keeps other jobs' ranks out. None by default.
-    #[must_use]
-    pub fn default_port(mut self, port: Port) -> Rendezvous {
-        self.default_port = Some(port);
-        self
+    pub fn default_port(self, port: Port) -> Rendezvous {
+        Rendezvous { default_port: Some(port), ..self }
     }
 
     /// Brings a blob and gets the blobs of all ranks.

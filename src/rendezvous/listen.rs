@@ -140,9 +140,9 @@ pub fn is_in_use(port: Port) -> bool {
 }
 
 fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {
-    open(address, port).map_err(|source| match source.kind() {
+    open(address, port).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => RendezvousError::PortInUse { port },
-        _ => RendezvousError::Listen { address: Host::from(address).with_port(port), source },
+        _ => RendezvousError::Listen { address: Host::from(address).with_port(port), error },
     })
 }
 

@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn refuse(mut group: Group) -> bool {
     let sent = group.bytes_sent();
     let is_fork = |result: Result<(), CollectiveError>| match result {
-        Err(CollectiveError::Forked { connected }) => {
+        Err(CollectiveError::Forked { connected, .. }) => {
             connected == std::os::unix::process::parent_id()
         }
         other => {

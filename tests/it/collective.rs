@@ -42,7 +42,8 @@ impl Job {
             command.env_clear().args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
             let [rank, size] = [rank, RANKS].map(|number| number.to_string());
             command.env("RANK", &rank).env("WORLD_SIZE", &size).env("MASTER_PORT", &port);
-            command.env("LOCAL_RANK", &rank).env("LOCAL_WORLD_SIZE", &size).spawn().unwrap()
+            command.env("LOCAL_RANK", &rank).env("LOCAL_WORLD_SIZE", &size);
+            command.stdin(Stdio::piped()).spawn().unwrap()
         };
         Job((0..RANKS).map(start).collect())
     }
@@ -135,6 +136,28 @@ fn every_rank_gets_the_nccl_id_of_rank_0() {
         .collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said.iter().all(|said| said.ends_with(", over shared memory\n")), "{said:?}");
+}
+
+#[test]
+fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
+    for backend in ["shared-memory", "tcp"] {
+        for group in ["world", "part"] {
+            let mut job = Job::start("collective_abort", &[backend, group]);
+            let last = job.0.split_off(2);
+            for output in job.end() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                assert_eq!(output.status.code(), Some(3), "{backend}, {group}: {said}");
+                assert!(
+                    said.starts_with("rank 2 on ")
+                        && said.ends_with(" is lost: it aborted with exit code 9\n"),
+                    "{backend}, {group}: {said}"
+                );
+            }
+            for last in Job(last).end() {
+                assert!(last.status.success() && last.stderr.is_empty(), "{last:?}");
+            }
+        }
+    }
 }
 
 /// Checks that all ranks have ended well, after a line that begins like this.

@@ -221,7 +221,7 @@ fn a_programs_other_children_are_its_own() {
         until("both run", || count(&sleep[0]) + count(&sleep[1]) == 2);
         let info = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap();
         let launch = Launch::new(&info, 2).unwrap();
-        let launch = if adopts { launch.subreaper() } else { launch };
+        let launch = launch.subreaper(adopts);
         let during = std::cell::OnceCell::new();
         launch
             .run(|_| {

@@ -292,6 +292,18 @@ fn a_forked_child_can_neither_use_nor_finalize_the_mpi_of_its_parent() {
 }
 
 #[test]
+fn a_rank_that_aborts_ends_all_ranks_with_its_code_and_after_its_last_words() {
+    for mpi in all() {
+        for group in ["world", "part"] {
+            let output = mpi.run(3, "collective_abort", &["mpi", group]);
+            let (out, err) = texts(&output);
+            assert_eq!(output.status.code(), Some(9), "{mpi:?}, {group}: {out}\n{err}");
+            assert!(err.contains("the loss is NaN"), "{mpi:?}, {group}: {out}\n{err}");
+        }
+    }
+}
+
+#[test]
 fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank_over_mpi() {
     for mpi in all() {
         for ranks in [2, 3] {

@@ -11,8 +11,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{ErrorKind, Gathered, LONGEST_BLOB, Meeting, Rendezvous, RendezvousError};
-use mpienv::{Host, Port, Rank};
+use mpienv::rendezvous::{Gathered, LONGEST_BLOB, Meeting, Rendezvous, RendezvousError};
+use mpienv::{ErrorKind, Host, Port, Rank};
 
 /// How long ranks wait that do not all meet: much longer than those that do.
 fn short() -> Duration {
@@ -376,7 +376,7 @@ fn a_blob_or_token_beyond_the_bound_is_an_error_before_any_connection() {
     ));
     assert!(matches!(
         part(0, 2, port).token([0; 256]).all_gather(""),
-        Err(RendezvousError::TokenTooLong { length: 256 })
+        Err(RendezvousError::TokenTooLong { length: 256, .. })
     ));
 }
 

@@ -214,8 +214,8 @@ fn a_secret_in_a_file_of_another_user_is_refused() {
 #[cfg(feature = "rendezvous")]
 #[test]
 fn a_blank_token_of_a_program_is_an_error_before_any_connection() {
-    use mpienv::rendezvous::{ErrorKind, Rendezvous};
-    use mpienv::{Host, Port, Rank};
+    use mpienv::rendezvous::Rendezvous;
+    use mpienv::{ErrorKind, Host, Port, Rank};
 
     for token in [&b""[..], b" \n"] {
         for index in [0, 1] {

@@ -85,12 +85,12 @@ impl<'a> Exchange<'a> {
 
 /// Concatenates the ranks' parts, all of the same shape.
 fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, CollectiveError> {
-    let expected = shape.iter().product();
+    let expected: usize = shape.iter().product();
     let mut tensors = Vec::with_capacity(parts.len());
     for (rank, bytes) in (0..).zip(parts) {
         let data = from_bytes(&bytes);
         if data.len() != expected {
-            return Err(CollectiveError::Length { rank, found: data.len(), expected });
+            return Err(CollectiveError::other_length(rank, data.len() as u64, expected as u64));
         }
         tensors.push(Tensor { shape: shape.to_vec(), data });
     }

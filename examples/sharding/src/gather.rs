@@ -11,12 +11,12 @@ use mpienv::collective::{CollectiveError, Group};
 /// If the ranks' tensors differ in size, or a rank is lost.
 pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| to_bytes(&tensor.data)).collect();
-    let expected = own.iter().map(|tensor| tensor.data.len()).sum();
+    let expected: usize = own.iter().map(|tensor| tensor.data.len()).sum();
     let all = group.all_gather(&bytes)?;
     let tensors = |(rank, bytes): (u32, Vec<u8>)| {
         let mut numbers = from_bytes(&bytes).into_iter();
         if numbers.len() != expected {
-            return Err(CollectiveError::Length { rank, found: numbers.len(), expected });
+            return Err(CollectiveError::other_length(rank, numbers.len() as u64, expected as u64));
         }
         let tensor = |own: &Tensor| {
             Tensor::new(own.shape.clone(), numbers.by_ref().take(own.data.len()).collect())

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::lost::{self, OnLost};
 use crate::collective::error::CollectiveError;
 use crate::collective::host_info::{HostInfo, Listener};
+use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
@@ -54,6 +55,13 @@ impl Socket {
         // A link-local IPv6 address needs an interface name, which differs between hosts.
         addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
         Some(Listener { port, addresses, key: self.key })
+    }
+
+    /// The connections of the other ranks of `size`, which come to this socket.
+    fn star(self, times: Times, size: u32) -> io::Result<Star> {
+        let mut star = Star::new(times)?;
+        star.listen(self.listener, ConnectionKey::new(&self.key, Purpose::Watch, 0), 1..size)?;
+        Ok(star)
     }
 }
 
@@ -89,7 +97,11 @@ impl Watch {
         on_lost: OnLost,
     ) -> io::Result<Watch> {
         let times = Times::of(timeout);
-        let star = Star::new(times)?;
+        let is_coordinator = socket.is_some();
+        let star = match socket {
+            Some(socket) => socket.star(times, rank.size())?,
+            None => Star::new(times)?,
+        };
         let waker = star.waker();
         let heartbeat = Arc::new(Heartbeat::default());
         let own =
@@ -98,9 +110,9 @@ impl Watch {
             infos.iter().map(|host_info| printable(host_info.host.as_bytes())).collect();
         let listens = infos.first().and_then(|host_info| host_info.listens.clone());
         let thread = thread::Builder::new().name("watch".to_owned()).spawn(move || {
-            let lost = match socket {
-                Some(socket) => coordinator::watch(own, socket, star, &hosts),
-                None => worker::watch(own, listens, star, &hosts),
+            let lost = match is_coordinator {
+                true => coordinator::watch(own, star, &hosts),
+                false => worker::watch(own, listens, star, &hosts),
             };
             if let Some(error) = lost {
                 lost::exit(&error, on_lost);

@@ -41,7 +41,7 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
             let begun = Instant::now();
             let error = shared.all_reduce(Numbers::new(&mut values), Reduction::Sum).unwrap_err();
             assert!(begun.elapsed() < PLENTY / 2);
-            let again = shared.barrier().unwrap_err();
+            let again = shared.meet(Call::BARRIER).unwrap_err();
             assert!(again.to_string().starts_with("rank 2 on "), "{again}");
             Some(error)
         });

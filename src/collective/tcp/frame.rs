@@ -17,7 +17,7 @@ pub(super) const SUSPECT: u8 = 4;
 pub(super) const DIFFERENCE: u8 = 5;
 
 /// What both ends must agree on besides the length of a frame.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Transfer {
     /// Counts the transfers of a group, starting from a number that depends on the group.
     pub(super) number: u32,

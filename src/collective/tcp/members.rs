@@ -92,6 +92,11 @@ impl Members {
         self.give_up_on(place, Fault::unreadable())
     }
 
+    /// Gives up because this rank aborts the job.
+    pub(super) fn abort(&self, code: u8) {
+        self.links.borrow_mut().abort(code);
+    }
+
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
         self.links.borrow_mut().give_up_on(self.members[place], fault)
     }

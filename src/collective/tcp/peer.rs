@@ -304,7 +304,7 @@ impl Peer {
     /// Sends a short frame, as far as the socket accepts it. Returns whether nothing is left to
     /// send.
     fn say(&mut self, kind: u8, blamed: u32, text: &[u8]) -> bool {
-        let head = head(kind, blamed, text.len() as u64, Call::default());
+        let head = head(kind, blamed, text.len() as u64, Call::BARRIER);
         let message = match &mut self.seal {
             None => Ok([&head, text].concat()),
             Some(seal) => seal.message(&head, text),

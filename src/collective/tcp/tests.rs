@@ -125,8 +125,8 @@ fn a_call_ends_well_though_a_rank_that_has_done_its_part_is_lost_meanwhile() {
             0 => thread::sleep(Duration::from_millis(300)),
             _ => {}
         }
-        tcp.barrier().unwrap();
-        Some(tcp.barrier().unwrap_err().to_string())
+        tcp.meet(Call::BARRIER).unwrap();
+        Some(tcp.meet(Call::BARRIER).unwrap_err().to_string())
     });
     assert!(errors.into_iter().flatten().all(|error| error.starts_with("rank 2 on ")));
 }
@@ -136,7 +136,7 @@ fn a_lost_rank_that_has_done_its_part_is_named_soon_if_another_never_comes() {
     let ended = AtomicU32::new(0);
     let errors = ranks(3, |mut tcp| match tcp.rank().index() {
         0 => {
-            let error = tcp.barrier().unwrap_err();
+            let error = tcp.meet(Call::BARRIER).unwrap_err();
             ended.store(1, Ordering::Relaxed);
             Some(error.to_string())
         }
@@ -171,7 +171,7 @@ fn a_rank_that_exits_with_success_is_not_lost_to_those_still_busy() {
     for _ in 0..20 {
         ranks(4, |mut tcp| {
             tcp.all_reduce_sum(&mut vec![1.0; 7850]).unwrap();
-            tcp.barrier().unwrap();
+            tcp.meet(Call::BARRIER).unwrap();
         });
     }
 }

@@ -9,7 +9,6 @@ use mio::{Events, Interest, Poll, Token};
 
 use super::frame::Transfer;
 use super::peer::{Fault, Peer, Reason};
-#[cfg(target_os = "linux")]
 use crate::collective::call::Call;
 use crate::collective::error::{CollectiveError, Result};
 use mpienv_core::seam::Owner;
@@ -78,7 +77,7 @@ impl Links {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
-        let current = Transfer::default();
+        let current = Transfer { number: 0, call: Call::BARRIER };
         Ok(Links {
             own,
             peers,

@@ -39,5 +39,5 @@ pub(crate) const CALLS: [(&str, Made); 22] = [
 pub(crate) fn is_named(error: &CollectiveError) -> bool {
     let text = error.to_string();
     let is_of_two = text.contains(" called ") || text.contains(" numbers to a sum of ");
-    is_of_two && !error.is_timeout() || matches!(error, CollectiveError::Argument { .. })
+    is_of_two || matches!(error, CollectiveError::Argument { .. })
 }

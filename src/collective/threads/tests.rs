@@ -52,7 +52,7 @@ fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
 #[test]
 fn a_rank_that_does_not_come_is_named() {
     let mut ranks = group(2, Duration::from_millis(50)).unwrap();
-    let error = Transport::barrier(&mut ranks[0]).unwrap_err().to_string();
+    let error = ranks[0].meet(Call::BARRIER).unwrap_err().to_string();
     assert_eq!(
         error,
         "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or was never started"

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use crate::command::doctor::port::in_use_on_one_node;
-use crate::{Environment, Launch, Target, widen_default_binding};
+use crate::{Environment, Launch, Target};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
-use mpienv_launch::seam::LaunchSeam as _;
+use mpienv_launch::seam::{exec, whole_process, widen_default_binding};
 
 use super::inner_launcher::{By, LauncherOption};
 use super::overrides::{self, Overrides};
@@ -98,13 +98,15 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if set == Target::MindSpore && info.rank().is_first() {
         // The worker and the scheduler are two processes, so this process starts both and waits for
         // them.
-        let launch = Launch::with_scheduler(&info).variables(set).subreaper().whole_process();
-        return launch.run(|_| worker(&words)).map_err(|error| launch::failure(&words, error));
+        let launch = Launch::with_scheduler(&info).variables(set).subreaper(true);
+        return whole_process(launch)
+            .run(|_| worker(&words))
+            .map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
     stream::close_again();
-    Err(crate::exec(&mut command).into())
+    Err(exec(&mut command).into())
 }
 
 /// Returns the command with these words, of which the first is its name.

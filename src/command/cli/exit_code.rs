@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::{self, ExitStatus};
 
+use crate::ErrorKind;
+
 /// An exit code of `mpienv`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExitCode(u8);
@@ -53,6 +55,20 @@ impl ExitCode {
     /// Returns 128 plus a signal's number.
     pub(crate) fn of_signal(number: i32) -> ExitCode {
         u8::try_from(number.saturating_add(128)).map_or(ExitCode::WRONG_ENVIRONMENT, ExitCode)
+    }
+}
+
+impl From<ErrorKind> for ExitCode {
+    fn from(kind: ErrorKind) -> ExitCode {
+        match kind {
+            ErrorKind::Usage => ExitCode::USAGE,
+            ErrorKind::Lost | ErrorKind::Refused => ExitCode::CHECK_FAILED,
+            ErrorKind::TimedOut => ExitCode::TIMED_OUT,
+            ErrorKind::ReaderGone => ExitCode::READER_GONE,
+            ErrorKind::Failed(status) => ExitCode::of_child(status),
+            ErrorKind::Stopped(signal) => ExitCode::of_signal(signal),
+            _ => ExitCode::WRONG_ENVIRONMENT,
+        }
     }
 }
 

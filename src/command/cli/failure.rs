@@ -5,9 +5,8 @@ use std::process::ExitStatus;
 
 use crate::command::check::CheckError;
 use crate::command::resolve::Unresolved;
-use crate::rendezvous::ErrorKind;
 use crate::simulate::JobError;
-use crate::{LaunchError, StartError};
+use crate::{ErrorKind, LaunchError, StartError};
 use mpienv_core::seam::TemplateError;
 
 use super::exit_code::ExitCode;
@@ -57,7 +56,7 @@ impl Failure {
     pub(super) fn is_by_reader(&self) -> bool {
         match self {
             Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
-            Failure::Launch(error) => mpienv_launch::seam::is_by_reader(error),
+            Failure::Launch(error) => error.kind() == ErrorKind::ReaderGone,
             _ => false,
         }
     }
@@ -65,39 +64,22 @@ impl Failure {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
-            Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
+            Failure::Check(error) => error.kind().into(),
+            Failure::Launch(error) => error.kind().into(),
+            Failure::Rank { status, .. } => ExitCode::of_child(*status),
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
-            Failure::Environment(_) | Failure::Unrepresentable(_) | Failure::Output(_) => {
-                ExitCode::WRONG_ENVIRONMENT
+            Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
+                ExitCode::CHECK_FAILED
             }
-            Failure::Check(CheckError::Environment(_)) => ExitCode::WRONG_ENVIRONMENT,
-            Failure::Check(CheckError::Rendezvous(error) | CheckError::Master { error, .. })
-                if error.kind() == ErrorKind::TimedOut =>
-            {
-                ExitCode::TIMED_OUT
-            }
-            Failure::Check(_)
-            | Failure::Disagreement
-            | Failure::NotATask { .. }
-            | Failure::Findings => ExitCode::CHECK_FAILED,
+            Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
-            | Failure::InnerLauncher(_)
-            | Failure::Launch(LaunchError::TooManyRanks { .. }) => ExitCode::USAGE,
-            Failure::Rank { status, .. } | Failure::Launch(LaunchError::Failed { status, .. }) => {
-                ExitCode::of_child(*status)
-            }
-            Failure::Launch(LaunchError::Stopped { signal, .. }) => ExitCode::of_signal(*signal),
-            Failure::Launch(LaunchError::NotMet { error, .. })
-                if error.kind() == ErrorKind::TimedOut =>
-            {
-                ExitCode::TIMED_OUT
-            }
-            Failure::Launch(LaunchError::NotMet { .. } | LaunchError::NodeLost { .. }) => {
-                ExitCode::CHECK_FAILED
-            }
-            Failure::Launch(_) | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
+            | Failure::InnerLauncher(_) => ExitCode::USAGE,
+            Failure::Environment(_)
+            | Failure::Unrepresentable(_)
+            | Failure::Output(_)
+            | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
             Failure::Start(_) => ExitCode::NOT_EXECUTABLE,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
-use mpienv_launch::seam::{LaunchSeam as _, for_terminal};
+use mpienv_launch::seam::{for_terminal, places, try_run, whole_process};
 
 use super::exec::command;
 use super::inner_launcher::{By, LauncherOption};
@@ -113,7 +113,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
     options.template.check(&words)?;
-    let places = launch.places();
+    let places = places(&mut launch);
     let finding = places.first().and_then(|place| options.template.finding(place, &words));
     let words_of =
         |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
@@ -122,11 +122,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let named = first.first().map_or(&words[..], |words| words);
     quiet.warn_also(&info.starting(workers), &environment, finding);
     options.meet.wait(&info)?;
-    let launch = launch.variables(set).output(output).subreaper().whole_process();
+    let launch = launch.variables(set).output(output).subreaper(true);
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
-    let launch = if options.keep_binding { launch.keep_binding() } else { launch };
+    let launch = launch.keep_binding(options.keep_binding);
     let mut fault = None;
-    let outcome = launch.try_run(|place| {
+    let outcome = try_run(whole_process(launch), |place| {
         let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
         match index.and_then(|index| first.get(index)) {
             Some(words) if options.max_restarts == 0 => Ok(worker(words)),

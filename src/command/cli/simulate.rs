@@ -8,7 +8,7 @@ use crate::simulate::{Job, JobError};
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
 use mpienv_core::seam::named;
-use mpienv_launch::seam::{LaunchSeam as _, before, for_terminal};
+use mpienv_launch::seam::{before, for_terminal, whole_process};
 
 use super::exec::command;
 use super::worker::worker;
@@ -77,15 +77,18 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
             drop(stream::stdout()?);
-            let launch = Launch::simulated(&job, keep_master)
-                .map_err(|error| launch::failure(&command, error))?;
-            let launch = launch.output(Output::Prefixed).subreaper().whole_process();
+            let launch = match keep_master {
+                true => Launch::simulated_with_master(job),
+                false => Launch::simulated(&job),
+            };
+            let launch = launch.map_err(|error| launch::failure(&command, error))?;
+            let launch = launch.output(Output::Prefixed).subreaper(true);
             let marked = |_: &ClusterInfo| {
                 let mut worker = worker(&command);
                 worker.env(SIMULATED, "1");
                 worker
             };
-            launch
+            whole_process(launch)
                 .run(marked)
                 .map_err(|error| launch::failure(&command, for_terminal(error, false)))
         }

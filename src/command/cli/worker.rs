@@ -40,5 +40,5 @@ pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
     crate::end_with_parent(parent).map_err(Failure::Orphan)?;
     #[cfg(not(target_os = "linux"))]
     let _ = parent;
-    Err(crate::exec(&mut command(words)).into())
+    Err(mpienv_launch::seam::exec(&mut command(words)).into())
 }

@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use mpienv::rendezvous::{ConnectFailure, ErrorKind, Rendezvous, RendezvousError};
-use mpienv::{Port, Rank};
+use mpienv::rendezvous::{ConnectFailure, Rendezvous, RendezvousError};
+use mpienv::{ErrorKind, Port, Rank};
 use socket2::{Domain, Socket, Type};
 
 use super::{free_port, part, short};

@@ -5,7 +5,8 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use mpienv::rendezvous::{ErrorKind, RendezvousError};
+use mpienv::ErrorKind;
+use mpienv::rendezvous::RendezvousError;
 
 use super::{free_port, part, played, short, start, stranger};
 use crate::support::wire::{Played, hear_greeting};

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use mpienv::ClusterInfo;
 use mpienv::collective::{self, ConnectError, Group, GroupBuilder};
-use mpienv::rendezvous::ErrorKind;
+use mpienv::{ClusterInfo, ErrorKind};
 
 use crate::program::exit;
 
@@ -98,13 +97,14 @@ impl BackendError {
     /// The exit code, one of [`exit`]'s.
     pub fn exit_code(&self) -> u8 {
         match self {
-            BackendError::Connect(ConnectError::Rendezvous(error)) => match error.kind() {
+            BackendError::Connect(ConnectError::Collective(error)) => exit::of_collective(error),
+            BackendError::Connect(error) => match error.kind() {
                 ErrorKind::TimedOut => exit::TIMED_OUT,
                 ErrorKind::Lost => exit::TRAINING_FAILED,
                 _ => exit::WRONG_INPUT,
             },
-            BackendError::Connect(ConnectError::Collective(error)) => exit::of_collective(error),
-            _ => exit::WRONG_INPUT,
+            #[cfg(feature = "mpi")]
+            BackendError::Mpi(_) => exit::WRONG_INPUT,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::Command;
 
-use mpienv::{ClusterInfo, Launch, LaunchError};
+use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError};
 
 /// Returns this process's rank and the layout of the job.
 pub fn place() -> Result<ClusterInfo, ClusterError> {
@@ -17,7 +17,7 @@ pub fn place() -> Result<ClusterInfo, ClusterError> {
 pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), ClusterError> {
     let info = place()?;
     info.starting(count).warn();
-    let launch = Launch::new(&info, count)?.subreaper();
+    let launch = Launch::new(&info, count)?.subreaper(true);
     Ok(launch.run(|_rank| command())?)
 }
 
@@ -57,19 +57,19 @@ impl ClusterError {
     /// Returns the exit code of the rank that failed, if any. As in shells, a signal's number is
     /// added to 128.
     pub fn rank_exit_code(&self) -> Option<u8> {
-        match self {
-            ClusterError::Launch(LaunchError::Failed { status, .. }) => {
+        let ClusterError::Launch(error) = self else { return None };
+        let code = match error.kind() {
+            ErrorKind::Failed(status) => {
                 #[cfg(unix)]
-                let by_signal = std::os::unix::process::ExitStatusExt::signal(status)
+                let by_signal = std::os::unix::process::ExitStatusExt::signal(&status)
                     .map(|signal| 128 + signal);
                 #[cfg(not(unix))]
                 let by_signal = None;
-                status.code().or(by_signal).and_then(|code| code.try_into().ok())
+                status.code().or(by_signal)
             }
-            ClusterError::Launch(LaunchError::Stopped { signal, .. }) => {
-                (128 + signal).try_into().ok()
-            }
+            ErrorKind::Stopped(signal) => Some(128 + signal),
             _ => None,
-        }
+        };
+        code.and_then(|code| code.try_into().ok())
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use mpienv::ErrorKind;
 use mpienv::collective::CollectiveError;
 
 /// Success.
@@ -30,7 +31,7 @@ pub const READER_GONE: u8 = 141;
 
 /// The exit code of a failed collective call.
 pub fn of_collective(error: &CollectiveError) -> u8 {
-    if error.is_timeout() { TIMED_OUT } else { TRAINING_FAILED }
+    if error.kind() == ErrorKind::TimedOut { TIMED_OUT } else { TRAINING_FAILED }
 }
 
 /// Prints why a program fails. A single write keeps the lines of ranks that share a terminal apart.

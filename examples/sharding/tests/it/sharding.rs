@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::counting::Counting;
 
-use mpienv::collective::{Group, threads};
+use mpienv::collective::{seam::group_over, threads};
 use mpienv_sharding::checkpoint::Checkpoint;
 use mpienv_sharding::exchange::Exchange;
 use mpienv_sharding::execute::{Executor, State};
@@ -47,7 +47,7 @@ fn run(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u64) -> Vec<R
         let own = rank.rank().index();
         let counting = Counting::new(rank.split(0, own).unwrap());
         let counter = counting.counter();
-        let mut group = Group::new(Box::new(counting));
+        let mut group = group_over(Box::new(counting));
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
         let (mut state, run_id) = match from {
             Some(checkpoint) => (

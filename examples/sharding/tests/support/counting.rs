@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mpienv::Rank;
-use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport, threads};
+use mpienv::collective::seam::{Call, Numbers, Reduction, Transport, group_over, transport_of};
+use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_sharding::traffic::Traffic;
 
 /// A group that counts its calls, and those of the groups that are split from it.
@@ -19,7 +20,7 @@ impl Counting {
     /// Counts the calls on `group`, which is the world.
     pub fn new(group: Group) -> Counting {
         let world = u64::from(group.size());
-        Counting { transport: group.into_transport(), world, count: Rc::default() }
+        Counting { transport: transport_of(group), world, count: Rc::default() }
     }
 
     /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the
@@ -78,8 +79,12 @@ impl Transport for Counting {
         self.transport.broadcast(bytes, root)
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.transport.barrier()
+    fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.transport.meet(call)
+    }
+
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        self.transport.abort(code, last_words);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
@@ -113,7 +118,7 @@ fn calls_are_counted_as_rings_send_them() {
         let group = rank.split(0, 0).unwrap();
         let counting = Counting::new(group);
         let counter = counting.counter();
-        let mut group = Group::new(Box::new(counting));
+        let mut group = group_over(Box::new(counting));
         let own = group.rank().index();
         let mut half = group.split(own / 4, own).unwrap();
         let mut counts = Vec::new();

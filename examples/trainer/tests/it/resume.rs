@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::support::few_digits::few_digits;
 use mpienv::Rank;
-use mpienv::collective::{CollectiveError, Group, Numbers, Reduction, Transport, threads};
+use mpienv::collective::seam::{Call, Numbers, Reduction, Transport, group_over, transport_of};
+use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
@@ -182,8 +183,16 @@ impl Transport for Faulty {
         self.transport.broadcast(bytes, root)
     }
 
-    fn barrier(&mut self) -> Result<(), CollectiveError> {
-        self.transport.barrier()
+    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+        self.transport.all_to_all(parts)
+    }
+
+    fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
+        self.transport.meet(call)
+    }
+
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        self.transport.abort(code, last_words);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
@@ -200,11 +209,11 @@ fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
         let errors = threads::run(RANKS, TIMEOUT, |rank| {
             let odd = rank.rank().index() == 2;
             let done = if odd {
-                let transport = std::mem::replace(rank, Group::alone()).into_transport();
+                let transport = transport_of(std::mem::replace(rank, Group::alone()));
                 run(
                     &data,
                     &settings,
-                    &mut Group::new(Box::new(Faulty { transport, sums: 0 })),
+                    &mut group_over(Box::new(Faulty { transport, sums: 0 })),
                     None,
                 )
             } else {

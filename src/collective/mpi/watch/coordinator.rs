@@ -3,9 +3,8 @@
 use std::io;
 use std::time::Instant;
 
-use super::{LAST_WORD, Message, Own, Socket, host, reason};
+use super::{LAST_WORD, Message, Own, host, reason};
 use crate::collective::error::CollectiveError;
-use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::star::{Heard, Star};
 
 /// What rank 0 knows of another rank's main thread.
@@ -25,15 +24,7 @@ struct Coordinator<'a> {
 }
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
-pub(super) fn watch(
-    own: Own,
-    socket: Socket,
-    mut star: Star,
-    hosts: &[String],
-) -> Option<CollectiveError> {
-    let Socket { listener, key } = socket;
-    let key = ConnectionKey::new(&key, Purpose::Watch, 0);
-    star.listen(listener, key, 1..hosts.len() as u32).ok()?;
+pub(super) fn watch(own: Own, star: Star, hosts: &[String]) -> Option<CollectiveError> {
     let mut coordinator = Coordinator { own, hosts, star, ranks: vec![None; hosts.len()] };
     let lost = coordinator.run();
     let Coordinator { mut star, .. } = coordinator;

@@ -50,10 +50,10 @@ impl Ranks {
                 Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
             let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
             thread::spawn(move || {
-                let star = Star::new(own.times).unwrap();
-                let lost = match socket {
-                    Some(socket) => coordinator::watch(own, socket, star, &hosts),
-                    None => worker::watch(own, Some(listens), star, &hosts),
+                let times = own.times;
+                let lost = match socket.map(|socket| socket.star(times, size).unwrap()) {
+                    Some(star) => coordinator::watch(own, star, &hosts),
+                    None => worker::watch(own, Some(listens), Star::new(times).unwrap(), &hosts),
                 };
                 tell.send(lost.map(|error| error.to_string()))
             });
@@ -198,8 +198,8 @@ fn found_after(is_fault: bool, said: impl FnOnce(&mut Star, TcpStream)) -> Optio
     };
     let zero = thread::spawn(move || {
         let hosts = ["node0".to_owned(), "node1".to_owned()];
-        let star = Star::new(own.times).unwrap();
-        coordinator::watch(own, socket, star, &hosts).map(|error| error.to_string())
+        let star = socket.star(own.times, 2).unwrap();
+        coordinator::watch(own, star, &hosts).map(|error| error.to_string())
     });
     let channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
     let bare = channel.stream.try_clone().unwrap();
@@ -256,7 +256,7 @@ fn another_jobs_key_opens_no_watch() {
     let own =
         Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
     let zero = thread::spawn(move || {
-        coordinator::watch(own, socket, Star::new(times).unwrap(), &hosts).is_none()
+        coordinator::watch(own, socket.star(times, 2).unwrap(), &hosts).is_none()
     });
     for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
         let key = ConnectionKey::new(&key, purpose, 0);

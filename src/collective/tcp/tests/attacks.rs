@@ -107,7 +107,7 @@ fn sums(mut tcp: Tcp) -> Result<f32, String> {
     let run = |tcp: &mut Tcp, values: &mut [f32]| {
         tcp.all_reduce_sum(values)?;
         tcp.all_reduce_sum(values)?;
-        tcp.barrier()
+        tcp.meet(Call::BARRIER)
     };
     run(&mut tcp, &mut values)
         .map(|()| values[0])
@@ -202,7 +202,7 @@ fn a_gradient_sent_back_to_its_rank_is_detected() {
 /// A rank that sends nothing until the other one has failed.
 fn idle(mut tcp: Tcp) -> Result<f32, String> {
     thread::sleep(Duration::from_millis(600));
-    tcp.barrier().map(|()| 0.0).map_err(|error| error.to_string())
+    tcp.meet(Call::BARRIER).map(|()| 0.0).map_err(|error| error.to_string())
 }
 
 #[test]

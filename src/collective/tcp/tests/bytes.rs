@@ -41,10 +41,10 @@ fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
             let mut others = [0; 8];
             let exchange = vec![Exchange::default(), Exchange::both(&length, &mut others)];
             tcp.members.transfer(Call::broadcast(0), exchange).unwrap();
-            return tcp.barrier().unwrap_err().to_string();
+            return tcp.meet(Call::BARRIER).unwrap_err().to_string();
         }
         let first = tcp.broadcast(&mut Vec::new(), 0).unwrap_err().to_string();
-        let again = tcp.barrier().unwrap_err().to_string();
+        let again = tcp.meet(Call::BARRIER).unwrap_err().to_string();
         assert!(again.contains("in an earlier call"), "{again}");
         first
     });

@@ -34,12 +34,12 @@ fn ranks_that_wait_in_a_group_sleep_though_another_rank_has_exited() {
             return;
         }
         drop(tcp);
-        pair.barrier().unwrap();
+        pair.meet(Call::BARRIER).unwrap();
         if own == 0 {
             thread::sleep(WAIT);
         }
         let before = on_processor();
-        pair.barrier().unwrap();
+        pair.meet(Call::BARRIER).unwrap();
         assert!(on_processor() - before < WAIT / 4);
     });
 }
@@ -55,7 +55,7 @@ fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
             world.members.fail_silently();
             return None;
         }
-        let heard = if own == 1 { group.barrier() } else { world.barrier() };
+        let heard = if own == 1 { group.meet(Call::BARRIER) } else { world.meet(Call::BARRIER) };
         Some(heard.unwrap_err())
     });
     for error in errors.iter().flatten() {
@@ -70,7 +70,7 @@ fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
         ranks(4, |mut world| {
             let own = world.rank().index();
             world.split(own / 2, 0).unwrap().all_reduce_sum(&mut [1.0]).unwrap();
-            world.barrier().unwrap();
+            world.meet(Call::BARRIER).unwrap();
         });
     });
     let errors = ranks_within(timeout, 4, |mut world| {
@@ -83,7 +83,7 @@ fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
         // The other group works, and waits for this one later.
         let first = group.all_reduce_sum(&mut [1.0]).err();
         assert_eq!(first.is_some(), own == 3);
-        Some(first.unwrap_or_else(|| world.barrier().unwrap_err()))
+        Some(first.unwrap_or_else(|| world.meet(Call::BARRIER).unwrap_err()))
     });
     for error in errors.iter().flatten() {
         assert!(
@@ -129,7 +129,7 @@ fn calls_on_different_groups_are_distinguished() {
     let errors = ranks(2, |mut world| {
         let mut groups = [world.split(0, 0).unwrap(), world.split(1, 0).unwrap()];
         let turn = world.rank().index() as usize;
-        groups[turn].barrier().err().map(|error| error.to_string())
+        groups[turn].meet(Call::BARRIER).err().map(|error| error.to_string())
     });
     assert!(
         errors.iter().flatten().any(|error| error.contains("do not make the same calls")),

@@ -124,7 +124,7 @@ fn a_reason_reaches_a_slow_peer_though_its_rank_exits_at_once() {
                 drop(peer);
                 bytes
             });
-            let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
+            let error = links.give_up_on(0, Fault::Differs(Call::BARRIER)).to_string();
             drop(links);
             let read = read.join().unwrap();
             (read.ends_with(error.as_bytes()), begun.elapsed())
@@ -157,7 +157,7 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
                     bytes
                 });
                 let mut links = Links::new(1, vec![Some(one), None], PLENTY).unwrap();
-                let error = links.give_up_on(0, Fault::Differs(Call::default())).to_string();
+                let error = links.give_up_on(0, Fault::Differs(Call::BARRIER)).to_string();
                 let (bytes, took) = (read.join().unwrap(), begun.elapsed());
                 if bytes.len() <= filled {
                     return (false, took);
@@ -174,14 +174,14 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
 fn error_of_waiting(links: &mut Links) -> CollectiveError {
     let mut words = [[0; 4]; 3];
     let mut all = words.each_mut().map(|word| Exchange { send: None, receive: Some(word) });
-    links.transfer(Transfer::default(), &mut all).unwrap_err()
+    links.transfer(Transfer { number: 0, call: Call::BARRIER }, &mut all).unwrap_err()
 }
 
 #[test]
 fn a_rank_that_suspects_one_that_does_not_exist_is_to_blame() {
     let [joined, _] = joined();
     let [(one, mut as_one), (two, _as_two)] = [(); 2].map(|()| end(&joined, false));
-    as_one.write_all(&head(SUSPECT, 77, 0, Call::default())).unwrap();
+    as_one.write_all(&head(SUSPECT, 77, 0, Call::BARRIER)).unwrap();
     let mut links = Links::new(0, vec![None, Some(one), Some(two)], PLENTY).unwrap();
     assert_eq!(error_of_waiting(&mut links).rank(), Some(1));
 }

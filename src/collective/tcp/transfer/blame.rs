@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Exchange, Links};
-use crate::collective::error::CollectiveError;
+use crate::collective::error::{CollectiveError, aborted};
 
 /// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
 /// one is to blame.
@@ -110,6 +110,17 @@ impl Links {
         self.hang_up();
         self.failed = Some((culprit, reason.clone()));
         found.unwrap_or_else(|| self.failure(culprit, reason))
+    }
+
+    /// Gives up because this rank aborts the job, and reports itself to all peers.
+    pub(in super::super) fn abort(&mut self, code: u8) {
+        // After a failure, the peers know whom to blame. A forked child would speak for its parent.
+        if self.failed.is_none() && self.owner.is_here() {
+            let reason = Reason::Lost(aborted(code));
+            self.abort_all(&[], self.own, &reason);
+            self.hang_up();
+            self.failed = Some((self.own, reason));
+        }
     }
 
     /// Returns the peer that was noted earlier, unless its fault says less: a close says less than a
