@@ -1,4 +1,4 @@
-//! The launchers by name. How each is detected and read is in [`crate::launcher`].
+//! The launchers by name. How each is detected and read is in `launcher.rs`.
 
 use std::str::FromStr;
 
