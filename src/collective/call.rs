@@ -21,6 +21,7 @@ pub struct Call {
 }
 
 /// What ranks do together. The discriminant goes into messages.
+// A new operation goes to the end. Where another one changes its number, `PROTOCOL` goes up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Operation {

@@ -86,7 +86,7 @@ pub enum CollectiveError {
     },
     /// A rank contributed another count of numbers.
     #[error(
-        "rank {rank} brought {found} numbers to a sum of {expected}: all ranks must run the same program with the same options"
+        "rank {rank} brought {found} numbers to a reduction of {expected}: all ranks must run the same program with the same options"
     )]
     #[non_exhaustive]
     Length {

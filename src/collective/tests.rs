@@ -236,7 +236,7 @@ fn lengths_that_differ_are_named_with_both_lengths() {
         let length = 100_000 + group.rank().index() as usize;
         group.all_reduce_sum(&mut vec![1_i32; length]).unwrap_err().to_string()
     }) {
-        let names = |error: &String| error.contains("100001 numbers to a sum of 100000");
+        let names = |error: &String| error.contains("100001 numbers to a reduction of 100000");
         assert!(errors.iter().any(names), "{over}: {errors:?}");
     }
 }

@@ -126,6 +126,7 @@ pub struct Launch {
     /// How often the workers may be started again.
     restarts: u32,
     /// How long a node may be silent.
+    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     silence: Duration,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,

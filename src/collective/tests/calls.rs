@@ -38,6 +38,6 @@ pub(crate) const CALLS: [(&str, Made); 22] = [
 /// arguments.
 pub(crate) fn is_named(error: &CollectiveError) -> bool {
     let text = error.to_string();
-    let is_of_two = text.contains(" called ") || text.contains(" numbers to a sum of ");
+    let is_of_two = text.contains(" called ") || text.contains(" numbers to a reduction of ");
     is_of_two || matches!(error, CollectiveError::Argument { .. })
 }

@@ -119,7 +119,7 @@ fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
         CollectiveError::Length { rank: 3, found: 5, expected: 4 } => {}
         // The other rank noticed first and reported it.
         CollectiveError::Disagree { rank: 3, difference }
-            if difference.contains("brought 4 numbers to a sum of 5") => {}
+            if difference.contains("brought 4 numbers to a reduction of 5") => {}
         _ => panic!("{error}"),
     }
 }
