@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
+use crate::support::launched::signal;
 use crate::support::munged::{Munged, WAIT};
 use crate::support::port::free_port;
 use crate::support::timeout::PATIENT;
@@ -301,13 +302,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
 
     // A munged that hangs does not hold up rank 0 for longer than its timeout.
-    assert!(
-        Command::new("kill")
-            .args(["-STOP", &munged.daemon.id().to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal("STOP", &munged.daemon);
     let (code, text) = said(munged.rank_as("0", 0, free_port(), "1").spawn().unwrap());
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("munge did not finish in time"), "{text}");

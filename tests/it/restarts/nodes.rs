@@ -24,6 +24,15 @@ fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) 
     [first.wait_with_output().unwrap(), second.join().unwrap()]
 }
 
+/// Asserts that both nodes succeeded, and what each of their ranks printed in two attempts.
+#[track_caller]
+fn printed_by_both(outputs: &[Output; 2], lines_of: impl Fn(u32) -> [String; 2]) {
+    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
+        assert_eq!(output.status.code(), Some(0), "{}", said(output));
+        assert_eq!(sorted(&output.stdout), ranks.map(&lines_of).concat());
+    }
+}
+
 #[test]
 fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -35,13 +44,7 @@ fn a_worker_that_fails_on_one_node_starts_the_workers_of_all_nodes_again() {
     let start = Instant::now();
     let outputs = both("nodes", &["--max-restarts", "1"], [&[], &[]], &script);
     assert!(start.elapsed() < SLACK);
-    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
-        assert_eq!(output.status.code(), Some(0), "{}", said(output));
-        assert_eq!(
-            sorted(&output.stdout),
-            ranks.map(|rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}"))).concat()
-        );
-    }
+    printed_by_both(&outputs, |rank| [0, 1].map(|again| format!("[{rank}] {rank} {again}")));
     let text = said(&outputs[0]);
     assert!(
         text.contains("mpienv: attempt 0 failed: rank 3 on ")
@@ -121,13 +124,7 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
         folder.path().display()
     );
     let outputs = both("counts", &["--max-restarts", "1"], counts, &script);
-    for (output, ranks) in outputs.iter().zip([[0, 1], [2, 3]]) {
-        assert_eq!(output.status.code(), Some(0), "{}", said(output));
-        assert_eq!(
-            sorted(&output.stdout),
-            ranks.map(|rank| [3, 4].map(|count| format!("[{rank}] {count} {count}"))).concat()
-        );
-    }
+    printed_by_both(&outputs, |rank| [3, 4].map(|count| format!("[{rank}] {count} {count}")));
     let text = said(&outputs[0]);
     assert!(
         text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "),

@@ -3,7 +3,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use mpienv::{Host, Port, Rank};
 use super::{ended, free_port, job, played, rank, rank_after, stranger};
 use crate::support::attacker::{Claim, Line, Said, flood, peak_during};
 use crate::support::clock::SLACK;
+use crate::support::launched::signal;
 use crate::support::processes::{state, until};
 use crate::support::timeout::{PATIENT, in_time};
 use crate::support::wire;
@@ -192,19 +193,16 @@ fn a_rank_that_gave_up_before_its_long_blob_was_read_may_come_again() {
     const LENGTH: u32 = 2000;
     let port = free_port();
     let zero = rank(0, 2, port, "", &[]);
-    let (process, folder) = (zero.id().to_string(), format!("/proc/{}", zero.id()));
-    let send = |signal: &str| {
-        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
-    };
+    let folder = format!("/proc/{}", zero.id());
     let mut gone = stranger(port, b"");
     let greeting = wire::hear_greeting(&mut gone);
     let (hello, _) = played(1, 2, "", LENGTH).hello(&greeting, &[7; LENGTH as usize]);
     // Rank 0 reads nothing until the connection is closed.
-    send("-STOP");
+    signal("STOP", &zero);
     until("rank 0 is stopped", || state(folder.as_ref()).is_some_and(|it| it.starts_with('T')));
     gone.write_all(&hello).unwrap();
     gone.shutdown(Shutdown::Write).unwrap();
-    send("-CONT");
+    signal("CONT", &zero);
     let mut answer = Vec::new();
     gone.read_to_end(&mut answer).unwrap();
     assert_eq!(answer, b"", "it was counted as a rank that came");
