@@ -15,6 +15,9 @@ pub mod hangs {}
 #[doc = include_str!("guide/platforms.md")]
 pub mod platforms {}
 
+#[doc = include_str!("guide/containers.md")]
+pub mod containers {}
+
 #[doc = include_str!("guide/launch.md")]
 pub mod launch {}
 

@@ -48,10 +48,14 @@ pub use mpienv_core::testing;
 #[doc(inline)]
 pub use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, ErrorKind, Exports, Finding,
-    Host, HostError, LaunchStyle, Launcher, MasterPort, Munge, MungeError, NcclIfname, Port,
-    PortError, PortRange, PortRangeError, Provenance, Rank, RankError, ReadError, Reason, Severity,
-    Target, Token, UnknownName, Unrepresentable, host_name, printable, simulate,
+    Host, HostError, Interface, InterfaceError, LaunchStyle, Launcher, MasterPort, Munge,
+    MungeError, NcclIfname, OwnInterface, Port, PortError, PortRange, PortRangeError, Provenance,
+    Rank, RankError, ReadError, Reason, Severity, Subnet, SubnetError, Target, Token, UnknownName,
+    Unrepresentable, host_name, printable, simulate,
 };
+#[cfg(feature = "launch")]
+#[doc(inline)]
+pub use mpienv_launch::Bind;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 #[doc(inline)]
 pub use mpienv_launch::end_with_parent;
@@ -59,7 +63,7 @@ pub use mpienv_launch::end_with_parent;
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
 #[doc(inline)]
-pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError};
+pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError, Threads};
 #[cfg(feature = "mpi")]
 #[doc(inline)]
 pub use mpienv_mpi as mpi;

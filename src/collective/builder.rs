@@ -1,5 +1,8 @@
 //! Settings for connecting a group.
 
+use std::io;
+use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::alone::Alone;
@@ -12,6 +15,8 @@ use super::mpi::{self, Initialize, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use crate::value::host::Host;
+use crate::value::port::Port;
 use mpienv_core::seam::InfoSeam as _;
 
 /// What connects the ranks.
@@ -64,6 +69,8 @@ pub struct GroupBuilder<'a> {
     timeout: Duration,
     backend: Backend,
     quiet: bool,
+    meets_at: Option<(Host, Port)>,
+    listener: Option<Arc<TcpListener>>,
     #[cfg_attr(
         not(feature = "mpi"),
         expect(dead_code, reason = "only MPI waits where it cannot be called back")
@@ -78,8 +85,12 @@ impl<'a> GroupBuilder<'a> {
             timeout: Duration::from_secs(60),
             backend: Backend::Auto,
             quiet: false,
+            meets_at: None,
+            listener: None,
             on_lost: |error| {
-                eprintln!("{error}");
+                // In one piece: a launcher merges what several ranks write at this time.
+                let line = format!("{error}\n");
+                eprint!("{line}");
                 1
             },
         }
@@ -110,6 +121,45 @@ impl<'a> GroupBuilder<'a> {
     /// ```
     pub fn quiet(self, quiet: bool) -> GroupBuilder<'a> {
         GroupBuilder { quiet, ..self }
+    }
+
+    /// Sets where the ranks meet, instead of the job's master address and port. Over MPI, it is not
+    /// used.
+    ///
+    /// This must be rank 0's address as this rank reaches it, for example what rank 0 has published
+    /// of its [`listener`](GroupBuilder::listener).
+    pub fn meet_at(self, host: Host, port: Port) -> GroupBuilder<'a> {
+        GroupBuilder { meets_at: Some((host, port)), ..self }
+    }
+
+    /// Sets a socket that listens already, on which rank 0 meets the others instead of binding the
+    /// master's port. The other ranks need its address ([`meet_at`](GroupBuilder::meet_at)), and do
+    /// not use a listener of their own. Over MPI, it is not used.
+    ///
+    /// With it, no port is chosen before it is bound, so that no other program can take it
+    /// meanwhile: rank 0 lets the system choose a port, and a file, PyTorch's store or etcd carries
+    /// the address to the other ranks.
+    ///
+    /// ```
+    /// use std::net::TcpListener;
+    /// use mpienv::collective::Group;
+    /// use mpienv::{ClusterInfo, Host, Port};
+    ///
+    /// let listener = TcpListener::bind("127.0.0.1:0")?;
+    /// // What rank 0 publishes:
+    /// let port = Port::new(listener.local_addr()?.port()).expect("the system has chosen one");
+    /// # let info = |rank| ClusterInfo::from_vars([("RANK", rank), ("WORLD_SIZE", "2")]);
+    /// # let (first, second) = (info("0")?, info("1")?);
+    /// let second = std::thread::spawn(move || {
+    ///     let mut group = Group::builder(&second).meet_at(Host::LOOPBACK, port).connect()?;
+    ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(group.barrier()?)
+    /// });
+    /// Group::builder(&first).listener(listener).connect()?.barrier()?;
+    /// # second.join().expect("rank 1 does not panic").map_err(|error| error.to_string())?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn listener(self, listener: TcpListener) -> GroupBuilder<'a> {
+        GroupBuilder { listener: Some(Arc::new(listener)), ..self }
     }
 
     /// Sets the function that runs before this process exits because a rank is lost over MPI, where
@@ -174,12 +224,12 @@ impl<'a> GroupBuilder<'a> {
         self,
         #[cfg(feature = "mpi")] initialize: Initialize<'_>,
     ) -> Result<Group, ConnectError> {
-        let GroupBuilder { info, timeout, backend, quiet, .. } = self;
+        let GroupBuilder { info, timeout, backend, quiet, meets_at, listener, .. } = self;
         if !quiet {
             info.warn();
         }
         if info.world_size() == 1 {
-            return Ok(Group::new(Box::new(Alone)));
+            return Ok(Group::new(Box::new(Alone::default())));
         }
         let is_one_host = info.local_world_size() == Some(info.world_size());
         let why = match backend {
@@ -200,10 +250,7 @@ impl<'a> GroupBuilder<'a> {
             Backend::Auto => "built without MPI",
             Backend::SharedMemory | Backend::Tcp => "",
         };
-        let host = info.master_addr()?.clone();
-        let rendezvous = Rendezvous::of(info, host.clone(), info.master_port())
-            .default_port(info.default_master_port());
-        let place = MeetingPoint { host, rendezvous, is_secret: info.has_secret() };
+        let place = meeting_point(info, meets_at, listener)?;
         let tcp = Tcp::connect(info.rank(), &place, timeout)?.because(why);
         #[cfg(target_os = "linux")]
         if backend != Backend::Tcp {
@@ -211,6 +258,37 @@ impl<'a> GroupBuilder<'a> {
         }
         Ok(Group::new(Box::new(tcp)))
     }
+}
+
+/// Where the ranks meet: where the caller says, else at the caller's listener, else at the master.
+fn meeting_point(
+    info: &ClusterInfo,
+    meets_at: Option<(Host, Port)>,
+    listener: Option<Arc<TcpListener>>,
+) -> Result<MeetingPoint, ConnectError> {
+    let listener = listener.filter(|_| info.rank().is_first());
+    let is_secret = info.has_secret();
+    let (host, port) = match (meets_at, &listener) {
+        (Some(place), _) => place,
+        (None, Some(listener)) => {
+            let address = listener.local_addr()?;
+            let port = Port::new(address.port());
+            let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+            (Host::from(address.ip().to_canonical()), port)
+        }
+        (None, None) => {
+            let (host, port) = (info.master_addr()?.clone(), info.master_port());
+            let rendezvous = Rendezvous::of(info, host.clone(), port);
+            let rendezvous = rendezvous.default_port(info.default_master_port());
+            return Ok(MeetingPoint { host, rendezvous, is_secret });
+        }
+    };
+    let rendezvous = Rendezvous::of(info, host.clone(), port);
+    let rendezvous = match listener {
+        Some(listener) => rendezvous.listener(listener.try_clone()?),
+        None => rendezvous,
+    };
+    Ok(MeetingPoint { host, rendezvous, is_secret })
 }
 
 /// Returns whether a user has named the MPI library to use.

@@ -5,62 +5,106 @@ mod over_mpi;
 
 use std::fmt;
 
-use super::element::{ElementKind, Numbers, Reduction};
+use super::element::ElementKind;
+use super::reduction::Reduction;
 
 /// A collective call, described so that ranks can tell whether they make the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(super) operation: Operation,
+    /// The type of the values; none if bytes of any length or nothing is exchanged.
     pub(super) kind: Option<ElementKind>,
-    /// The number of values in a reduction, the root of a broadcast, or the bytes of a part in an
-    /// all-to-all.
+    /// The number of values: of a reduction, a message, or the part of each rank in a gather or
+    /// scatter. Without a type, the bytes of a part in an all-to-all.
     pub(super) count: u64,
+    /// The root, or the other rank of a message.
+    pub(super) root: u32,
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
     pub(super) is_refused: bool,
 }
 
-/// What ranks do together. The discriminant goes into messages.
-// A new operation goes to the end. Where another one changes its number, `PROTOCOL` goes up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Operation {
-    Barrier,
-    AllGather,
-    AllToAll,
-    Broadcast,
-    Split,
-    AllReduceSum,
-    AllReduceMin,
-    AllReduceMax,
-    ReduceScatterSum,
-    ReduceScatterMin,
-    ReduceScatterMax,
-    Connect,
-    Close,
+macro_rules! operations {
+    ($($operation:ident $name:literal,)*) => {
+        /// What ranks do together. The discriminant goes into messages.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(super) enum Operation {
+            $($operation,)*
+        }
+
+        use Operation::{$($operation),*};
+
+        /// All operations, each at the index of its discriminant, and their names.
+        const NAMES: &[(Operation, &str)] = &[$(($operation, $name)),*];
+    };
 }
 
-use Operation::{
-    AllGather, AllReduceMax, AllReduceMin, AllReduceSum, AllToAll, Barrier, Broadcast, Close,
-    Connect, ReduceScatterMax, ReduceScatterMin, ReduceScatterSum, Split,
-};
+// A new operation goes to the end. Where another one changes its number, `PROTOCOL` goes up.
+operations! {
+    Barrier "barrier",
+    AllGather "all_gather",
+    AllToAll "all_to_all",
+    Broadcast "broadcast",
+    Split "split",
+    AllReduceSum "all_reduce_sum",
+    AllReduceMin "all_reduce_min",
+    AllReduceMax "all_reduce_max",
+    ReduceScatterSum "reduce_scatter_sum",
+    ReduceScatterMin "reduce_scatter_min",
+    ReduceScatterMax "reduce_scatter_max",
+    Connect "connect",
+    Close "close",
+    AllReduceProduct "all_reduce_product",
+    AllReduceMean "all_reduce_mean",
+    ReduceScatterProduct "reduce_scatter_product",
+    ReduceScatterMean "reduce_scatter_mean",
+    ReduceSum "reduce_sum",
+    ReduceMin "reduce_min",
+    ReduceMax "reduce_max",
+    ReduceProduct "reduce_product",
+    ReduceMean "reduce_mean",
+    Gather "gather",
+    Scatter "scatter",
+    Send "send",
+    Receive "receive",
+}
 
-/// All operations, each at the index of its discriminant, and their names.
-const NAMES: [(Operation, &str); 13] = [
-    (Barrier, "barrier"),
-    (AllGather, "all_gather"),
-    (AllToAll, "all_to_all"),
-    (Broadcast, "broadcast"),
-    (Split, "split"),
-    (AllReduceSum, "all_reduce_sum"),
-    (AllReduceMin, "all_reduce_min"),
-    (AllReduceMax, "all_reduce_max"),
-    (ReduceScatterSum, "reduce_scatter_sum"),
-    (ReduceScatterMin, "reduce_scatter_min"),
-    (ReduceScatterMax, "reduce_scatter_max"),
-    (Connect, "connect"),
-    (Close, "close"),
-];
+/// The reductions whose results go to all ranks, in parts to all ranks, or to one rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Results {
+    ToAll,
+    InParts,
+    To(u32),
+}
+
+impl Operation {
+    pub(super) fn of_reduction(by: Reduction, results: Results) -> Operation {
+        use Results::{InParts, To, ToAll};
+        match (by, results) {
+            (Reduction::Sum, ToAll) => AllReduceSum,
+            (Reduction::Min, ToAll) => AllReduceMin,
+            (Reduction::Max, ToAll) => AllReduceMax,
+            (Reduction::Product, ToAll) => AllReduceProduct,
+            (Reduction::Mean, ToAll) => AllReduceMean,
+            (Reduction::Sum, InParts) => ReduceScatterSum,
+            (Reduction::Min, InParts) => ReduceScatterMin,
+            (Reduction::Max, InParts) => ReduceScatterMax,
+            (Reduction::Product, InParts) => ReduceScatterProduct,
+            (Reduction::Mean, InParts) => ReduceScatterMean,
+            (Reduction::Sum, To(_)) => ReduceSum,
+            (Reduction::Min, To(_)) => ReduceMin,
+            (Reduction::Max, To(_)) => ReduceMax,
+            (Reduction::Product, To(_)) => ReduceProduct,
+            (Reduction::Mean, To(_)) => ReduceMean,
+        }
+    }
+
+    fn is_reduction(self) -> bool {
+        (AllReduceSum as u8..=ReduceScatterMax as u8).contains(&(self as u8))
+            || (AllReduceProduct as u8..=ReduceMean as u8).contains(&(self as u8))
+    }
+}
 
 impl Call {
     pub(super) const BARRIER: Call = Call::of(Barrier, 0);
@@ -70,7 +114,7 @@ impl Call {
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
-        Call { operation, kind: None, count, is_refused: false }
+        Call { operation, kind: None, count, root: 0, is_refused: false }
     }
 
     /// A call whose arguments the rank itself refuses.
@@ -78,52 +122,61 @@ impl Call {
         Call { is_refused: true, ..Call::of(operation, 0) }
     }
 
+    /// A broadcast of bytes, of which the root alone knows how many.
     pub(super) fn broadcast(root: u32) -> Call {
-        Call::of(Broadcast, root.into())
+        Call { root, ..Call::of(Broadcast, 0) }
     }
 
     pub(super) fn all_to_all(length: usize) -> Call {
         Call::of(AllToAll, length as u64)
     }
 
-    pub(super) fn all_reduce(numbers: &Numbers<'_>, by: Reduction) -> Call {
-        let operation = match by {
-            Reduction::Sum => AllReduceSum,
-            Reduction::Min => AllReduceMin,
-            Reduction::Max => AllReduceMax,
-        };
-        Call { kind: Some(numbers.kind()), ..Call::of(operation, numbers.count() as u64) }
+    /// A call that moves numbers.
+    pub(super) fn moving(operation: Operation, kind: ElementKind, count: usize) -> Call {
+        Call { kind: Some(kind), ..Call::of(operation, count as u64) }
     }
 
-    pub(super) fn reduce_scatter(numbers: &Numbers<'_>, by: Reduction) -> Call {
-        let operation = match by {
-            Reduction::Sum => ReduceScatterSum,
-            Reduction::Min => ReduceScatterMin,
-            Reduction::Max => ReduceScatterMax,
-        };
-        Call { operation, ..Call::all_reduce(numbers, by) }
+    /// The same call with a root.
+    pub(super) fn with(self, root: u32) -> Call {
+        Call { root, ..self }
     }
 
-    /// Encodes everything but the count for messages.
+    pub(super) fn reduction(
+        by: Reduction,
+        results: Results,
+        kind: ElementKind,
+        count: usize,
+    ) -> Call {
+        let root = if let Results::To(root) = results { root } else { 0 };
+        Call::moving(Operation::of_reduction(by, results), kind, count).with(root)
+    }
+
+    /// Encodes everything but the count and the root for messages.
     pub(super) fn codes(self) -> [u8; 3] {
         [self.operation as u8, ElementKind::code(self.kind), self.is_refused.into()]
     }
 
     /// Decodes a message; `None` if it is none that [`Call::codes`] returns.
-    pub(super) fn from_codes([operation, kind, refused]: [u8; 3], count: u64) -> Option<Call> {
+    pub(super) fn from_codes(codes: [u8; 3], count: u64, root: u32) -> Option<Call> {
+        let [operation, kind, refused] = codes;
         let (operation, _) = *NAMES.get(usize::from(operation))?;
         let is_refused = match refused {
             0 => false,
             1 => true,
             _ => return None,
         };
-        Some(Call { operation, kind: ElementKind::from_code(kind)?, count, is_refused })
+        Some(Call { operation, kind: ElementKind::from_code(kind)?, count, root, is_refused })
     }
 
     /// Returns whether the calls are the same reduction, except perhaps for how many numbers they
     /// reduce.
     pub(super) fn differs_in_length_alone(self, other: Call) -> bool {
-        self.kind.is_some() && Call { count: other.count, ..self } == other
+        self.operation.is_reduction() && Call { count: other.count, ..self } == other
+    }
+
+    /// Whether only two ranks make the call.
+    pub(super) fn is_message(self) -> bool {
+        matches!(self.operation, Send | Receive)
     }
 
     pub(super) fn name(self) -> &'static str {
@@ -131,15 +184,51 @@ impl Call {
     }
 }
 
+/// A message between two ranks of a group, as one of them describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The other rank.
+    pub(super) other: u32,
+    /// This rank's call.
+    pub(super) said: Call,
+    /// The call that the other rank must make.
+    pub(super) heard: Call,
+}
+
+impl Message {
+    /// A message that `own` sends to `other`.
+    pub(super) fn to(other: u32, own: u32, kind: ElementKind, count: usize) -> Message {
+        let [said, heard] = [(Send, other), (Receive, own)]
+            .map(|(operation, rank)| Call::moving(operation, kind, count).with(rank));
+        Message { other, said, heard }
+    }
+
+    /// A message that `own` receives from `other`.
+    pub(super) fn from(other: u32, own: u32, kind: ElementKind, count: usize) -> Message {
+        let Message { said, heard, .. } = Message::to(own, other, kind, count);
+        Message { other, said: heard, heard: said }
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, count) = (self.name(), self.count);
+        let Call { count, root, .. } = self;
+        f.write_str(self.name())?;
         match (self.operation, self.kind) {
-            _ if self.is_refused => write!(f, "{name} with invalid arguments"),
-            (_, Some(kind)) => write!(f, "{name} of {count} {}", kind.name()),
-            (Broadcast, None) => write!(f, "{name} from rank {count}"),
-            (AllToAll, None) => write!(f, "{name} of parts of {count} bytes"),
-            _ => f.write_str(name),
+            _ if self.is_refused => return f.write_str(" with invalid arguments"),
+            (AllToAll, None) => write!(f, " of parts of {count} bytes")?,
+            (AllGather | AllToAll | Gather | Scatter, Some(kind)) => {
+                write!(f, " of {count} {} for each rank", kind.name())?;
+            }
+            (_, Some(kind)) => write!(f, " of {count} {}", kind.name())?,
+            (_, None) => {}
+        }
+        match self.operation {
+            Broadcast | Scatter | Receive => write!(f, " from rank {root}"),
+            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | Gather | Send => {
+                write!(f, " to rank {root}")
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -151,22 +240,39 @@ mod tests {
     #[test]
     fn a_call_comes_out_of_a_message_as_it_went_in() {
         let kinds = [None, Some(ElementKind::F32), Some(ElementKind::U64)];
-        for (operation, _) in NAMES {
+        for &(operation, _) in NAMES {
             for (kind, is_refused) in
                 kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
             {
-                let call = Call { operation, kind, count: 7, is_refused };
-                assert_eq!(Call::from_codes(call.codes(), 7), Some(call));
+                let call = Call { operation, kind, count: 7, root: 3, is_refused };
+                assert_eq!(Call::from_codes(call.codes(), 7, 3), Some(call));
             }
         }
-        for codes in [[NAMES.len() as u8, 0, 0], [0, 7, 0], [0, 0, 2]] {
-            assert_eq!(Call::from_codes(codes, 7), None, "{codes:?}");
+        for codes in
+            [[NAMES.len() as u8, 0, 0], [0, ElementKind::ALL.len() as u8 + 1, 0], [0, 0, 2]]
+        {
+            assert_eq!(Call::from_codes(codes, 7, 0), None, "{codes:?}");
         }
     }
 
     #[test]
+    fn the_guide_has_the_number_of_every_operation_and_type() {
+        let page = include_str!("../guide/wire_format.md");
+        let has = |title: &str, rows: Vec<(u8, &str)>| {
+            let rows = rows.iter().map(|(number, name)| format!("| {number} | `{name}` |\n"));
+            let table =
+                format!("\n| number | {title} |\n| --- | --- |\n{}\n", rows.collect::<String>());
+            assert!(page.contains(&table), "{table}");
+        };
+        has("operation", NAMES.iter().map(|(operation, name)| (*operation as u8, *name)).collect());
+        let kinds = (1..).map_while(|code| Some((code, ElementKind::from_code(code)??.name())));
+        has("type", kinds.collect());
+    }
+
+    #[test]
     fn a_call_is_described_as_a_user_wrote_it() {
-        let sum = Call::all_reduce(&Numbers::new(&mut [0.0_f32; 10]), Reduction::Sum);
+        let of = |by, results| Call::reduction(by, results, ElementKind::F32, 10);
+        let sum = of(Reduction::Sum, Results::ToAll);
         assert_eq!(sum.to_string(), "all_reduce_sum of 10 f32");
         assert_eq!(Call::broadcast(3).to_string(), "broadcast from rank 3");
         assert_eq!(Call::all_to_all(64).to_string(), "all_to_all of parts of 64 bytes");
@@ -175,6 +281,16 @@ mod tests {
         assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
         let doubles = Call { kind: Some(ElementKind::F64), count: 11, ..sum };
         assert!(!sum.differs_in_length_alone(doubles));
+        let mean = of(Reduction::Mean, Results::To(2));
+        assert_eq!(mean.to_string(), "reduce_mean of 10 f32 to rank 2");
+        assert!(mean.differs_in_length_alone(Call { count: 11, ..mean }));
+        let moving = |operation| Call::moving(operation, ElementKind::Bf16, 8).with(1);
+        assert_eq!(moving(Broadcast).to_string(), "broadcast of 8 bf16 from rank 1");
+        assert_eq!(moving(Gather).to_string(), "gather of 8 bf16 for each rank to rank 1");
+        assert_eq!(moving(Scatter).to_string(), "scatter of 8 bf16 for each rank from rank 1");
+        assert_eq!(moving(Send).to_string(), "send of 8 bf16 to rank 1");
+        assert_eq!(moving(Receive).to_string(), "receive of 8 bf16 from rank 1");
+        assert!(!moving(Gather).differs_in_length_alone(Call { count: 9, ..moving(Gather) }));
         assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));
     }
 }

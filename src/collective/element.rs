@@ -1,12 +1,14 @@
-//! The numbers that ranks reduce, and how.
-
-use std::ops::Range;
+//! The types of numbers that ranks exchange and reduce.
 
 use bytemuck::{cast_slice, cast_slice_mut};
+use half::{bf16, f16};
 
-use mpienv_core::seam::share;
-
-/// A number that ranks can reduce: `f32`, `f64`, `i32`, `i64`, `u32` or `u64`.
+/// A number that ranks can exchange and reduce: `f32`, `f64`, [`f16`](half::f16),
+/// [`bf16`](half::bf16), `i8`, `i32`, `i64`, `u8`, `u32`, `u64` or `bool`.
+///
+/// Sums, products and means of `f16` and `bf16` are computed in `f32`, in rank order, and rounded
+/// once. Of `bool`, the sum and the maximum are true if any rank's value is, and the product and
+/// the minimum if all are. Bytes are `u8`.
 ///
 /// ```
 /// use mpienv::collective::{CollectiveError, Element, Group};
@@ -24,71 +26,52 @@ pub trait Element: sealed::Sealed {
     const KIND: ElementKind;
 }
 
-/// The type of an [`Element`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ElementKind {
-    /// `f32`
-    F32,
-    /// `f64`
-    F64,
-    /// `i32`
-    I32,
-    /// `i64`
-    I64,
-    /// `u32`
-    U32,
-    /// `u64`
-    U64,
-}
-
-/// How the numbers of all ranks are combined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reduction {
-    /// Adds the numbers. Integers wrap around.
-    Sum,
-    /// Takes the smallest number, of 0.0 and -0.0 the latter. If one is NaN, the result is NaN.
-    Min,
-    /// Takes the largest number, of 0.0 and -0.0 the former. If one is NaN, the result is NaN.
-    Max,
-}
-
 mod sealed {
-    pub trait Sealed: bytemuck::Pod {
-        fn sum(self, other: Self) -> Self;
-        fn min(self, other: Self) -> Self;
-        fn max(self, other: Self) -> Self;
+    pub trait Sealed: bytemuck::NoUninit + Default {
+        /// Lets `work` change the bytes of `values`.
+        fn with_bytes<R>(values: &mut [Self], work: impl FnOnce(&mut [u8]) -> R) -> R;
     }
 }
 
-/// Implements each element type, from its Rust name, its kind, its addition, and what is true of
-/// -0.0.
-macro_rules! elements {
-    ($($number:ident $kind:ident $add:expr, $is_negative:expr;)*) => {
-        $(
-            impl sealed::Sealed for $number {
-                fn sum(self, other: $number) -> $number {
-                    $add(self, other)
-                }
-
-                // Only NaN differs from itself. -0.0 is less than 0.0, which equals it.
-                fn min(self, other: $number) -> $number {
-                    let is_first = self < other || self == other && $is_negative(self);
-                    if is_first || self != self { self } else { other }
-                }
-
-                fn max(self, other: $number) -> $number {
-                    let is_first = self > other || self == other && !$is_negative(self);
-                    if is_first || self != self { self } else { other }
-                }
+/// Numbers of any bits: their bytes can be changed in place.
+macro_rules! plain {
+    ($($number:ident)*) => {
+        $(impl sealed::Sealed for $number {
+            fn with_bytes<R>(values: &mut [$number], work: impl FnOnce(&mut [u8]) -> R) -> R {
+                work(cast_slice_mut(values))
             }
+        })*
+    };
+}
 
-            impl Element for $number {
-                const KIND: ElementKind = ElementKind::$kind;
-            }
-        )*
+plain! { f32 f64 i32 i64 u32 u64 f16 bf16 i8 u8 }
+
+impl sealed::Sealed for bool {
+    // Another rank may send a byte that is no bool.
+    fn with_bytes<R>(values: &mut [bool], work: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut bytes = cast_slice::<bool, u8>(values).to_vec();
+        let result = work(&mut bytes);
+        values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = byte != 0);
+        result
+    }
+}
+
+/// Defines the kinds, from each type's name in Rust and its kind. The order is that of the numbers
+/// in messages: a new kind goes to the end.
+macro_rules! kinds {
+    ($($number:ident $kind:ident)*) => {
+        /// The type of an [`Element`].
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ElementKind {
+            $(#[doc = concat!("`", stringify!($number), "`")] $kind,)*
+        }
+
+        $(impl Element for $number {
+            const KIND: ElementKind = ElementKind::$kind;
+        })*
 
         impl ElementKind {
-            const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
+            pub(super) const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
 
             /// The name in Rust.
             #[must_use]
@@ -105,29 +88,22 @@ macro_rules! elements {
                     $(ElementKind::$kind => size_of::<$number>(),)*
                 }
             }
-
-            /// Combines each number in `into` with the one in `from`, which comes before or after
-            /// it in rank order: the bits are the same.
-            pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
-                match self {
-                    // Empty slices may be unaligned, which the casts reject.
-                    _ if into.is_empty() => {}
-                    $(ElementKind::$kind => {
-                        combine::<$number>(by, cast_slice_mut(into), cast_slice(from));
-                    })*
-                }
-            }
         }
     };
 }
 
-elements! {
-    f32 F32 |a, b| a + b, f32::is_sign_negative;
-    f64 F64 |a, b| a + b, f64::is_sign_negative;
-    i32 I32 i32::wrapping_add, |_| false;
-    i64 I64 i64::wrapping_add, |_| false;
-    u32 U32 u32::wrapping_add, |_| false;
-    u64 U64 u64::wrapping_add, |_| false;
+kinds! {
+    f32 F32
+    f64 F64
+    i32 I32
+    i64 I64
+    u32 U32
+    u64 U64
+    f16 F16
+    bf16 Bf16
+    i8 I8
+    u8 U8
+    bool Bool
 }
 
 impl ElementKind {
@@ -143,168 +119,18 @@ impl ElementKind {
             Some(index) => ElementKind::ALL.get(index).copied().map(Some),
         }
     }
-}
 
-fn combine<T: sealed::Sealed>(by: Reduction, into: &mut [T], from: &[T]) {
-    let pairs = into.iter_mut().zip(from);
-    match by {
-        Reduction::Sum => pairs.for_each(|(a, &b)| *a = a.sum(b)),
-        Reduction::Min => pairs.for_each(|(a, &b)| *a = a.min(b)),
-        Reduction::Max => pairs.for_each(|(a, &b)| *a = a.max(b)),
-    }
-}
-
-/// The numbers of one rank, as passed to a transport: the bytes of any [`Element`] type.
-#[derive(Debug)]
-pub struct Numbers<'a> {
-    kind: ElementKind,
-    bytes: &'a mut [u8],
-}
-
-impl<'a> Numbers<'a> {
-    /// The numbers of a slice.
-    pub fn new<T: Element>(values: &'a mut [T]) -> Numbers<'a> {
-        Numbers { kind: T::KIND, bytes: cast_slice_mut(values) }
-    }
-
-    /// The type of the numbers.
-    #[must_use]
-    pub fn kind(&self) -> ElementKind {
-        self.kind
-    }
-
-    /// How many numbers there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.bytes.len() / self.kind.size()
-    }
-
-    /// The numbers as a slice; `None` if they have another type.
-    pub fn as_mut<T: Element>(&mut self) -> Option<&mut [T]> {
-        (T::KIND == self.kind).then(|| cast_slice_mut(self.bytes))
-    }
-
-    /// The bytes of the numbers, in the byte order of this machine.
-    pub fn bytes(&mut self) -> &mut [u8] {
-        self.bytes
-    }
-
-    /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.
-    pub(super) fn reduce<'r>(&mut self, by: Reduction, rows: impl Iterator<Item = &'r [u8]>) {
-        // A vector of bytes may be unaligned for numbers.
-        let mut aligned = Scratch::default();
-        for (rank, row) in rows.enumerate() {
-            if rank == 0 {
-                self.bytes.copy_from_slice(row);
-            } else {
-                let aligned = aligned.bytes(row.len());
-                aligned.copy_from_slice(row);
-                self.kind.combine(by, self.bytes, aligned);
-            }
-        }
-    }
-
-    /// The bytes of the parts of all ranks, in rank order.
-    pub(super) fn parts(&mut self, size: usize) -> Vec<&mut [u8]> {
-        let ranges = self.ranges(size);
-        let mut rest = &mut *self.bytes;
-        let next = |range: Range<usize>| {
-            let part;
-            (part, rest) = std::mem::take(&mut rest).split_at_mut(range.len());
-            part
-        };
-        ranges.into_iter().map(next).collect()
-    }
-
-    /// The byte ranges of the parts of all ranks.
-    pub(super) fn ranges(&self, size: usize) -> Vec<Range<usize>> {
-        (0..size).map(|rank| self.part(rank, size)).collect()
-    }
-
-    /// The byte range of the part that a rank keeps in a reduce-scatter.
-    pub(super) fn part(&self, index: usize, size: usize) -> Range<usize> {
-        let part = share(self.count(), index, size);
-        part.start * self.kind.size()..part.end * self.kind.size()
-    }
-
-    /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that
-    /// ranks still meet.
-    #[cfg(target_os = "linux")]
-    pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
-        let kind = self.kind;
-        let none = self.bytes.is_empty().then_some(Numbers { kind, bytes: &mut [] });
-        none.into_iter().chain(self.blocks(bytes))
-    }
-
-    /// The numbers, `bytes` bytes at a time.
-    pub(super) fn blocks(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
-        let kind = self.kind;
-        self.bytes.chunks_mut(bytes).map(move |bytes| Numbers { kind, bytes })
-    }
-}
-
-/// Combines the `rows` of all ranks in rank order, into `into`.
-pub(super) fn in_rank_order<'r>(
-    kind: ElementKind,
-    by: Reduction,
-    rows: impl IntoIterator<Item = &'r [u8]>,
-    into: &mut [u8],
-) {
-    for (rank, row) in rows.into_iter().enumerate() {
-        if rank == 0 {
-            into.copy_from_slice(row);
-        } else {
-            kind.combine(by, into, row);
-        }
-    }
-}
-
-/// A reusable buffer, aligned for every element type. It grows to what the largest call needs and
-/// never shrinks.
-#[derive(Debug, Default)]
-pub(super) struct Scratch(Vec<u64>);
-
-impl Scratch {
-    /// The first `length` bytes.
-    pub(super) fn bytes(&mut self, length: usize) -> &mut [u8] {
-        let words = length.div_ceil(size_of::<u64>());
-        if self.0.len() < words {
-            self.0.resize(words, 0);
-        }
-        &mut cast_slice_mut(&mut self.0[..words])[..length]
+    /// Whether the numbers have fractions, so that they have a mean.
+    pub(super) fn has_fractions(self) -> bool {
+        use ElementKind::{Bf16, F16, F32, F64};
+        matches!(self, F32 | F64 | F16 | Bf16)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::sealed::Sealed as _;
     use super::*;
-
-    #[test]
-    fn nan_wins_over_every_number_and_zeros_are_ordered_from_either_side() {
-        let combined = |by, a: f32, b: f32| {
-            let mut values = [a, b];
-            combine(by, &mut values, &[b, a]);
-            values.map(f32::to_bits)
-        };
-        for by in [Reduction::Min, Reduction::Max] {
-            for (a, b) in [(f32::NAN, 1.0), (1.0, f32::NAN), (f32::NAN, f32::NAN)] {
-                assert!(combined(by, a, b).map(f32::from_bits).iter().all(|value| value.is_nan()));
-            }
-        }
-        assert_eq!(combined(Reduction::Min, -0.0, 0.0), [(-0.0_f32).to_bits(); 2]);
-        assert_eq!(combined(Reduction::Max, -0.0, 0.0), [0; 2]);
-    }
-
-    #[test]
-    fn integers_wrap_around_and_are_compared() {
-        let mut values = [i32::MAX, -3];
-        combine(Reduction::Sum, &mut values, &[1, 1]);
-        assert_eq!(values, [i32::MIN, -2]);
-        combine(Reduction::Max, &mut values, &[0, -9]);
-        assert_eq!(values, [0, -2]);
-        combine(Reduction::Min, &mut values, &[5, -9]);
-        assert_eq!(values, [0, -9]);
-    }
 
     #[test]
     fn every_kind_has_a_code_that_leads_back_to_it() {
@@ -312,5 +138,15 @@ mod tests {
             assert_eq!(ElementKind::from_code(ElementKind::code(kind)), Some(kind));
         }
         assert_eq!(ElementKind::from_code(200), None);
+    }
+
+    #[test]
+    fn a_byte_that_is_no_bool_becomes_one() {
+        let mut values = [true, false, false];
+        bool::with_bytes(&mut values, |bytes| {
+            assert_eq!(bytes, [1, 0, 0]);
+            bytes.copy_from_slice(&[0, 1, 255]);
+        });
+        assert_eq!(values, [false, true, true]);
     }
 }

@@ -18,6 +18,9 @@ pub(super) fn aborted(code: u8) -> String {
     format!("it aborted with exit code {code}")
 }
 
+/// Why a rank is lost whose calls another of its threads has canceled.
+pub(super) const CANCELED: &str = "its calls were canceled";
+
 /// Why a collective call failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
@@ -143,6 +146,10 @@ pub enum CollectiveError {
         /// The ID of the process that connected the group.
         connected: u32,
     },
+    /// Another thread of this process canceled the call: see
+    /// [`Group::canceller`](super::Group::canceller).
+    #[error("the call was canceled by another thread of this process")]
+    Canceled,
     /// The ranks of an MPI job cannot be monitored.
     #[error("cannot monitor the ranks: {0}")]
     Watch(io::Error),

@@ -1,11 +1,14 @@
 //! A group of ranks, as a program uses it.
 
+mod moving;
+mod reducing;
+
 use std::fmt;
 
 use super::alone::Alone;
 use super::builder::GroupBuilder;
 use super::call::{Call, Operation};
-use super::element::{Element, Numbers, Reduction};
+use super::cancel::Canceller;
 use super::error::{CollectiveError, ConnectError, Result};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
@@ -14,9 +17,13 @@ use crate::value::rank::Rank;
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
 /// [`split`](Group::split).
 ///
-/// A group stays in the thread that connected it: it is neither `Send` nor `Sync`. Dropping a group
-/// leaves the job cleanly, but over MPI use [`close`](Group::close), which waits for the other
-/// ranks.
+/// A group may move to another thread: it is `Send`, but not `Sync`. A group and those that are
+/// split from it share connections, so they make their calls one after the other, in an order that
+/// is the same on all ranks. Over MPI, a group can move only if the library supports it
+/// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors.
+///
+/// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
+/// for the other ranks.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;
@@ -33,6 +40,8 @@ use crate::value::rank::Rank;
 /// ```
 pub struct Group {
     transport: Box<dyn Transport>,
+    /// How many calls of all ranks this group has made.
+    made: u32,
 }
 
 impl Group {
@@ -53,11 +62,11 @@ impl Group {
     /// A group of this process alone, for a program that was started without a launcher.
     #[must_use]
     pub fn alone() -> Group {
-        Group::new(Box::new(Alone))
+        Group::new(Box::new(Alone::default()))
     }
 
     pub(super) fn new(transport: Box<dyn Transport>) -> Group {
-        Group { transport }
+        Group { transport, made: 0 }
     }
 
     pub(super) fn into_transport(self) -> Box<dyn Transport> {
@@ -83,168 +92,19 @@ impl Group {
         self.transport.describe()
     }
 
-    /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
-    /// // Three ranks.
-    /// let mut values = [f64::from(group.rank().index()), 10.0];
-    /// group.all_reduce_sum(&mut values)?;
-    /// assert_eq!(values, [3.0, 30.0]);
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// If a rank is lost, hangs, passes another length or makes another call. The values are then
-    /// undefined.
-    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
-        self.transport.all_reduce(Numbers::new(values), Reduction::Sum)
-    }
-
-    /// Every rank gets the smallest of the ranks' values, element by element; NaN if one is NaN.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
-    /// // Three ranks.
-    /// let mut samples_left = [10 - group.rank().index()];
-    /// group.all_reduce_min(&mut samples_left)?;
-    /// assert_eq!(samples_left, [8]);
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
-        self.transport.all_reduce(Numbers::new(values), Reduction::Min)
-    }
-
-    /// Every rank gets the largest of the ranks' values, element by element; NaN if one is NaN.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
-    /// // Three ranks.
-    /// let mut seconds = [0.5 * f64::from(group.rank().index())];
-    /// group.all_reduce_max(&mut seconds)?;
-    /// assert_eq!(seconds, [1.0]);
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`].
-    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
-        self.transport.all_reduce(Numbers::new(values), Reduction::Max)
-    }
-
-    /// Adds the ranks' `values` and returns this rank's part of the sum: the numbers from
-    /// `rank * count / size` to `(rank + 1) * count / size`, so that parts differ by one number at
-    /// most.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// // Two ranks.
-    /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
-    /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`].
-    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>> {
-        let rank = self.rank();
-        let mut values = values.to_vec();
-        self.transport.reduce_scatter(Numbers::new(&mut values), Reduction::Sum)?;
-        let part = rank.share_of(values.len());
-        values.truncate(part.end);
-        values.drain(..part.start);
-        Ok(values)
-    }
-
-    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// // Two ranks.
-    /// let name = format!("rank {}", group.rank().index());
-    /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`].
-    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.transport.all_gather(bytes)
-    }
-
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
-    /// order. All parts on all ranks must have the same length.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// // Two ranks.
-    /// let own = group.rank().index() as u8;
-    /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
-    /// assert_eq!(received, [[0, own], [1, own]]);
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
-    /// the number of ranks, or the parts on this rank have different lengths.
-    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let size = self.size();
-        let call = Operation::AllToAll;
-        if parts.len() != size as usize {
-            return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
-        }
-        if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
-            return Err(self
-                .refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
-        }
-        self.transport.all_to_all(parts)
-    }
-
-    /// Replaces every rank's bytes with those of rank `root`.
-    ///
-    /// ```
-    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
-    /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
-    /// group.broadcast(&mut id, 0)?;
-    /// assert_eq!(id, b"id of NCCL");
-    /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
-    /// group.
-    pub fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        let size = self.size();
-        if root >= size {
-            let reason = format!("rank {root} of a group of {size}");
-            return Err(self.refuse(Operation::Broadcast, reason));
-        }
-        self.transport.broadcast(bytes, root)
+    /// What carries the next call of all ranks.
+    fn next(&mut self) -> &mut dyn Transport {
+        self.transport.note(self.made);
+        self.made = self.made.wrapping_add(1);
+        &mut *self.transport
     }
 
     /// Tells the others that this rank refuses its arguments. Ranks that make another call get an
     /// error.
     fn refuse(&mut self, operation: Operation, reason: String) -> CollectiveError {
         let call = Call::refused(operation);
-        match self.transport.meet(call) {
-            Err(fork @ CollectiveError::Forked { .. }) => fork,
+        match self.next().meet(call) {
+            Err(own @ (CollectiveError::Forked { .. } | CollectiveError::Canceled)) => own,
             _ => CollectiveError::Argument { call: call.name(), reason },
         }
     }
@@ -261,7 +121,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`].
     pub fn barrier(&mut self) -> Result<()> {
-        self.transport.meet(Call::BARRIER)
+        self.next().meet(Call::BARRIER)
     }
 
     /// Splits the group into one group for each `color`, ordered by `key`, then by rank. Returns
@@ -286,7 +146,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`].
     pub fn split(&mut self, color: u32, key: u32) -> Result<Group> {
-        self.transport.split(color, key).map(Group::new)
+        self.next().split(color, key).map(Group::new)
     }
 
     /// Closes the group. Over MPI, waits for all ranks first; groups split from this one cannot be
@@ -314,6 +174,33 @@ impl Group {
     /// ```
     pub fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
         self.transport.abort(code, last_words);
+    }
+
+    /// Returns a handle that ends the calls of this group from another thread.
+    ///
+    /// The call that runs fails with [`CollectiveError::Canceled`], and so does every later one,
+    /// also of groups that share connections with this one. The other ranks get an error that names
+    /// this rank. Over MPI, a call that is canceled ends at once only if ranks share cores; if every
+    /// rank has its own, MPI itself waits, and the call fails once the other ranks have made it. The
+    /// other ranks notice when this one exits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpienv::collective::{Canceller, CollectiveError, Group, threads};
+    ///
+    /// let mut ranks = threads::group(2, Duration::from_secs(60))?;
+    /// // Rank 1 does not come.
+    /// let mut group = Group::from(ranks.remove(0));
+    /// let canceller: Canceller = group.canceller();
+    /// let call = std::thread::spawn(move || group.barrier());
+    /// canceller.cancel();
+    /// let error = call.join().expect("the call does not panic").unwrap_err();
+    /// assert!(matches!(error, CollectiveError::Canceled));
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller(self.transport.cancel())
     }
 
     /// How many bytes this rank has written to other ranks since it connected, including the

@@ -19,7 +19,7 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
     if tcp.rank().size() == 1 {
         return Ok(Box::new(tcp));
     }
-    let infos = tcp.gather(Call::CONNECT, &info.encode())?;
+    let infos = tcp.gather_any(Call::CONNECT, &info.encode())?;
     let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members().unreadable(rank))?;
     // For each rank, the first rank on its host: an earlier one, or itself.
     let first = |(own, info): (usize, &HostInfo)| {
@@ -63,7 +63,7 @@ fn join_hosts(
         Some(Sharing::Refused { why, .. }) => why,
         _ => "",
     };
-    let reasons = tcp.gather(Call::CONNECT, why.as_bytes())?;
+    let reasons = tcp.gather_any(Call::CONNECT, why.as_bytes())?;
     if let Some(why) = reasons.iter().find(|reason| !reason.is_empty()) {
         return Ok(Box::new(tcp.because(printable(why))));
     }

@@ -20,9 +20,10 @@
 //! the gradients for each batch.
 //!
 //! # Semantics
-//! Every rank of a group must make the same calls in the same order, with the same number of
-//! values. Each call of [`Group`] has an example. Calls block. A group makes one call at a time and
-//! stays in its thread.
+//! Every rank of a group must make the same calls in the same order, with the same number and type
+//! of values. Only [`send`](Group::send) and [`receive`](Group::receive) are calls of two ranks.
+//! Each call of [`Group`] has an example. Calls block. A group makes one call at a time. It may move
+//! to another thread, and [`Group::canceller`] ends its calls from other threads.
 //!
 //! Ranks compare their calls before any of them returns: operation, type and count of numbers,
 //! reduction, root. If calls differ, all ranks get an error that names two ranks:
@@ -38,7 +39,8 @@
 //! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
 //! hosts. These transports therefore return the same bits as each other and as any other run. MPI
 //! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
-//! use rank order. If any number is NaN, the sum is NaN, but its bits are unspecified.
+//! use rank order. `f16` and `bf16` are added and multiplied in `f32`, in rank order, and the result
+//! is rounded once. If any number is NaN, the sum is NaN, but its bits are unspecified.
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
@@ -46,8 +48,8 @@
 //! within milliseconds, and a hung process or a cut network after the
 //! [timeout](GroupBuilder::timeout). Do not use a group after an error other than
 //! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
-//! after its part in a call, that call still succeeds on the other ranks, and their next call
-//! fails.
+//! after its part in a call, that call still succeeds on the other ranks, and their next call fails.
+//! If another rank then sends nothing of that call for 0.4 s, the call fails too.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -77,17 +79,23 @@
 //! | --- | --- | --- |
 //! | [`all_reduce_sum`](Group::all_reduce_sum) to 64 KiB (n (p - 1) to 512 KiB) | n (p - 1) | 1 |
 //! | [`all_reduce_sum`](Group::all_reduce_sum), larger | 2 n (p - 1) / p | 2 for each MiB of a rank's part |
-//! | [`reduce_scatter_sum`](Group::reduce_scatter_sum), [`all_to_all`](Group::all_to_all) | n (p - 1) / p | 1 |
-//! | [`all_gather`](Group::all_gather) | n (p - 1) | 1, and 1 more for each MiB |
-//! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 1, and 1 more for each MiB from the root |
+//! | [`reduce_scatter_into`](Group::reduce_scatter_into), [`all_to_all_into`](Group::all_to_all_into) | n (p - 1) / p | 1 |
+//! | [`reduce`](Group::reduce) to 64 KiB | n, but the root 0 | 1 |
+//! | [`reduce`](Group::reduce), larger | n, but the root n (p - 1) / p | 2 to the root for each MiB of a rank's part |
+//! | [`all_gather_into`](Group::all_gather_into) | n (p - 1) | 1 for each MiB |
+//! | [`broadcast`](Group::broadcast) | n (p - 1), root only | 1, and 1 for each further MiB from the root |
+//! | [`gather`](Group::gather) | n, but the root 0 | 1, and 1 to the root for each further MiB |
+//! | [`scatter`](Group::scatter) | n (p - 1) / p, root only | 1 |
+//! | [`send`](Group::send) | n | 1 to the rank that receives, and 1 back |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
-//! Each message adds 24 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum
-//! over several hosts with shared memory sends n bytes from each host to the next, and n bytes from
-//! the last host to every other host. Large sums are sent in blocks that overlap. Over shared
-//! memory, a rank writes its n bytes once and reads those of all others. If all ranks of more than
-//! two have over 128 KiB together, a rank reads its part of each, and then the other parts of the
-//! sum. Shared memory takes up to 1 MiB for each rank and 64 MiB for each group on a host.
+//! An all-gather and a broadcast of bytes of any length first exchange 8 bytes. Each message adds 28
+//! bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
+//! with shared memory sends n bytes from each host to the next, and n bytes from the last host to
+//! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
+//! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB
+//! together, a rank reads its part of each, and then the other parts of the sum. Shared memory takes
+//! up to 1 MiB for each rank and 64 MiB for each group on a host.
 //!
 //! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
 
@@ -100,8 +108,7 @@
 #[macro_use]
 extern crate mpienv_core;
 
-// The names by which the files of this crate know it and the crates below.
-use crate as collective;
+// The names by which the files of this crate know the crates below.
 use mpienv_core::{cluster, value};
 mod rendezvous {
     pub(crate) use mpienv_rendezvous::seam::*;
@@ -111,6 +118,7 @@ mod rendezvous {
 mod alone;
 mod builder;
 mod call;
+mod cancel;
 mod element;
 mod error;
 mod group;
@@ -120,6 +128,8 @@ mod host_info;
 mod hosts;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod numbers;
+mod reduction;
 #[doc(hidden)]
 pub mod seam;
 #[cfg(target_os = "linux")]
@@ -134,6 +144,9 @@ mod transport;
 mod two_level;
 
 pub use builder::{Backend, GroupBuilder};
+pub use cancel::Canceller;
 pub use element::Element;
 pub use error::{CollectiveError, ConnectError};
 pub use group::Group;
+pub use half;
+pub use reduction::Reduction;

@@ -22,10 +22,13 @@ use std::thread;
 use std::time::Duration;
 
 use self::watch::{Socket, Watch};
-use super::call::Call;
-use super::element::{Numbers, Reduction};
+use super::call::{Call, Message, Results};
+use super::cancel::Cancel;
+use super::element::ElementKind;
 use super::error::{CollectiveError, Result, UNREADABLE};
 use super::host_info::{self, HostInfo};
+use super::numbers::{Numbers, Scratch};
+use super::reduction::Reduction;
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
@@ -38,8 +41,13 @@ pub(super) use lost::OnLost;
 /// takes milliseconds.
 const WATCH_FIRST: Duration = Duration::from_secs(1);
 
-/// The most bytes that one MPI call broadcasts; MPI's own limit is below 2^31.
+/// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
 const LONGEST: usize = 1 << 30;
+/// Tags of messages: of what two ranks call, of the values that they pass, and of those of a call
+/// of all ranks.
+const CALLED: u16 = 1;
+const PASSED: u16 = 2;
+const MOVED: u16 = 3;
 
 /// Ranks connected by MPI: all ranks of a job, or a group split from them.
 #[derive(Debug)]
@@ -56,6 +64,7 @@ pub(super) struct Mpi {
     sum: Sum,
     /// The library's name and version.
     library: String,
+    cancel: Arc<Cancel>,
 }
 
 /// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
@@ -98,11 +107,17 @@ impl Mpi {
         let library = format!("{}, {}", world.library().display(), world.version());
         let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
         let numbers = (0..rank.size()).collect();
-        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum: Sum::default(), library })
+        let (sum, cancel) = (Sum::default(), Arc::default());
+        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, library, cancel })
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.cancel.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
     }
 
     /// Makes a call under the watch.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
+        self.check()?;
         let result = self.watch.over(|| call(self.ranks.communicator()));
         if let Err(MpiError::Call { .. }) = result {
             // MPI may notice a loss first. Wait for the watch, which names the rank and exits this
@@ -154,7 +169,9 @@ impl Mpi {
         &self,
         start: impl FnOnce(&Communicator) -> Result<Request<B>, MpiError>,
     ) -> Result<B> {
-        self.call(|ranks| start(ranks)?.wait_within(watch::limit(self.timeout)))
+        let limit = watch::limit(self.timeout);
+        let done = self.call(|ranks| start(ranks)?.wait_unless(limit, &|| self.cancel.is_set()))?;
+        done.ok_or(CollectiveError::Canceled)
     }
 }
 
@@ -207,28 +224,107 @@ fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<()> {
 
 impl Mpi {
     /// Every rank gets the bytes of every rank, as part of a call on which all ranks agree.
-    fn gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.call(|ranks| ranks.all_gather_within(bytes, watch::limit(self.timeout)))
+    fn gather_any(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let limit = watch::limit(self.timeout);
+        let all =
+            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
+        all.ok_or(CollectiveError::Canceled)
     }
 
     /// Reduces the numbers of all ranks, which have agreed on the call.
-    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        if by == Reduction::Sum {
-            if let Some(values) = numbers.as_mut::<f32>() {
+    fn reduce_all(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        if matches!(by, Reduction::Sum | Reduction::Mean) {
+            let is_summed = if let Some(values) = numbers.as_mut::<f32>() {
                 let buffer = std::mem::take(&mut self.sum.singles);
                 self.sum.singles = sum(self, values, buffer)?;
-                return Ok(());
-            }
-            if let Some(values) = numbers.as_mut::<f64>() {
+                true
+            } else if let Some(values) = numbers.as_mut::<f64>() {
                 let buffer = std::mem::take(&mut self.sum.doubles);
                 self.sum.doubles = sum(self, values, buffer)?;
+                true
+            } else {
+                false
+            };
+            if is_summed {
+                numbers.kind().divide(by, self.rank().size(), numbers.bytes());
                 return Ok(());
             }
         }
-        // MPI does not define what the smallest number is if one is NaN, nor that integers wrap
-        // around. So every rank gets all numbers and reduces them itself.
-        let all = self.gather(numbers.bytes())?;
-        numbers.reduce(by, all.iter().map(Vec::as_slice));
+        // MPI does not define what the smallest number is if one is NaN, that integers wrap around,
+        // or how half-precision numbers are rounded. So every rank gets all numbers of a block and
+        // reduces them itself.
+        let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
+        for mut block in numbers.blocks(most) {
+            let all = self.gather_any(block.bytes())?;
+            block.reduce(by, all.iter().map(Vec::as_slice));
+        }
+        Ok(())
+    }
+
+    /// Sends and receives bytes, which all ranks have agreed on, a piece at a time.
+    fn move_values(
+        &self,
+        tag: u16,
+        sends: &[(u32, &[u8])],
+        receives: &mut [(u32, &mut [u8])],
+    ) -> Result<()> {
+        let lengths = sends.iter().map(|(_, bytes)| bytes.len());
+        let lengths = lengths.chain(receives.iter().map(|(_, bytes)| bytes.len()));
+        for at in (0..lengths.max().unwrap_or(0)).step_by(LONGEST) {
+            let piece = |length: usize| at.min(length)..(at + LONGEST).min(length);
+            let (mut received, mut sent) = (Vec::new(), Vec::new());
+            for (index, (from, bytes)) in receives.iter().enumerate() {
+                let piece = piece(bytes.len());
+                if !piece.is_empty() {
+                    let room = vec![0; piece.len()];
+                    let request = self.call(|ranks| ranks.start_receive(room, *from, tag))?;
+                    received.push((index, piece, request));
+                }
+            }
+            for (to, bytes) in sends {
+                let bytes = bytes[piece(bytes.len())].to_vec();
+                if !bytes.is_empty() {
+                    sent.push(self.call(|ranks| ranks.start_send(bytes, *to, tag))?);
+                }
+            }
+            for (index, piece, request) in received {
+                let bytes = self.wait(|_| Ok(request))?;
+                receives[index].1[piece].copy_from_slice(&bytes);
+            }
+            for request in sent {
+                self.wait(|_| Ok(request))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the calls of the ranks that send and receive messages.
+    fn agree_on(&self, messages: &[Message]) -> Result<()> {
+        let mut open = Vec::new();
+        for Message { other, said, .. } in messages {
+            let own = said.described().to_vec();
+            let room = vec![0; own.len()];
+            let received = self.call(|ranks| ranks.start_receive(room, *other, CALLED))?;
+            let sent = self.call(|ranks| ranks.start_send(own, *other, CALLED))?;
+            open.push((*other, received, sent));
+        }
+        let mut calls = Vec::new();
+        for (other, received, sent) in open {
+            let found = self.wait(|_| Ok(received))?;
+            self.wait(|_| Ok(sent))?;
+            let found = found.first_chunk().and_then(|found| Call::from_described(*found));
+            calls.push((other, found.ok_or_else(|| unreadable(self.numbers[other as usize]))?));
+        }
+        for &Message { other, said, heard } in messages {
+            // A rank that both sends and receives makes two calls, in any order.
+            if calls.contains(&(other, heard)) {
+                continue;
+            }
+            let found = calls.iter().find(|(rank, _)| *rank == other);
+            let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
+            let found = found.map_or(said, |(_, found)| *found);
+            return Err(CollectiveError::different_calls(rank, found, own, said));
+        }
         Ok(())
     }
 }
@@ -243,62 +339,129 @@ impl Transport for Mpi {
     }
 
     fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.agree(Call::all_reduce(&numbers, by))?;
-        self.reduce(numbers, by)
+        self.agree(Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count()))?;
+        self.reduce_all(numbers, by)
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.agree(Call::reduce_scatter(&numbers, by))?;
-        let is_even = numbers.count().is_multiple_of(self.rank().size() as usize);
-        if by == Reduction::Sum && is_even {
+    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
+        let kind = numbers.kind();
+        self.agree(Call::reduction(by, Results::To(root), kind, numbers.count()))?;
+        if self.rank().index() == root {
+            return self.reduce_all(numbers, by);
+        }
+        // As an all-reduce, whose bits the root then has. The numbers of this rank do not change.
+        let mut copy = Scratch::default();
+        let copy = copy.bytes(numbers.bytes().len());
+        copy.copy_from_slice(numbers.bytes());
+        self.reduce_all(Numbers::of(kind, copy), by)
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        mut part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        let (kind, rank) = (part.kind(), self.rank());
+        let count = values.len() / kind.size();
+        self.agree(Call::reduction(by, Results::InParts, kind, count))?;
+        let mut scratch = Scratch::default();
+        let copy = scratch.bytes(values.len());
+        copy.copy_from_slice(values);
+        let mut numbers = Numbers::of(kind, copy);
+        let is_even = count.is_multiple_of(rank.size() as usize);
+        if is_even
+            && matches!(by, Reduction::Sum | Reduction::Mean)
+            && matches!(kind, ElementKind::F32 | ElementKind::F64)
+        {
             if let Some(values) = numbers.as_mut::<f32>() {
-                return sum_part(self, values);
+                sum_part(self, values)?;
+            } else if let Some(values) = numbers.as_mut::<f64>() {
+                sum_part(self, values)?;
             }
-            if let Some(values) = numbers.as_mut::<f64>() {
-                return sum_part(self, values);
-            }
-        }
-        self.reduce(numbers, by)
-    }
-
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let length = parts[self.rank().index() as usize].len();
-        self.agree(Call::all_to_all(length))?;
-        let mut bytes = parts.concat();
-        if self.spins {
-            self.call(|ranks| ranks.all_to_all(&mut bytes))?;
-        } else {
-            bytes = self.wait(|ranks| ranks.start_all_to_all(bytes))?;
-        }
-        Ok((0..parts.len())
-            .map(|rank| bytes[rank * length..(rank + 1) * length].to_vec())
-            .collect())
-    }
-
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.agree(Call::ALL_GATHER)?;
-        self.gather(bytes)
-    }
-
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        self.agree(Call::broadcast(root))?;
-        let length = (bytes.len() as u64).to_le_bytes().to_vec();
-        let length = self.wait(|ranks| ranks.start_broadcast(length, root))?;
-        let Some(length) = length.first_chunk().copied().map(u64::from_le_bytes) else {
-            return Err(unreadable(self.numbers[root as usize]));
-        };
-        // Only the root's bytes and length matter.
-        let fits =
-            |length: &usize| bytes.try_reserve_exact(length.saturating_sub(bytes.len())).is_ok();
-        let Some(room) = usize::try_from(length).ok().filter(fits) else {
-            let (rank, host) = (self.numbers[root as usize], "its host".to_owned());
-            let reason = format!("it announced {length} bytes, more than this rank can allocate");
-            return Err(CollectiveError::Lost { rank, host, reason });
-        };
-        bytes.resize(room, 0);
-        if bytes.len() <= LONGEST {
-            *bytes = self.wait(|ranks| ranks.start_broadcast(std::mem::take(bytes), root))?;
+            let own = kind.part(count, rank.index() as usize, rank.size() as usize);
+            part.bytes().copy_from_slice(&numbers.bytes()[own]);
+            kind.divide(by, rank.size(), part.bytes());
             return Ok(());
+        }
+        self.reduce_all(Numbers::of(kind, numbers.bytes()), by)?;
+        let own = kind.part(count, rank.index() as usize, rank.size() as usize);
+        part.bytes().copy_from_slice(&numbers.bytes()[own]);
+        Ok(())
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.agree(call)?;
+        let own = self.rank().index();
+        if let Some(root) = root {
+            if own != root {
+                return self.move_values(MOVED, &[(root, bytes)], &mut []);
+            }
+            into[own as usize].copy_from_slice(bytes);
+            let others = (0..).zip(into).filter(|(rank, _)| *rank != own);
+            let mut receives: Vec<(u32, &mut [u8])> =
+                others.map(|(rank, into)| (rank, &mut **into)).collect();
+            return self.move_values(MOVED, &[], &mut receives);
+        }
+        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0);
+        let most = (LONGEST / into.len()).max(1);
+        for at in (0..longest).step_by(most) {
+            let piece = |length: usize| at.min(length)..(at + most).min(length);
+            let all = self.gather_any(&bytes[piece(bytes.len())])?;
+            for (into, bytes) in into.iter_mut().zip(all) {
+                let piece = piece(into.len());
+                into[piece].copy_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.agree(call)?;
+        let own = self.rank().index() as usize;
+        if let Some(root) = root {
+            let Some(part) = parts.get(own) else {
+                return self.move_values(MOVED, &[], &mut [(root, &mut *into[root as usize])]);
+            };
+            into[own].copy_from_slice(part);
+            let others = (0..).zip(parts).filter(|(rank, _)| *rank as usize != own);
+            let sends: Vec<(u32, &[u8])> = others.map(|(rank, part)| (rank, *part)).collect();
+            return self.move_values(MOVED, &sends, &mut []);
+        }
+        let length = into[own].len();
+        let most = (LONGEST / into.len()).max(1);
+        for at in (0..length).step_by(most) {
+            let piece = at..(at + most).min(length);
+            let sent: Vec<&[u8]> = parts.iter().map(|part| &part[piece.clone()]).collect();
+            let mut bytes = sent.concat();
+            if self.spins {
+                self.call(|ranks| ranks.all_to_all(&mut bytes))?;
+            } else {
+                bytes = self.wait(|ranks| ranks.start_all_to_all(bytes))?;
+            }
+            for (into, bytes) in into.iter_mut().zip(bytes.chunks(piece.len())) {
+                into[piece.clone()].copy_from_slice(bytes);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        self.agree(call)?;
+        if self.spins {
+            return self.call(|ranks| ranks.broadcast(bytes, root));
         }
         for piece in bytes.chunks_mut(LONGEST) {
             let sent = self.wait(|ranks| ranks.start_broadcast(piece.to_vec(), root))?;
@@ -307,9 +470,32 @@ impl Transport for Mpi {
         Ok(())
     }
 
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        let messages = send.iter().map(|(message, _)| *message);
+        let messages: Vec<_> =
+            messages.chain(receive.iter().map(|(message, _)| *message)).collect();
+        self.agree_on(&messages)?;
+        let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
+        let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));
+        self.move_values(PASSED, send.as_slice(), receive.as_mut_slice())
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        let (rank, host) = (self.numbers[rank as usize], "its host".to_owned());
+        CollectiveError::Lost { rank, host, reason }
+    }
+
     fn meet(&mut self, call: Call) -> Result<()> {
         // Every rank hears from all others.
         self.agree(call)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel)
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
@@ -338,7 +524,7 @@ impl Transport for Mpi {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.agree(Call::SPLIT)?;
-        let all = self.gather(&split::request(color, key))?;
+        let all = self.gather_any(&split::request(color, key))?;
         let part = split::part(self.rank().index() as usize, &all);
         let part = part.map_err(|rank| unreadable(self.numbers[rank]))?;
         let numbers = part.members.iter().map(|&rank| self.numbers[rank]).collect();
@@ -348,6 +534,7 @@ impl Transport for Mpi {
         let Mpi { timeout, spins, .. } = *self;
         let (watch, library, ranks) =
             (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
-        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum: Sum::default(), library }))
+        let (sum, cancel) = (Sum::default(), self.cancel());
+        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum, library, cancel }))
     }
 }

@@ -3,8 +3,11 @@
 
 use crate::Group;
 
-pub use crate::call::Call;
-pub use crate::element::{ElementKind, Numbers, Reduction};
+pub use crate::call::{Call, Message};
+pub use crate::cancel::Cancel;
+pub use crate::element::ElementKind;
+pub use crate::numbers::Numbers;
+pub use crate::reduction::Reduction;
 pub use crate::transport::Transport;
 
 /// Returns a group over a transport.

@@ -9,13 +9,18 @@ mod memory;
 mod tests;
 mod wait;
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Offer, Slots};
-use super::call::Call;
-use super::element::{ElementKind, Numbers, Reduction, in_rank_order};
-use super::error::Result;
+use super::call::{Call, Message, Results};
+use super::cancel::Cancel;
+use super::element::ElementKind;
+use super::error::{CollectiveError, Result};
+use super::numbers::Numbers;
+use super::reduction::{Reduction, in_rank_order};
 use super::tcp::{Join, Tcp};
 use super::transport::Transport;
 use crate::value::printable::printable;
@@ -58,7 +63,7 @@ impl Shared {
         };
         // None, which no rank can read, if there is no JSON for it.
         let offer = serde_json::to_vec(&offer).unwrap_or_default();
-        let offers = tcp.gather(Call::CONNECT, &offer)?;
+        let offers = tcp.gather_any(Call::CONNECT, &offer)?;
         let offer: Result<Offer, String> =
             serde_json::from_slice(&offers[0]).map_err(|_| tcp.members().unreadable(0))?;
         let file = match file {
@@ -69,7 +74,7 @@ impl Shared {
         let map = |file: &OwnedFd| Memory::map(file, ranks, own).map_err(|error| error.to_string());
         let mapped = file.as_ref().map_err(Clone::clone).and_then(map);
         let reason = mapped.as_ref().err().map_or("", String::as_str);
-        let reasons = tcp.gather(Call::CONNECT, reason.as_bytes())?;
+        let reasons = tcp.gather_any(Call::CONNECT, reason.as_bytes())?;
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
@@ -137,20 +142,28 @@ impl Shared {
         self.memory.slots().map_err(|rank| members.late(rank))
     }
 
-    /// Every rank reads the numbers of all others.
+    /// Every rank, or the root alone, reads the numbers of all others.
     fn reduce_directly(
         &mut self,
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
+        root: Option<u32>,
     ) -> Result<()> {
-        let kind = numbers.kind();
+        let (kind, is_due) = (numbers.kind(), self.is_due(root));
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let values = chunk.bytes();
             self.round(call, |slot, _| copy(slot, values))?;
-            self.add_up(kind, by, 0, values)?;
+            if is_due {
+                self.add_up(kind, by, 0, values)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether this rank gets the result of a call: as the root, or because all ranks do.
+    fn is_due(&self, root: Option<u32>) -> bool {
+        root.is_none_or(|root| root as usize == self.memory.own())
     }
 
     /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
@@ -166,22 +179,26 @@ impl Shared {
         let slots = self.slots()?;
         let range = start..start + values.len();
         match ranks {
-            2 => kind.combine(by, values, &slots.of(1 - own)[range]),
+            2 if kind.is_done_in_pairs(by) => {
+                kind.combine(by, values, &slots.of(1 - own)[range]);
+            }
             _ => add_blocks(kind, by, ranks, slots, start, values),
         }
         Ok(())
     }
 
-    /// Every rank adds its part and then reads the parts of all others.
+    /// Every rank adds its part. Every rank, or the root alone, then reads the parts of all others.
     fn reduce_by_parts(
         &mut self,
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
+        root: Option<u32>,
     ) -> Result<()> {
+        let is_due = self.is_due(root);
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let parts: Vec<_> = (0..ranks).map(|rank| chunk.part(rank, ranks)).collect();
+            let parts = chunk.ranges(ranks);
             let values = chunk.bytes();
             self.round(call, |slot, _| copy(slot, values))?;
             let mine = parts[own].clone();
@@ -191,7 +208,7 @@ impl Shared {
                 sum.len()
             })?;
             let slots = self.slots()?;
-            for (rank, part) in parts.into_iter().enumerate() {
+            for (rank, part) in parts.into_iter().enumerate().filter(|_| is_due) {
                 let length = part.len();
                 values[part].copy_from_slice(&slots.of(rank)[..length]);
             }
@@ -199,39 +216,26 @@ impl Shared {
         Ok(())
     }
 
-    /// Every rank gets the bytes of every rank, as part of `call`.
-    fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let (ranks, length) = (self.memory.ranks(), (bytes.len() as u64).to_le_bytes());
-        let mut all: Vec<Vec<u8>> = Vec::new();
-        let mut lengths = Vec::new();
-        let mut sent = 0;
-        loop {
-            let is_first = all.is_empty();
-            self.round(call, |slot, _| {
-                // In the first round, the length precedes the bytes.
-                let (head, room) = slot.split_at_mut(if is_first { length.len() } else { 0 });
-                head.copy_from_slice(&length[..head.len()]);
-                let now = room.len().min(bytes.len() - sent);
-                sent += now;
-                head.len() + copy(room, &bytes[sent - now..sent])
-            })?;
-            let members = self.tcp.members();
-            let slots = self.memory.slots().map_err(|rank| members.late(rank))?;
-            for rank in 0..ranks {
-                let mut slot = slots.of(rank);
-                if let Some((head, rest)) = slot.split_first_chunk().filter(|_| is_first) {
-                    let mut bytes = Vec::new();
-                    lengths.push(members.reserve(rank, &mut bytes, u64::from_le_bytes(*head))?);
-                    all.push(bytes);
-                    slot = rest;
-                }
-                let missing = lengths[rank] - all[rank].len();
-                all[rank].extend_from_slice(&slot[..missing.min(slot.len())]);
-            }
-            if all.iter().zip(&lengths).all(|(bytes, length)| bytes.len() == *length) {
-                return Ok(all);
-            }
+    /// Reduces in the way that is faster for as many numbers.
+    fn reduce_to(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let ranks = self.memory.ranks();
+        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
+            self.reduce_directly(call, &mut numbers, by, root)
+        } else {
+            self.reduce_by_parts(call, &mut numbers, by, root)
         }
+    }
+
+    /// The byte ranges of the rounds that move `length` bytes, `most` at a time; one empty range if
+    /// there are none.
+    fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
+        (0..length.max(1)).step_by(most).map(move |at| at..(at + most).min(length))
     }
 }
 
@@ -276,64 +280,131 @@ impl Transport for Shared {
         if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::all_reduce(&numbers, by);
-        let ranks = self.memory.ranks();
-        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
-            self.reduce_directly(call, &mut numbers, by)
-        } else {
-            self.reduce_by_parts(call, &mut numbers, by)
-        }
+    fn note(&mut self, made: u32) {
+        self.tcp.note(made);
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::reduce_scatter(&numbers, by);
-        let (ranks, own, kind, slot) =
-            (self.memory.ranks(), self.memory.own(), numbers.kind(), self.memory.slot());
-        let mine = numbers.part(own, ranks);
-        for (index, mut chunk) in numbers.blocks_or_none(slot).enumerate() {
-            let (values, at) = (chunk.bytes(), index * slot);
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
+        self.reduce_to(call, numbers, by, None)
+    }
+
+    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
+        let call = Call::reduction(by, Results::To(root), numbers.kind(), numbers.count());
+        self.reduce_to(call, numbers, by, Some(root))
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        mut part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        let (kind, count) = (part.kind(), values.len() / part.kind().size());
+        let call = Call::reduction(by, Results::InParts, kind, count);
+        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let (mine, into) = (kind.part(count, own, ranks), part.bytes());
+        for Range { start: at, end } in Shared::rounds(values.len(), self.memory.slot()) {
+            let values = &values[at..end];
             self.round(call, |slot, _| copy(slot, values))?;
-            let start = mine.start.clamp(at, at + values.len()) - at;
-            let end = mine.end.clamp(at, at + values.len()) - at;
-            self.add_up(kind, by, start, &mut values[start..end])?;
+            let (from, to) = (mine.start.max(at), mine.end.min(end));
+            if from < to {
+                let sum = &mut into[from - mine.start..to - mine.start];
+                sum.copy_from_slice(&values[from - at..to - at]);
+                self.add_up(kind, by, from - at, sum)?;
+            }
         }
         Ok(())
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.gather(Call::ALL_GATHER, bytes)
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let (own, is_due) = (self.memory.own(), self.is_due(root));
+        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
+        for range in Shared::rounds(longest, self.memory.slot()) {
+            let piece = |length: usize| range.start.min(length)..range.end.min(length);
+            // The root reads its own bytes where they are.
+            let sent = if root.is_some() && is_due { &[] } else { &bytes[piece(bytes.len())] };
+            self.round(call, |slot, _| copy(slot, sent))?;
+            if !is_due {
+                continue;
+            }
+            let slots = self.slots()?;
+            for (rank, into) in into.iter_mut().enumerate() {
+                let piece = piece(into.len());
+                let into = &mut into[piece];
+                if rank == own {
+                    into.copy_from_slice(
+                        &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())],
+                    );
+                } else {
+                    into.copy_from_slice(&slots.of(rank)[..into.len()]);
+                }
+            }
+        }
+        Ok(())
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let length = parts[own].len();
-        let mut all = vec![Vec::with_capacity(length); ranks];
+        let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
         let share = (self.memory.slot() / ranks).max(1);
-        let mut done = 0;
-        loop {
-            let now = share.min(length - done);
-            self.round(Call::all_to_all(length), |slot, _| {
-                for (part, room) in parts.iter().zip(slot.chunks_mut(now.max(1))) {
-                    copy(room, &part[done..done + now]);
+        for range in Shared::rounds(length, share) {
+            let now = range.len();
+            self.round(call, |slot, _| {
+                let rooms = slot.chunks_mut(now.max(1)).enumerate();
+                for ((_, room), part) in rooms.zip(parts).filter(|((rank, _), _)| *rank != own) {
+                    copy(room, &part[range.clone()]);
                 }
-                ranks * now
+                parts.len().saturating_sub(1) * now
             })?;
             let slots = self.slots()?;
-            for (rank, all) in all.iter_mut().enumerate() {
-                all.extend_from_slice(&slots.of(rank)[own * now..(own + 1) * now]);
-            }
-            done += now;
-            if done == length {
-                return Ok(all);
+            for (rank, into) in into.iter_mut().enumerate() {
+                if rank == own && !parts.is_empty() {
+                    into[range.clone()].copy_from_slice(&parts[own][range.clone()]);
+                } else if root.is_none_or(|root| root as usize == rank) {
+                    let part = &slots.of(rank)[own * now..(own + 1) * now];
+                    into[range.clone()].copy_from_slice(part);
+                }
             }
         }
+        Ok(())
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        let own = if self.rank().index() == root { std::mem::take(bytes) } else { Vec::new() };
-        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        let is_root = self.is_due(Some(root));
+        for range in Shared::rounds(bytes.len(), self.memory.slot()) {
+            let piece = &mut bytes[range];
+            self.round(call, |slot, _| if is_root { copy(slot, piece) } else { 0 })?;
+            if !is_root {
+                piece.copy_from_slice(&self.slots()?.of(root as usize)[..piece.len()]);
+            }
+        }
         Ok(())
+    }
+
+    /// Messages go over the connections: rounds are of all ranks.
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        self.tcp.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.tcp.give_up_on(rank, reason)
     }
 
     fn meet(&mut self, call: Call) -> Result<()> {
@@ -349,6 +420,10 @@ impl Transport for Shared {
         // Meet in shared memory first, so that a rank that makes another call is named.
         self.meet(Call::SPLIT)?;
         (self.join)(self.tcp.part(color, key)?)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.tcp.cancel()
     }
 
     fn bytes_sent(&self) -> Option<u64> {

@@ -15,11 +15,15 @@ pub(super) mod tests;
 mod transfer;
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::Call;
-use super::element::{Numbers, Reduction, Scratch, in_rank_order};
-use super::error::{ConnectError, Result};
+use super::call::{Call, Message, Results};
+use super::cancel::Cancel;
+use super::element::ElementKind;
+use super::error::{CollectiveError, ConnectError, Result};
+use super::numbers::{Numbers, Scratch};
+use super::reduction::{Reduction, in_rank_order};
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
@@ -36,6 +40,12 @@ const DIRECT_EACH: usize = 64 * 1024;
 /// The most bytes of a large call that one rank sends or adds at a time. A megabyte stays in the
 /// processor's cache.
 pub(super) const PIECE: usize = 1 << 20;
+
+/// The bytes, a piece at a time, or one empty piece: ranks meet even if there is nothing to move.
+fn pieces(bytes: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let none = bytes.is_empty().then_some(&mut [] as &mut [u8]);
+    none.into_iter().chain(bytes.chunks_mut(PIECE))
+}
 
 /// Connects the ranks of a group, such as a split one, over the fastest transport.
 #[cfg(target_os = "linux")]
@@ -97,28 +107,18 @@ impl Tcp {
         Ok(lengths.into_iter().map(u64::from_le_bytes).collect())
     }
 
-    /// Every rank sends all of its numbers to every other rank.
-    fn reduce_directly(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-    ) -> Result<()> {
-        let whole = 0..numbers.bytes().len();
-        self.reduce_parts(call, numbers, by, &vec![whole; self.size()])
-    }
-
-    /// Every rank sends each other rank that rank's part, of which `parts` has the byte ranges, and
-    /// keeps its own part of the sum.
+    /// Every rank sends each other rank that rank's part of `values`, of which `parts` has the byte
+    /// ranges, and reduces its own part into `into`.
     fn reduce_parts(
         &mut self,
         call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
+        (kind, by): (ElementKind, Reduction),
+        values: &[u8],
         parts: &[Range<usize>],
+        into: &mut [u8],
     ) -> Result<()> {
-        let (size, own, kind) = (self.size(), self.own(), numbers.kind());
-        let (values, mine) = (numbers.bytes(), parts[own].clone());
+        let (size, own) = (self.size(), self.own());
+        let mine = parts[own].clone();
         let others = self.others.bytes(size * mine.len());
         let mut rest = &mut *others;
         let exchange = parts.iter().map(|part| {
@@ -127,60 +127,124 @@ impl Tcp {
             Exchange::both(&values[part.clone()], row)
         });
         self.members.transfer(call, exchange.collect())?;
-        let sum = self.sum.bytes(mine.len());
         let row = |rank| match rank == own {
             true => &values[mine.clone()],
             false => &others[rank * mine.len()..(rank + 1) * mine.len()],
         };
-        in_rank_order(kind, by, (0..size).map(row), sum);
-        values[mine].copy_from_slice(sum);
+        in_rank_order(kind, by, (0..size).map(row), into);
+        Ok(())
+    }
+
+    /// Every rank sends all of its numbers to every other rank, or to the root.
+    fn reduce_directly(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let kind = numbers.kind();
+        let values = numbers.bytes();
+        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        let part = |rank| if is_due(rank) { 0..values.len() } else { 0..0 };
+        let parts: Vec<_> = (0..self.size()).map(part).collect();
+        let mut sum = std::mem::take(&mut self.sum);
+        let into = sum.bytes(parts[self.own()].len());
+        self.reduce_parts(call, (kind, by), values, &parts, into)?;
+        values[..into.len()].copy_from_slice(into);
+        self.sum = sum;
         Ok(())
     }
 
     /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its
-    /// part and sends it to all.
+    /// part and sends it to all, or to the root.
     fn reduce_blocks(
         &mut self,
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
+        root: Option<u32>,
     ) -> Result<()> {
-        let (size, own) = (self.size(), self.own());
+        let (size, own, kind) = (self.size(), self.own(), numbers.kind());
+        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        let mut sum = std::mem::take(&mut self.sum);
         for mut block in numbers.blocks(PIECE * size) {
             let parts = block.ranges(size);
-            self.reduce_parts(call, &mut block, by, &parts)?;
-            let sum = self.sum.bytes(parts[own].len());
-            let exchange = block.parts(size).into_iter().map(|part| Exchange::both(sum, part));
+            let mine = parts[own].clone();
+            let into = sum.bytes(mine.len());
+            self.reduce_parts(call, (kind, by), block.bytes(), &parts, into)?;
+            let exchange = block.parts(size).into_iter().enumerate().map(|(rank, part)| Exchange {
+                send: is_due(rank).then_some(&*into),
+                receive: is_due(own).then_some(part),
+                ..Exchange::default()
+            });
             self.members.transfer(call, exchange.collect())?;
+            if is_due(own) {
+                block.bytes()[mine].copy_from_slice(into);
+            }
         }
+        self.sum = sum;
         Ok(())
     }
 
-    /// Every rank gets the bytes of every rank, as part of `call`.
-    pub(super) fn gather(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    /// Reduces in the way that is faster for as many numbers.
+    fn reduce_to(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let bytes = numbers.bytes().len();
+        match self.size() - 1 {
+            0 => Ok(()),
+            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
+                self.reduce_directly(call, &mut numbers, by, root)
+            }
+            _ => self.reduce_blocks(call, &mut numbers, by, root),
+        }
+    }
+
+    /// Every rank gets the bytes of every rank, of any lengths, as part of `call`.
+    pub(super) fn gather_any(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let announced = self.announce(call, bytes.len())?;
         let mut all = vec![Vec::new(); announced.len()];
-        let mut lengths = Vec::new();
-        for (rank, announced) in announced.into_iter().enumerate() {
-            lengths.push(self.members.reserve(rank, &mut all[rank], announced)?);
+        for (rank, (bytes, announced)) in all.iter_mut().zip(announced).enumerate() {
+            let length = self.members.reserve(rank, bytes, announced)?;
+            bytes.resize(length, 0);
         }
-        let (own, longest) = (self.own(), lengths.iter().copied().max().unwrap_or_default());
-        for from in (0..longest).step_by(PIECE) {
-            let to = |length: usize| from.saturating_add(PIECE).min(length);
-            let send = bytes.get(from..to(bytes.len())).filter(|piece| !piece.is_empty());
-            let mut exchange = Vec::new();
-            for (rank, (bytes, &length)) in all.iter_mut().zip(&lengths).enumerate() {
-                if rank != own {
-                    bytes.resize(to(length), 0);
-                }
-                // Nothing from a rank that has no more.
-                let receive = bytes.get_mut(from..).filter(|piece| !piece.is_empty());
-                exchange.push(Exchange { send, receive });
-            }
-            self.members.transfer(call, exchange)?;
-        }
-        all[own].extend_from_slice(bytes);
+        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        self.gather_known(call, bytes, &mut into, None)?;
         Ok(all)
+    }
+
+    /// Every rank, or only the root, gets the bytes of every rank, piece by piece.
+    fn gather_known(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let own = self.own();
+        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        if is_due(own) {
+            into[own].copy_from_slice(bytes);
+        }
+        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
+        for from in (0..longest.max(1)).step_by(PIECE) {
+            let piece = |length: usize| from.min(length)..from.saturating_add(PIECE).min(length);
+            let bytes = &bytes[piece(bytes.len())];
+            let exchange = into.iter_mut().enumerate().map(|(rank, into)| {
+                let send = if is_due(rank) { bytes } else { &[] };
+                let piece = piece(into.len());
+                let receive = &mut into[piece];
+                // All ranks hear from all others first, and then from those with more.
+                Exchange::both(send, receive).unless_empty(from > 0)
+            });
+            self.members.transfer(call, exchange.collect())?;
+        }
+        Ok(())
     }
 
     /// The members, which notice lost ranks for a transport that waits for ranks by other means.
@@ -202,7 +266,7 @@ impl Tcp {
 
     /// Splits off the ranks of this rank's color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp> {
-        let all = self.gather(Call::SPLIT, &split::request(color, key))?;
+        let all = self.gather_any(Call::SPLIT, &split::request(color, key))?;
         let part = split::part(self.own(), &all).map_err(|rank| self.members.unreadable(rank))?;
         let members = self.members.part(&part.members, color);
         Ok(Tcp::of(part.rank, members).because(self.why.clone()))
@@ -218,43 +282,103 @@ impl Transport for Tcp {
         if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::all_reduce(&numbers, by);
-        let bytes = numbers.bytes().len();
-        match self.size() - 1 {
-            0 => Ok(()),
-            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
-                self.reduce_directly(call, &mut numbers, by)
-            }
-            _ => self.reduce_blocks(call, &mut numbers, by),
+    fn note(&mut self, made: u32) {
+        self.members.note(made);
+    }
+
+    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
+        self.reduce_to(call, numbers, by, None)
+    }
+
+    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
+        let call = Call::reduction(by, Results::To(root), numbers.kind(), numbers.count());
+        self.reduce_to(call, numbers, by, Some(root))
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        mut part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        let (kind, count) = (part.kind(), values.len() / part.kind().size());
+        let call = Call::reduction(by, Results::InParts, kind, count);
+        let parts = kind.ranges(count, self.size());
+        self.reduce_parts(call, (kind, by), values, &parts, part.bytes())
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.gather_known(call, bytes, into, root)
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        _root: Option<u32>,
+    ) -> Result<()> {
+        let own = self.own();
+        if let Some(part) = parts.get(own) {
+            into[own].copy_from_slice(part);
         }
+        let part = |rank| parts.get(rank).copied().unwrap_or_default();
+        let exchange =
+            into.iter_mut().enumerate().map(|(rank, into)| Exchange::both(part(rank), into));
+        self.members.transfer(call, exchange.collect())
     }
 
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::reduce_scatter(&numbers, by);
-        let parts = numbers.ranges(self.size());
-        self.reduce_parts(call, &mut numbers, by, &parts)
-    }
-
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.gather(Call::ALL_GATHER, bytes)
-    }
-
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        // This rank keeps its own part; the bytes of all others are overwritten.
-        let mut all = vec![parts[self.own()].clone(); self.size()];
-        let call = Call::all_to_all(all[0].len());
-        let exchange = parts.iter().zip(&mut all).map(|(own, part)| Exchange::both(own, part));
-        self.members.transfer(call, exchange.collect())?;
-        Ok(all)
-    }
-
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        // The root hears from all ranks too: another root, or another call, must be an error on
-        // every rank.
-        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
-        *bytes = self.gather(Call::broadcast(root), &own)?.swap_remove(root as usize);
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        let (size, root) = (self.size(), root as usize);
+        let is_root = self.own() == root;
+        for (index, piece) in pieces(bytes).enumerate() {
+            let mut exchange: Vec<Exchange<'_>> = Vec::new();
+            // All ranks hear from all others: another root, or another call, must be an error on
+            // every rank. Then only the root sends.
+            exchange.resize_with(size, || match index {
+                0 => Exchange::both(&[], &mut []),
+                _ => Exchange::default(),
+            });
+            if is_root {
+                exchange.iter_mut().for_each(|exchange| exchange.send = Some(piece));
+            } else {
+                exchange[root].receive = Some(piece);
+            }
+            self.members.transfer(call, exchange)?;
+        }
         Ok(())
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        let is_with_one =
+            matches!((&send, &receive), (Some((to, _)), Some((from, _))) if to.other == from.other);
+        if is_with_one {
+            // Two ranks that send to each other: the lower one sends first.
+            let sends_first = send.as_ref().is_some_and(|(to, _)| self.rank.index() < to.other);
+            let (first, second) = if sends_first {
+                ((send, None), (None, receive))
+            } else {
+                ((None, receive), (send, None))
+            };
+            self.members.pass(first.0, first.1)?;
+            return self.members.pass(second.0, second.1);
+        }
+        self.members.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.members.refuse(rank as usize, reason)
     }
 
     fn meet(&mut self, call: Call) -> Result<()> {
@@ -268,6 +392,10 @@ impl Transport for Tcp {
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         Ok(Box::new(self.part(color, key)?))
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.members.cancel()
     }
 
     fn bytes_sent(&self) -> Option<u64> {

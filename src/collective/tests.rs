@@ -1,5 +1,6 @@
 //! What every transport that needs no launcher must do alike.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,11 +14,12 @@ use super::tcp::PIECE;
 use super::tcp::tests::{numbers, ranks_within};
 #[cfg(target_os = "linux")]
 use super::two_level;
-use super::{CollectiveError, Group, threads};
+use super::{CollectiveError, Element, Group, Reduction, half, threads};
 
 mod agreement;
 mod calls;
 pub(super) mod measured;
+mod values;
 
 pub(super) const PLENTY: Duration = Duration::from_secs(1200);
 
@@ -153,7 +155,7 @@ fn make_every_call(group: &mut Group, length: usize) -> Vec<Vec<u8>> {
     let all: Vec<_> = (0..size).map(of).collect();
     assert!(group.all_gather(&of(own)).unwrap() == all);
     let mut word = of(own);
-    group.broadcast(&mut word, size - 1).unwrap();
+    group.broadcast_bytes(&mut word, size - 1).unwrap();
     assert!(word == of(size - 1));
     let part_of = |from: u32, to: u32| vec![(16 * from + to) as u8; length];
     let parts: Vec<_> = (0..size).map(|to| part_of(own, to)).collect();
@@ -201,7 +203,7 @@ fn more_bytes_than_a_piece_or_a_slot_come_piece_by_piece() {
             // Some ranks bring fewer pieces than others.
             let gathered = group.all_gather(&vec![own; length / (usize::from(own) + 1)]).unwrap();
             let mut bytes = if own == 1 { vec![9; length] } else { vec![own; 3] };
-            group.broadcast(&mut bytes, 1).unwrap();
+            group.broadcast_bytes(&mut bytes, 1).unwrap();
             (gathered, bytes)
         }) {
             let expected = [1, 2, 3].map(|share| vec![share as u8 - 1; length / share]);
@@ -264,7 +266,7 @@ fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
 fn arguments_that_no_rank_could_use_are_errors_that_leave_the_group_usable() {
     for (over, sums) in over_each(2, |group| {
         let errors = [
-            group.broadcast(&mut vec![1], 2).unwrap_err(),
+            group.broadcast(&mut [1_u8], 2).unwrap_err(),
             group.all_to_all(&[vec![1]]).unwrap_err(),
             group.all_to_all(&[vec![1], vec![1, 2]]).unwrap_err(),
         ];
@@ -287,7 +289,7 @@ fn nothing_and_single_numbers_and_groups_of_one_are_no_special_case() {
             let empty = group.all_gather(&[]).unwrap().concat().len();
             let parts = group.all_to_all(&vec![Vec::new(); size as usize]).unwrap().concat().len();
             let mut word = Vec::new();
-            group.broadcast(&mut word, size - 1).unwrap();
+            group.broadcast_bytes(&mut word, size - 1).unwrap();
             let mut one = [1_i64];
             group.all_reduce_sum(&mut one).unwrap();
             // One number does not divide among several ranks: the last rank gets it.
@@ -306,5 +308,84 @@ fn nothing_and_single_numbers_and_groups_of_one_are_no_special_case() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn every_operation_has_the_right_value_for_every_type_over_every_transport() {
+    // Half-precision numbers in several rounds, blocks and pieces.
+    let long = |group: &mut Group| values::check::<half::bf16>(group, 600_000);
+    let all = [(4, 0), (2, 1), (4, 7), (3, 3_000), (4, 17_000)];
+    for (size, length) in all.into_iter().chain([(3, 600_000)]) {
+        for (over, results) in over_each(size, |group| match length {
+            600_000 => long(group),
+            _ => values::check_all(group, length),
+        }) {
+            for result in results {
+                assert_eq!(result, Ok(()), "{over}, {size} ranks");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_is_canceled_from_another_thread_and_the_others_learn_who_did_it() {
+    // The transports over which rank 1 has canceled its call.
+    let canceled = Mutex::new(Vec::new());
+    for (over, errors) in over_each(3, |group| {
+        let over = group.describe();
+        let sum = |group: &mut Group| {
+            let result = group.all_reduce_sum(&mut vec![1.0_f32; 100_000]);
+            result.unwrap_err().to_string()
+        };
+        match group.rank().index() {
+            // It comes too late for the sum of the others.
+            0 => {
+                let begun = Instant::now();
+                while !canceled.lock().unwrap().contains(&over) {
+                    assert!(begun.elapsed() < PLENTY / 2);
+                    thread::sleep(Duration::from_millis(10));
+                }
+                vec![sum(group)]
+            }
+            1 => {
+                let canceller = group.canceller();
+                thread::scope(|scope| {
+                    scope.spawn(|| {
+                        thread::sleep(Duration::from_millis(20));
+                        canceller.clone().cancel();
+                        canceled.lock().unwrap().push(over);
+                    });
+                    vec![sum(group), group.barrier().unwrap_err().to_string()]
+                })
+            }
+            _ => vec![sum(group)],
+        }
+    }) {
+        let canceled = CollectiveError::Canceled.to_string();
+        assert_eq!(errors[1], [canceled.clone(), canceled], "{over}");
+        for error in [&errors[0][0], &errors[2][0]] {
+            let is_named = error.starts_with("rank 1 on ");
+            assert!(is_named && error.contains("its calls were canceled"), "{over}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_group_goes_on_in_another_thread() {
+    for (over, sums) in over_each(2, |group| {
+        let own = group.rank().index();
+        let part = group.split(0, 0).unwrap();
+        let moved = thread::spawn(move || {
+            let mut part = part;
+            let mut sum = [own + 1];
+            part.all_reduce_sum(&mut sum).map(|()| (part, sum))
+        });
+        let (mut part, sum) = moved.join().unwrap().unwrap();
+        part.barrier().unwrap();
+        group.barrier().unwrap();
+        sum
+    }) {
+        assert_eq!(sums, [[3], [3]], "{over}");
     }
 }

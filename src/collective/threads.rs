@@ -3,15 +3,17 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::call::Call;
-use super::element::{Numbers, Reduction};
-use super::error::{CollectiveError, Result, UNREADABLE, aborted};
+use super::call::{Call, Message, Results};
+use super::cancel::Cancel;
+use super::error::{CANCELED, CollectiveError, Result, UNREADABLE, aborted};
 use super::group::Group;
+use super::numbers::Numbers;
+use super::reduction::Reduction;
 use super::split;
 use super::transport::Transport;
 use crate::rendezvous::LONGEST_TIMEOUT;
@@ -27,6 +29,7 @@ pub struct Threads {
     rank: Rank,
     timeout: Duration,
     shared: Arc<Shared>,
+    cancel: Arc<Cancel>,
     /// How many times this rank has split the group.
     splits: u64,
     /// The rank that made an earlier call fail, and why.
@@ -61,6 +64,11 @@ struct Board {
     round: u64,
     brought: Vec<Option<Brought>>,
     result: Arc<Vec<Brought>>,
+    /// What ranks pass to one another, by sender and receiver: of each message, both post their
+    /// call, and take that of the other.
+    posts: BTreeMap<(u32, u32), VecDeque<Brought>>,
+    /// A rank that made another call than the one that it should have answered, and the error.
+    difference: Option<(u32, String)>,
     /// Why a rank makes no more calls.
     gone: Vec<Option<String>>,
 }
@@ -88,7 +96,8 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
     let (shared, owner) = (Arc::new(Shared::of((0..size).collect())), Owner::current());
     let thread = |rank| {
         let shared = Arc::clone(&shared);
-        Threads { rank, timeout, shared, splits: 0, failed: None, owner }
+        Threads { rank, timeout, shared, cancel: Arc::default(), splits: 0, failed: None, owner }
+            .canceled_by_waking()
     };
     Ok(first.all().map(thread).collect())
 }
@@ -135,6 +144,8 @@ impl Shared {
             round: 0,
             brought: vec![None; names.len()],
             result: Arc::default(),
+            posts: BTreeMap::new(),
+            difference: None,
             gone: vec![None; names.len()],
         };
         let (board, changed, groups) = (Mutex::new(board), Condvar::new(), Mutex::default());
@@ -154,14 +165,39 @@ impl Shared {
 }
 
 impl Threads {
-    /// Like [`Threads::try_exchange`], but fails if an earlier call failed.
+    /// Lets what cancels the calls wake this rank.
+    fn canceled_by_waking(self) -> Threads {
+        let shared = Arc::clone(&self.shared);
+        self.cancel.wake_by(move || {
+            // A rank that looks at the board and then waits keeps it until it waits.
+            drop(shared.board());
+            shared.changed.notify_all();
+        });
+        self
+    }
+
+    fn canceled(&self) -> Result<()> {
+        if !self.cancel.is_set() {
+            return Ok(());
+        }
+        self.leave(CANCELED.to_owned());
+        Err(CollectiveError::Canceled)
+    }
+
+    /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
     fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
+        self.unless_failed(|own| own.try_exchange(call, bytes))
+    }
+
+    /// Makes a call, or fails if an earlier call failed.
+    fn unless_failed<T>(&mut self, call: impl FnOnce(&Threads) -> Result<T>) -> Result<T> {
         CollectiveError::check_owner(self.owner)?;
+        self.canceled()?;
         if let Some((rank, reason)) = &self.failed {
             let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
             return Err(CollectiveError::Lost { rank, host: HOST.to_owned(), reason });
         }
-        let result = self.try_exchange(call, bytes);
+        let result = call(self);
         if let Err(error) = &result
             && let Some(rank) = error.rank()
         {
@@ -170,7 +206,6 @@ impl Threads {
         result
     }
 
-    /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
     fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();
@@ -184,20 +219,17 @@ impl Threads {
         // The result stays until all ranks have taken it: the next round completes only after all
         // have joined it.
         while board.round == round {
-            let missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
-            let gone = |rank: Rank| Some((rank, board.gone[rank.index() as usize].clone()?));
-            let (host, left) =
-                (HOST.to_owned(), deadline.saturating_duration_since(Instant::now()));
-            if let Some((rank, reason)) = self.rank.all().filter(missing).find_map(gone) {
-                let rank = self.shared.name(rank);
-                return Err(CollectiveError::Lost { rank, host, reason });
+            let is_missing = |rank: &Rank| board.brought[rank.index() as usize].is_none();
+            let missing: Vec<Rank> = self.rank.all().filter(is_missing).collect();
+            // A rank that sends this one a message, and is not in this call, waits for an answer.
+            let post = |rank: &Rank| {
+                let post = board.posts.get(&(rank.index(), self.rank.index()))?.front()?;
+                Some((rank.index(), post.0))
+            };
+            if let Some((other, found)) = missing.iter().find_map(post) {
+                return Err(self.differs(&mut board, other, found, call));
             }
-            if let Some(rank) = self.rank.all().find(missing).filter(|_| left.is_zero()) {
-                let (rank, seconds) = (self.shared.name(rank), self.timeout.as_secs_f64());
-                return Err(CollectiveError::TimedOut { rank, host, seconds });
-            }
-            let waited = self.shared.changed.wait_timeout(board, left);
-            board = waited.unwrap_or_else(PoisonError::into_inner).0;
+            board = self.wait(board, &missing, deadline)?;
         }
         let result = Arc::clone(&board.result);
         drop(board);
@@ -210,6 +242,91 @@ impl Threads {
         }
     }
 
+    /// Posts both halves of a call to other ranks, and waits for theirs. Returns what was received.
+    fn try_pass(
+        &self,
+        send: Option<(Message, Vec<u8>)>,
+        receive: Option<Message>,
+    ) -> Result<Vec<u8>> {
+        let (deadline, own) = (Instant::now() + self.timeout, self.rank.index());
+        let mut board = self.shared.board();
+        let mut open: Vec<Message> = Vec::new();
+        let posts = send.into_iter().chain(receive.map(|message| (message, Vec::new())));
+        for (message, bytes) in posts {
+            let to = board.posts.entry((own, message.other)).or_default();
+            to.push_back((message.said, bytes));
+            open.push(message);
+        }
+        self.shared.changed.notify_all();
+        let mut received = Vec::new();
+        loop {
+            let mut index = 0;
+            while let Some(&message) = open.get(index) {
+                let answers = board.posts.get_mut(&(message.other, own));
+                let Some(answers) = answers.filter(|answers| !answers.is_empty()) else {
+                    index += 1;
+                    continue;
+                };
+                // A rank that sends to this one and receives from it has posted both.
+                let at = answers.iter().position(|(call, _)| *call == message.heard);
+                let Some((_, bytes)) = at.and_then(|at| answers.remove(at)) else {
+                    let found = answers[0].0;
+                    return Err(self.differs(&mut board, message.other, found, message.said));
+                };
+                if Some(message) == receive {
+                    received = bytes;
+                }
+                open.remove(index);
+            }
+            if open.is_empty() {
+                return Ok(received);
+            }
+            let is_awaited = |rank: &Rank| open.iter().any(|message| message.other == rank.index());
+            let awaited: Vec<Rank> = self.rank.all().filter(is_awaited).collect();
+            board = self.wait(board, &awaited, deadline)?;
+        }
+    }
+
+    /// Fails the group because `other` made the call `found`.
+    fn differs(&self, board: &mut Board, other: u32, found: Call, call: Call) -> CollectiveError {
+        let [other, own] = [other, self.rank.index()].map(|rank| self.shared.names[rank as usize]);
+        let error = CollectiveError::different_calls(other, found, own, call);
+        board.difference.get_or_insert((other, error.to_string()));
+        self.shared.changed.notify_all();
+        error
+    }
+
+    /// Waits until something has changed, while the ranks `awaited` are missing.
+    fn wait<'a>(
+        &self,
+        mut board: MutexGuard<'a, Board>,
+        awaited: &[Rank],
+        deadline: Instant,
+    ) -> Result<MutexGuard<'a, Board>> {
+        if let Some((rank, difference)) = board.difference.clone() {
+            return Err(CollectiveError::Disagree { rank, difference });
+        }
+        if self.cancel.is_set() {
+            // What it has contributed must not complete the call of the others.
+            board.brought[self.rank.index() as usize] = None;
+            drop(board);
+            self.leave(CANCELED.to_owned());
+            return Err(CollectiveError::Canceled);
+        }
+        let gone = |rank: &Rank| Some((*rank, board.gone[rank.index() as usize].clone()?));
+        let (host, left) = (HOST.to_owned(), deadline.saturating_duration_since(Instant::now()));
+        if let Some((rank, reason)) = awaited.iter().find_map(gone) {
+            let rank = self.shared.name(rank);
+            return Err(CollectiveError::Lost { rank, host, reason });
+        }
+        if let Some(&rank) = awaited.first().filter(|_| left.is_zero()) {
+            let (rank, seconds) = (self.shared.name(rank), self.timeout.as_secs_f64());
+            return Err(CollectiveError::TimedOut { rank, host, seconds });
+        }
+        let waited = self.shared.changed.wait_timeout(board, left);
+        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
     /// Makes no more calls, and tells the others why unless they know.
     fn leave(&self, reason: String) {
         if !self.owner.is_here() {
@@ -218,12 +335,6 @@ impl Threads {
         }
         self.shared.board().gone[self.rank.index() as usize].get_or_insert(reason);
         self.shared.changed.notify_all();
-    }
-
-    fn reduce(&mut self, call: Call, numbers: &mut Numbers<'_>, by: Reduction) -> Result<()> {
-        let all = self.exchange(call, numbers.bytes().to_vec())?;
-        numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
-        Ok(())
     }
 }
 
@@ -249,30 +360,102 @@ impl Transport for Threads {
     }
 
     fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.reduce(Call::all_reduce(&numbers, by), &mut numbers, by)
-    }
-
-    fn reduce_scatter(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.reduce(Call::reduce_scatter(&numbers, by), &mut numbers, by)
-    }
-
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let all = self.exchange(Call::ALL_GATHER, bytes.to_vec())?;
-        Ok(all.iter().map(|(_, bytes)| bytes.clone()).collect())
-    }
-
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let own = self.rank.index() as usize;
-        let length = parts[own].len();
-        let all = self.exchange(Call::all_to_all(length), parts.concat())?;
-        Ok(all.iter().map(|(_, bytes)| bytes[length * own..length * (own + 1)].to_vec()).collect())
-    }
-
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        let own = if self.rank.index() == root { std::mem::take(bytes) } else { Vec::new() };
-        let all = self.exchange(Call::broadcast(root), own)?;
-        bytes.clone_from(&all[root as usize].1);
+        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
+        let all = self.exchange(call, numbers.bytes().to_vec())?;
+        numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
         Ok(())
+    }
+
+    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
+        let call = Call::reduction(by, Results::To(root), numbers.kind(), numbers.count());
+        let all = self.exchange(call, numbers.bytes().to_vec())?;
+        if self.rank.index() == root {
+            numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
+        }
+        Ok(())
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        mut part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        let (kind, count) = (part.kind(), values.len() / part.kind().size());
+        let all =
+            self.exchange(Call::reduction(by, Results::InParts, kind, count), values.to_vec())?;
+        let share = self.rank.share_of(count);
+        let share = share.start * kind.size()..share.end * kind.size();
+        part.reduce(by, all.iter().map(|(_, brought)| &brought[share.clone()]));
+        Ok(())
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let all = self.exchange(call, bytes.to_vec())?;
+        if root.is_some_and(|root| root != self.rank.index()) {
+            return Ok(());
+        }
+        for (into, (_, bytes)) in into.iter_mut().zip(all.iter()) {
+            into.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let all = self.exchange(call, parts.concat())?;
+        let own = self.rank.index() as usize;
+        for (rank, (into, (_, bytes))) in (0..).zip(into.iter_mut().zip(all.iter())) {
+            if root.is_none_or(|root| root == rank) {
+                let length = into.len();
+                into.copy_from_slice(&bytes[length * own..length * (own + 1)]);
+            }
+        }
+        Ok(())
+    }
+
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        let is_root = self.rank.index() == root;
+        let all = self.exchange(call, if is_root { bytes.to_vec() } else { Vec::new() })?;
+        if !is_root {
+            bytes.copy_from_slice(&all[root as usize].1);
+        }
+        Ok(())
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        let (message, into) = receive.unzip();
+        let send = send.map(|(message, bytes)| (message, bytes.to_vec()));
+        let bytes = self.unless_failed(|own| own.try_pass(send, message))?;
+        if let Some(into) = into {
+            into.copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        let own = self.rank.index() as usize;
+        let left = format!("it gave up on another rank: {reason}");
+        self.shared.board().gone[own].get_or_insert(left);
+        self.shared.changed.notify_all();
+        let rank = self.shared.names[rank as usize];
+        self.failed.get_or_insert((rank, reason.clone()));
+        CollectiveError::Lost { rank, host: HOST.to_owned(), reason }
     }
 
     fn meet(&mut self, call: Call) -> Result<()> {
@@ -283,6 +466,10 @@ impl Transport for Threads {
         let reason = aborted(code);
         self.leave(reason.clone());
         self.failed.get_or_insert((self.shared.name(self.rank), reason));
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel)
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
@@ -308,6 +495,9 @@ impl Transport for Threads {
             groups.remove(&place);
         }
         drop(groups);
-        Ok(Box::new(Threads { rank: part.rank, shared, splits: 0, failed: None, ..*self }))
+        let (cancel, timeout, owner) = (self.cancel(), self.timeout, self.owner);
+        let part =
+            Threads { rank: part.rank, timeout, shared, cancel, splits: 0, failed: None, owner };
+        Ok(Box::new(part.canceled_by_waking()))
     }
 }

@@ -1,8 +1,12 @@
 //! What carries the calls of a group.
 
-use super::call::Call;
-use super::element::{Numbers, Reduction};
-use super::error::Result;
+use std::sync::Arc;
+
+use super::call::{Call, Message};
+use super::cancel::Cancel;
+use super::error::{CollectiveError, Result};
+use super::numbers::Numbers;
+use super::reduction::Reduction;
 use crate::value::rank::Rank;
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
@@ -10,31 +14,64 @@ use crate::value::rank::Rank;
 /// Every rank makes the same calls in the same order, and the group has already checked the
 /// arguments. If a rank is lost, hangs or makes another call, every call fails on all others.
 #[expect(clippy::missing_errors_doc, reason = "all calls fail for the reasons above")]
-pub trait Transport {
+pub trait Transport: Send {
     /// This rank and the size of the group.
     fn rank(&self) -> Rank;
 
     /// What the transport is, and why it was chosen.
     fn describe(&self) -> String;
 
+    /// Notes that the group has made `made` calls before the next one, apart from messages between
+    /// two ranks. A transport may use it to notice that ranks make different calls.
+    fn note(&mut self, made: u32) {
+        let _ = made;
+    }
+
     /// Reduces the ranks' numbers element by element. Every rank gets the result in place.
     fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
 
-    /// Like [`Transport::all_reduce`], but every rank needs only its part: the numbers from
-    /// `rank * count / size` to `(rank + 1) * count / size`. The other numbers are then undefined.
-    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.all_reduce(numbers, by)
-    }
+    /// Like [`Transport::all_reduce`], but only `root` gets the result. The numbers of other ranks
+    /// do not change.
+    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()>;
 
-    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
+    /// Like [`Transport::all_reduce`], but every rank gets only its part of the result: the numbers
+    /// from `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
+    fn reduce_scatter(&mut self, values: &[u8], part: Numbers<'_>, by: Reduction) -> Result<()>;
 
-    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
-    /// order. There is one part for each rank, and all parts have the same length.
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>>;
+    /// Every rank, or only `root`, gets the bytes of every rank, by rank: `into` is empty on ranks
+    /// that get none. All ranks know all lengths, which `call` has or an earlier call exchanged.
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()>;
+
+    /// Every rank, or only `root`, sends part r to rank r: `parts` has no part on ranks that send
+    /// none. `into` gets a part of each of these ranks, by rank, or only that of `root`. All parts
+    /// have the same length.
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()>;
 
     /// Every rank gets the bytes of rank `root`.
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()>;
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()>;
+
+    /// Sends a message to a rank and receives one from a rank, or does one of both. Returns once
+    /// the other ranks have made the other half of the call.
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()>;
+
+    /// Fails the group because a rank brought what this one cannot take, for this `reason`.
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError;
 
     /// Returns once every rank has made this call, which exchanges nothing else: a barrier, or a
     /// call whose arguments every rank refuses.
@@ -48,6 +85,9 @@ pub trait Transport {
     /// can exit the other ranks calls `last_words` and exits all ranks, including this one, with
     /// `code`.
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut());
+
+    /// What cancels the calls of the transport.
+    fn cancel(&self) -> Arc<Cancel>;
 
     /// Closes the transport, after waiting for all ranks if it needs to.
     fn close(self: Box<Self>) -> Result<()> {

@@ -9,9 +9,14 @@
 #[cfg(test)]
 pub(super) mod tests;
 
-use super::call::Call;
-use super::element::{ElementKind, Numbers, Reduction, Scratch, in_rank_order};
-use super::error::Result;
+use std::sync::Arc;
+
+use super::call::{Call, Message, Results};
+use super::cancel::Cancel;
+use super::element::ElementKind;
+use super::error::{CollectiveError, Result};
+use super::numbers::{Numbers, Scratch};
+use super::reduction::Reduction;
 use super::shared::{Shared, slot_length};
 use super::tcp::{Exchange, Join, Tcp};
 use super::transport::Transport;
@@ -21,12 +26,19 @@ use crate::value::rank::Rank;
 const BLOCK: usize = 256 * 1024;
 
 /// The place of this rank's host among all hosts.
+#[derive(Clone, Copy)]
 pub(super) struct Layout {
     /// The host's index, in rank order.
     pub(super) place: usize,
     pub(super) hosts: usize,
     /// The largest number of ranks on a host.
     pub(super) largest: usize,
+}
+
+impl Layout {
+    fn is_last(self) -> bool {
+        self.place + 1 == self.hosts
+    }
 }
 
 /// All ranks of a group.
@@ -39,9 +51,11 @@ pub(super) struct TwoLevel {
     layout: Layout,
     /// Bytes that hosts pass on at a time. They fit in one round on every host.
     block: usize,
-    /// The sum of the hosts before this one, and the sum that includes this host.
+    /// The partial result of the hosts before this one, and that which includes this host.
     before: Scratch,
     sum: Scratch,
+    /// On the last host, the result.
+    result: Scratch,
     /// Connects split groups.
     join: Join,
 }
@@ -57,25 +71,37 @@ impl TwoLevel {
         join: Join,
     ) -> TwoLevel {
         let block = BLOCK.min(slot_length(layout.largest));
-        let (before, sum) = (Scratch::default(), Scratch::default());
-        TwoLevel { world, host, firsts, layout, block, before, sum, join }
+        let [before, sum, result] = [(); 3].map(|()| Scratch::default());
+        TwoLevel { world, host, firsts, layout, block, before, sum, result, join }
     }
 
-    /// Adds this host's numbers of a block to the sum of the hosts before it.
+    /// Adds this host's numbers of a block to the partial result of the hosts before it. On the last
+    /// host, this makes the result.
     fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<()> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,
             None => vec![values],
         };
-        if self.firsts.is_some() {
-            let before = (self.layout.place > 0).then(|| &*self.before.bytes(values.len()));
-            in_rank_order(kind, by, before.into_iter().chain(rows), self.sum.bytes(values.len()));
+        if self.firsts.is_none() {
+            return Ok(());
+        }
+        let length = values.len() / kind.size() * kind.of_partial(by).size();
+        let sum = self.sum.bytes(length);
+        let mut rows = rows.into_iter();
+        if self.layout.place > 0 {
+            sum.copy_from_slice(self.before.bytes(length));
+        } else if let Some(first) = rows.next() {
+            kind.begin(by, first, sum);
+        }
+        rows.for_each(|row| kind.add(by, sum, row));
+        if self.layout.is_last() {
+            kind.end(by, self.world.rank().size(), sum, self.result.bytes(values.len()));
         }
         Ok(())
     }
 
-    /// Sends the block that this host has added to. Receives a block from the host before, and a
-    /// complete one from the last.
+    /// Sends the partial result that this host has added to, of as many bytes; from the last host,
+    /// the result. Receives a partial result from the host before, and a result from the last.
     fn exchange(
         &mut self,
         call: Call,
@@ -83,18 +109,18 @@ impl TwoLevel {
         before: usize,
         complete: Option<&mut [u8]>,
     ) -> Result<()> {
-        let Layout { place, hosts, .. } = self.layout;
+        let (Layout { place, hosts, .. }, is_last) = (self.layout, self.layout.is_last());
         let Some(firsts) = &mut self.firsts else { return Ok(()) };
-        let (sum, last) = (&*self.sum.bytes(added), hosts - 1);
-        let is_next = |to: usize| place == last || to == place + 1;
+        let sum = &*if is_last { &mut self.result } else { &mut self.sum }.bytes(added);
+        let is_next = |to: usize| is_last || to == place + 1;
         let send = |to| (added > 0 && is_next(to)).then_some(sum);
         let mut by_place: Vec<_> =
-            (0..hosts).map(|to| Exchange { send: send(to), receive: None }).collect();
+            (0..hosts).map(|to| Exchange { send: send(to), ..Exchange::default() }).collect();
         if before > 0 && place > 0 {
             by_place[place - 1].receive = Some(self.before.bytes(before));
         }
-        if place < last {
-            by_place[last].receive = complete;
+        if !is_last {
+            by_place[hosts - 1].receive = complete;
         }
         firsts.exchange(call, by_place)
     }
@@ -117,8 +143,15 @@ impl Transport for TwoLevel {
         format!("shared memory on each host and TCP between {hosts} hosts{why}")
     }
 
+    fn note(&mut self, made: u32) {
+        self.world.note(made);
+    }
+
     fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let (kind, call) = (numbers.kind(), Call::all_reduce(&numbers, by));
+        let kind = numbers.kind();
+        let call = Call::reduction(by, Results::ToAll, kind, numbers.count());
+        // How many bytes the partial result of so many has.
+        let wide = |bytes: usize| bytes / kind.size() * kind.of_partial(by).size();
         let (place, last) = (self.layout.place, self.layout.hosts - 1);
         let mut blocks: Vec<&mut [u8]> = numbers.bytes().chunks_mut(self.block).collect();
         if blocks.is_empty() {
@@ -132,17 +165,18 @@ impl Transport for TwoLevel {
                 block.and_then(|index| blocks.get(index)).map_or(0, |block| block.len())
             };
             let added = length(step.checked_sub(place));
-            let before = length((step + 1).checked_sub(place));
+            let before = wide(length((step + 1).checked_sub(place)));
             if added > 0 {
                 self.add(call, kind, by, blocks[step - place])?;
             }
+            let added = if place == last { added } else { wide(added) };
             let Some(complete) = step.checked_sub(last) else {
                 self.exchange(call, added, before, None)?;
                 continue;
             };
             let values = &mut *blocks[complete];
             if place == last && self.firsts.is_some() {
-                values.copy_from_slice(self.sum.bytes(values.len()));
+                values.copy_from_slice(self.result.bytes(values.len()));
             }
             self.exchange(call, added, before, Some(values))?;
             if let Some(host) = &mut self.host {
@@ -152,24 +186,55 @@ impl Transport for TwoLevel {
         Ok(())
     }
 
-    fn reduce_scatter(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.meet_host(Call::reduce_scatter(&numbers, by))?;
-        self.world.reduce_scatter(numbers, by)
+    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
+        let (kind, count) = (numbers.kind(), numbers.count());
+        self.meet_host(Call::reduction(by, Results::To(root), kind, count))?;
+        self.world.reduce(numbers, by, root)
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.meet_host(Call::ALL_GATHER)?;
-        self.world.all_gather(bytes)
+    fn reduce_scatter(&mut self, values: &[u8], part: Numbers<'_>, by: Reduction) -> Result<()> {
+        let (kind, count) = (part.kind(), values.len() / part.kind().size());
+        self.meet_host(Call::reduction(by, Results::InParts, kind, count))?;
+        self.world.reduce_scatter(values, part, by)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        self.meet_host(Call::all_to_all(parts[self.rank().index() as usize].len()))?;
-        self.world.all_to_all(parts)
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.meet_host(call)?;
+        self.world.gather(call, bytes, into, root)
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        self.meet_host(Call::broadcast(root))?;
-        self.world.broadcast(bytes, root)
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.meet_host(call)?;
+        self.world.scatter(call, parts, into, root)
+    }
+
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        self.meet_host(call)?;
+        self.world.broadcast(call, bytes, root)
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        self.world.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.world.give_up_on(rank, reason)
     }
 
     fn meet(&mut self, call: Call) -> Result<()> {
@@ -184,6 +249,10 @@ impl Transport for TwoLevel {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         self.meet_host(Call::SPLIT)?;
         (self.join)(self.world.part(color, key)?)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.world.cancel()
     }
 
     fn bytes_sent(&self) -> Option<u64> {

@@ -18,13 +18,10 @@ use crate::value::host::Host;
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use crate::{Error, ErrorKind};
+pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_core::seam::finding;
 
 use self::at_master::Look;
-
-/// Marks the ranks that `mpienv simulate` starts. All of them run on one host, wherever the job
-/// places them.
-pub(crate) const SIMULATED: &str = "MPIENV_SIMULATED";
 
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.

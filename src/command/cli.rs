@@ -1,5 +1,6 @@
 //! The command line: its commands and options, and the modules that run them.
 
+mod bind;
 mod check;
 mod completions;
 mod count;
@@ -11,6 +12,8 @@ mod export;
 mod failure;
 mod hint;
 mod inner_launcher;
+#[cfg(target_os = "linux")]
+mod keeper;
 mod launch;
 mod man;
 mod meant;
@@ -19,6 +22,7 @@ mod shell;
 mod show;
 mod simulate;
 mod stream;
+mod threads;
 mod wait;
 mod warn;
 mod words;
@@ -117,6 +121,10 @@ pub fn main() -> process::ExitCode {
     #[cfg(unix)]
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
+    }
+    #[cfg(target_os = "linux")]
+    if let Some(code) = keeper::serve() {
+        return code;
     }
     if let Some((parent, words)) = worker::request() {
         return report(worker::run(parent, &words));

@@ -1,5 +1,6 @@
 //! Finds problems in a process's environment and on its host, before a job hangs.
 
+mod affinity;
 mod cores;
 pub(crate) mod devices;
 mod interface;
@@ -22,8 +23,8 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
-use mpienv_core::seam::{self, interfaces};
-use mpienv_launch::seam::count_cores;
+use mpienv_core::seam::{self, interfaces, is_bridge, is_link_local};
+use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
@@ -34,7 +35,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     // All ranks of a simulated job run on this host, whatever its nodes are called.
     let between_hosts =
         |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
-    let checks: [Option<Finding>; 14] = [
+    let checks: [Option<Finding>; 15] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
         between_hosts(master_loopback(info, machine)),
@@ -46,6 +47,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         between_hosts(proxy(info, environment)),
         devices::cuda(info, environment),
         cores::binding(info, environment, machine.cores),
+        affinity::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),
         interface::nccl(info, machine),
         interface::gloo(environment, machine),
@@ -58,6 +60,29 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
     Some(interface::selected(info.nccl_socket_ifname()?, machine))
+}
+
+/// Returns the finding `cores-shared`.
+pub(crate) fn cores_shared(host: &str, ranks: &Cpus, idle: &Cpus) -> Option<Finding> {
+    finding(
+        Severity::Warning,
+        "cores-shared",
+        format!(
+            "on {host}, the ranks {ranks} share cores, and no rank uses the cores of CPUs {idle}"
+        ),
+        "ranks that share a core wait for each other",
+        "start them unbound, or with `mpienv exec --bind core` or `mpienv launch --bind core`"
+            .into(),
+    )
+}
+
+/// Returns the place with the interface that `exec` and `launch` select, or the finding
+/// `no-interface`.
+pub(crate) fn on_interface(info: ClusterInfo) -> (ClusterInfo, Option<Finding>) {
+    match info.on_interface() {
+        Ok(info) => (info, None),
+        Err(error) => (info, interface::not_found(&error)),
+    }
 }
 
 /// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on
@@ -191,8 +216,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
 /// if there is nothing else.
 fn routed(interfaces: &[(String, IpAddr)]) -> String {
     let reachable = interfaces.iter().filter(|(_, own)| !own.is_loopback() && !is_link_local(own));
-    let (bridges, others): (Vec<_>, Vec<_>) =
-        reachable.partition(|(name, _)| interface::is_bridge(name));
+    let (bridges, others): (Vec<_>, Vec<_>) = reachable.partition(|(name, _)| is_bridge(name));
     let own = if others.is_empty() { bridges } else { others };
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
@@ -246,16 +270,14 @@ fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
     )
 }
 
-fn is_link_local(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     let (name, addresses) = &machine.own_name;
     if !several_nodes(info) || addresses.is_empty() || !addresses.iter().all(IpAddr::is_loopback) {
+        return None;
+    }
+    // An interface that was asked for is set for the other libraries too.
+    let set = info.interface().map_or(&[][..], |own| &own.variables);
+    if set.iter().any(|(variable, _)| *variable == "TP_SOCKET_IFNAME") {
         return None;
     }
     let address = addresses.first()?;
@@ -264,8 +286,14 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "hostname-loopback",
         format!("this host's name {name} resolves to {address}"),
         "gloo and others announce the address of their host's name to the other hosts, which then connect to themselves",
-        "set GLOO_SOCKET_IFNAME to the interface of the cluster's network, or correct /etc/hosts"
-            .into(),
+        format!(
+            "{}set MPIENV_INTERFACE=auto for all programs, or correct /etc/hosts",
+            match set {
+                [(variable, name), ..] =>
+                    format!("{variable}={name} of `mpienv exec` and `launch` suffices for gloo; "),
+                [] => String::new(),
+            }
+        ),
     )
 }
 

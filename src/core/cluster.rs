@@ -1,10 +1,13 @@
 //! A process's place in its cluster, and how mpienv determines it.
 
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub(crate) mod ask;
 pub(crate) mod attempt;
 pub(crate) mod azure;
 pub(crate) mod device;
 pub(crate) mod discover;
 pub mod info;
+pub(crate) mod interface;
 pub(crate) mod master;
 pub(crate) mod meeting;
 pub(crate) mod nccl;
@@ -12,5 +15,6 @@ pub(crate) mod overrides;
 pub(crate) mod provenance;
 #[cfg(feature = "routes")]
 pub(crate) mod route;
+pub(crate) mod threads;
 pub(crate) mod warn;
 mod workers;

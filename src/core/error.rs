@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cluster::interface::InterfaceError;
 use crate::environment::{Environment, ReadError};
 use crate::value::host::HostError;
 use crate::value::launcher::Launcher;
@@ -94,6 +95,12 @@ pub enum Reason {
     /// The value is not a range of TCP ports.
     #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
     NotAPortRange,
+    /// The value is not a network interface or a range of addresses.
+    #[error("{0}")]
+    NotAnInterface(InterfaceError),
+    /// This host has no such network interface, or several.
+    #[error("{0}")]
+    NoInterface(String),
     /// The value does not say how ranks authenticate.
     #[error(
         "not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket"
@@ -159,6 +166,9 @@ pub enum Reason {
     /// The launcher's PMIx server did not answer.
     #[error("PMIx gave no answer: {0}")]
     Pmix(String),
+    /// The launcher's PMI server did not answer.
+    #[error("{0}")]
+    Pmi(String),
     /// Workers were requested from a process that is not the only one on its node.
     #[error(
         "this process cannot start workers, because it must be the job's only process on its node: {0}"
@@ -190,6 +200,12 @@ impl From<PortError> for Reason {
 impl From<PortRangeError> for Reason {
     fn from(_: PortRangeError) -> Reason {
         Reason::NotAPortRange
+    }
+}
+
+impl From<InterfaceError> for Reason {
+    fn from(error: InterfaceError) -> Reason {
+        Reason::NotAnInterface(error)
     }
 }
 

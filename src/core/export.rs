@@ -7,7 +7,7 @@ pub(crate) mod syntax;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
-pub use set::{Target, TargetVariable};
+pub use set::{Target, TargetFile, TargetVariable};
 pub use template::{Placeholders, TemplateError};
 
 use std::borrow::Cow;
@@ -16,15 +16,17 @@ use std::process::Command;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::error::Error;
-use crate::launcher::context::{CONTEXT, Context, Seen};
+use crate::launcher::context::{CONTEXT, Context, Seen, Server};
 use crate::launcher::{VARIABLES, seen};
 use crate::value::launcher::Launcher;
+use crate::value::rank::Rank;
 
 impl ClusterInfo {
     /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
     ///
     /// They are `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `NODE_RANK`, `MASTER_ADDR`,
-    /// `MASTER_PORT` and `NCCL_SOCKET_IFNAME`. Values that are unknown are left out. Variables that
+    /// `MASTER_PORT` and `NCCL_SOCKET_IFNAME`, and those of the network interface that
+    /// [`ClusterInfo::interface`] returns. Values that are unknown are left out. Variables that
     /// would mislead the program are marked to be unset.
     ///
     /// If a [`ClusterInfoBuilder`](crate::ClusterInfoBuilder) overrides a value, and for
@@ -56,11 +58,20 @@ impl ClusterInfo {
         let mut variables: Vec<_> = set.chain(overrides).collect();
         variables.extend(self.passed_on.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
         let mut exports = Exports { variables };
+        let threads = self.passed_on.threads.set();
+        threads.for_each(|(name, count)| exports.set(name, count));
+        self.set_interface(&mut exports);
         if let Some(launcher) = self.passed_on.leaves_context {
             let context = self.context(launcher, seen(&self.inherited), &exports);
             exports.set(CONTEXT, context.to_text());
         }
         Ok(exports)
+    }
+
+    fn set_interface(&self, exports: &mut Exports) {
+        for (name, value) in self.interface_variables() {
+            exports.set(*name, value.clone());
+        }
     }
 
     /// Returns the context that processes inherit together with these exports.
@@ -71,16 +82,25 @@ impl ClusterInfo {
         {
             seen.put(name, value);
         }
+        self.passed_on.threads.ours().for_each(|(name, count)| seen.put(name, Some(&count)));
         let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &self.meeting;
         let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
+        let asked = addr.and_then(|addr| Server::of_master(&addr.source));
+        let node = self.placement.node_rank.as_ref();
+        let node = node.filter(|node| asked.is_some_and(|server| node.source == server.source()));
+        let node = node.zip(self.node_count());
+        let node = node.and_then(|(node, count)| Rank::new(node.value, count).ok());
         let token = Some(self.token().as_str()).filter(|token| !token.is_empty());
         Context {
             launcher,
             master_addr: addr.map(|addr| addr.value.to_string()),
             master_port: (*port_scope == Scope::Job).then(|| self.master_port().to_string()),
             token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
+            asked,
+            node: node.filter(|_| launcher == self.launcher()),
             seen,
             said: self.passed_on.said.clone(),
+            keeps_binding: self.passed_on.keeps_binding,
         }
     }
 }
@@ -116,7 +136,7 @@ type Variable = (Cow<'static, str>, Option<String>);
 
 impl Exports {
     /// Sets a variable, and replaces an earlier entry for it.
-    fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
+    pub(crate) fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
         self.put((name.into(), Some(value)));
     }
 

@@ -28,6 +28,8 @@ pub mod export;
 pub mod finding;
 mod hostlist;
 mod launcher;
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+mod pmi;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod process;
@@ -41,6 +43,7 @@ pub mod value;
 
 pub use cluster::discover::ClusterInfoBuilder;
 pub use cluster::info::ClusterInfo;
+pub use cluster::interface::{Interface, InterfaceError, OwnInterface};
 pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
 pub use cluster::provenance::Provenance;
@@ -62,4 +65,5 @@ pub use value::port::{Port, PortError};
 pub use value::port_range::{PortRange, PortRangeError};
 pub use value::printable::printable;
 pub use value::rank::{Rank, RankError};
+pub use value::subnet::{Subnet, SubnetError};
 pub use value::token::Token;

@@ -3,8 +3,9 @@
 //! Open MPI 4 and 5 and `srun --mpi=pmix` run such a server on every node. The server knows each
 //! rank's host in every layout, even if `mpirun` itself runs on another host.
 //!
-//! Limits: asking makes the process a PMIx client for a moment, so mpienv asks on request only.
-//! Under Open MPI 4, a later `MPI_Init` of the same rank, in this process or another, then fails.
+//! Limits: asking makes the process a PMIx client for a moment. Under Open MPI 4, a later
+//! `MPI_Init` of the same rank, in this process or another, then fails, so mpienv asks there on
+//! request only.
 
 mod library;
 
@@ -26,6 +27,12 @@ use crate::environment::Environment;
 /// The server of Open MPI 4 accepts only one client for each rank in the lifetime of the job.
 pub fn precludes_mpi(environment: &Environment) -> bool {
     environment.is_set("OMPI_MCA_orte_hnp_uri")
+}
+
+/// Returns whether a server can be asked, and a later `MPI_Init` then works.
+pub(crate) fn is_harmless(environment: &Environment) -> bool {
+    let has_server = [NAMESPACE, RANK].iter().all(|name| environment.is_set(name));
+    environment.is_current() && has_server && !precludes_mpi(environment)
 }
 
 pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";

@@ -5,25 +5,31 @@ use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
-use crate::export::Target;
+use crate::export::{Exports, Target};
 use crate::finding::{Finding, Severity};
 use crate::launcher::markers;
+use crate::launcher::starter::Starter;
 use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub use crate::cluster::ask::Connection;
 pub use crate::cluster::attempt::Attempt;
 pub use crate::cluster::device::{is_device, visible};
-pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE};
+pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
 #[cfg(feature = "routes")]
-pub use crate::cluster::route::{interfaces, resolve};
+pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
+pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
-pub use crate::export::{Placeholders, TargetVariable, TemplateError};
+pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
 #[cfg(feature = "pmix")]
 pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
@@ -75,6 +81,7 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
+        fn asks_for_interface(self: &Self) -> bool { self.passed_on.network.asked.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
             ClusterInfo::set_own_port(self, port, source);
@@ -94,11 +101,34 @@ methods! {
         fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo {
             ClusterInfo::having_said(self, warnings)
         }
+        fn with_threads(self: Self, count: ThreadCount) -> ClusterInfo {
+            ClusterInfo::with_threads(self, count)
+        }
+        fn omp_threads(self: &Self) -> Option<u32> { ClusterInfo::omp_threads(self) }
+        fn users_threads(self: &Self) -> Option<usize> { ClusterInfo::users_threads(self) }
+        fn keeping_binding(self: Self) -> ClusterInfo { ClusterInfo::keeping_binding(self) }
+        fn keeps_binding(self: &Self) -> bool { self.passed_on.keeps_binding }
+        fn ranks_on_host(self: &Self) -> Option<u32> { ClusterInfo::ranks_on_host(self) }
+        fn starter(self: &Self) -> Option<u32> {
+            Some(Starter::of(self.launcher(), &self.inherited)?.id())
+        }
+        fn exports_and_file(self: &Self, set: Target) -> Result<(Exports, Option<TargetFile>), Error> {
+            ClusterInfo::exports_and_file(self, set)
+        }
         #[cfg(feature = "routes")]
         fn own_endpoint(self: &Self) -> Result<String, Error> { ClusterInfo::own_endpoint(self) }
         #[cfg(feature = "routes")]
         fn with_endpoints(self: &Self, endpoints: Vec<String>) -> ClusterInfo {
             ClusterInfo::with_endpoints(self, endpoints)
+        }
+    }
+}
+
+methods! {
+    /// A variable that the caller adds.
+    ExportsSeam of Exports {
+        fn set(self: &mut Self, name: &'static str, value: String) {
+            Exports::set(self, name, value);
         }
     }
 }
@@ -145,6 +175,33 @@ pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
     let mut builder = ClusterInfo::builder();
     builder.overrides = overrides;
     builder
+}
+
+/// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
+///
+/// Before this rank's first question, calls `keep` with the connection.
+///
+/// # Errors
+/// Returns an error if the launcher does not answer, or if not all ranks ask.
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub fn asked(
+    read: Result<ClusterInfo, Error>,
+    overrides: Overrides,
+    environment: &Environment,
+    keep: impl FnOnce(Connection) -> std::io::Result<()>,
+) -> Result<ClusterInfo, Error> {
+    let builder = builder(overrides);
+    if let Some(info) = builder.ask_pmix(environment, &read)? {
+        return Ok(info);
+    }
+    let info = read?;
+    match info.ask(keep)? {
+        None => Ok(info),
+        answer => {
+            let overrides = Overrides { answer, ..builder.overrides };
+            self::builder(overrides).environment(environment).read()
+        }
+    }
 }
 
 /// Returns a finding.

@@ -13,4 +13,5 @@ pub mod rank;
 pub(crate) mod rank_list;
 pub(crate) mod resolve;
 pub(crate) mod sourced;
+pub mod subnet;
 pub mod token;

@@ -6,42 +6,40 @@
 mod coordinator;
 mod link;
 mod mailbox;
+mod message;
 #[cfg(feature = "rendezvous")]
 mod nodes;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
+use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-#[cfg(feature = "rendezvous")]
-use std::time::Duration;
 use std::time::Instant;
 
 use crate::cluster::info::ClusterInfo;
-use crate::launch::ending::{Cause, Failure, Final, by_signal};
+use crate::environment::Environment;
+use crate::launch::bind::{Bind, Division, Node};
+use crate::launch::core_share::CoreShare;
+use crate::launch::ending::{Cause, Failure, Final, by_signal, meaning_of_final};
 use crate::launch::error::LaunchError;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 use crate::launch::running::{Exit, Running};
 use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
-use crate::launch::{Launch, Variables, port, tell};
+use crate::launch::target_file::HeldFile;
+use crate::launch::{Launch, Threads, Variables, port, share, tell};
 use crate::value::host_name::host_name;
-use mpienv_core::seam::{Attempt, InfoSeam as _, TargetSeam as _};
+use mpienv_core::Exports;
+use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, TargetSeam as _};
 
-pub(super) use self::coordinator::{Event, Failed, Haste};
 pub(super) use self::link::Link;
+pub(super) use self::message::{Event, Failed, Haste};
 
-use self::coordinator::{Order, Verdict};
+use self::message::{Order, Verdict};
 #[cfg(feature = "rendezvous")]
-use self::nodes::{Meeting, meet};
-
-/// Exit codes after which a restart would fail in the same way: wrong usage, and commands that
-/// cannot be started.
-const FINAL_CODES: [i32; 3] = [2, 126, 127];
-/// How long the launches of all nodes may take to arrive.
-#[cfg(feature = "rendezvous")]
-const ARRIVAL: Duration = Duration::from_secs(600);
+use self::nodes::{Introduction, meet};
 
 /// The command of a worker, or why it has none.
 pub(super) type CommandOf<'a> = dyn FnMut(&ClusterInfo) -> Result<Command, String> + 'a;
@@ -57,6 +55,8 @@ pub(super) struct Job<'a> {
     base: u32,
     /// Why the last attempt failed, if it failed on this node.
     error: Option<LaunchError>,
+    /// The files that the workers of this attempt read.
+    files: Vec<HeldFile>,
 }
 
 /// What this node does next.
@@ -81,7 +81,15 @@ impl<'a> Job<'a> {
         // Not earlier: while the nodes wait for each other, a signal ends this process.
         let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
         link.wake(signals.waker().map_err(LaunchError::Signals)?);
-        Ok(Job { launch, command, link: Arc::new(link), signals, base, error: None })
+        Ok(Job {
+            launch,
+            command,
+            link: Arc::new(link),
+            signals,
+            base,
+            error: None,
+            files: Vec::new(),
+        })
     }
 
     /// Runs attempts until one succeeds or none is left.
@@ -116,7 +124,7 @@ impl<'a> Job<'a> {
             return;
         }
         self.error = None;
-        let folder = (self.launch.restarts > 0).then(|| format!("attempt_{}", attempt.number()));
+        let folder = self.launch.max_restarts.map(|_| format!("attempt_{}", attempt.number()));
         let running = Running::new(&self.launch, folder, &self.signals, &self.link, attempt.again);
         let mut running = match running {
             Ok(running) => running,
@@ -154,25 +162,37 @@ impl<'a> Job<'a> {
     /// Starts the workers of an attempt.
     fn start(&mut self, running: &mut Running, attempt: Attempt) -> Result<(), LaunchError> {
         // Stays in effect until all workers have been started.
-        let _unbound = (!self.launch.keep_binding).then(Unbound::of_this_thread);
+        let _unbound = Unbound::of_this_thread(self.launch.keep_binding);
         self.launch.enter(attempt);
+        let shares = self.launch.shares(attempt)?;
+        // Ports change from attempt to attempt.
+        self.files.clear();
         if let Some(range) = self.launch.range.filter(|_| attempt.again > 0) {
             // A process of the last attempt may still use its port.
             let port = port::free_port(range, attempt.again)?;
             self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
         }
+        self.launch.set_threads(&shares);
         let mut command_of = |worker: &ClusterInfo| {
-            (self.command)(worker).map_err(|reason| {
+            let command = (self.command)(worker).map(|command| self.launch.marked(command));
+            command.map_err(|reason| {
                 let (node, host) = (self.link.node(), own_host());
                 LaunchError::OtherNode { node, host, reason }
             })
         };
         for (index, worker) in self.launch.workers.iter().enumerate() {
             let mut command = command_of(worker)?;
+            if let Some(share) = shares.get(index) {
+                // The worker inherits the binding of this thread.
+                self.launch.bind.take(share)?;
+            }
             match &self.launch.variables {
                 Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
                 Variables::Exports(set) => {
-                    let exports = worker.exports_for(*set)?;
+                    let (mut exports, file) = worker.exports_and_file(*set)?;
+                    if let Some(file) = file {
+                        add_file(&mut self.files, &mut exports, file)?;
+                    }
                     exports.apply_to(&mut command);
                     if let Some(variables) = set.scheduler().filter(|_| worker.rank().is_first()) {
                         let mut scheduler = command_of(worker)?;
@@ -278,22 +298,67 @@ impl<'a> Job<'a> {
             }
             Verdict::Failed(failed) => failed,
         };
-        let report = LaunchReport::of(&failed, self.base, self.link.speaks());
+        let report = LaunchReport {
+            max_restarts: self.launch.max_restarts,
+            ..LaunchReport::of(&failed, self.base, self.link.speaks())
+        };
         let error = self.error.take().filter(|_| failed.failure.node == self.link.node());
         Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
     }
 }
 
 impl Launch {
+    /// Gives the workers their share of the cores that this thread may use.
+    ///
+    /// `bound`: the cores of each worker, or nothing if they are not bound.
+    fn set_threads(&mut self, bound: &[CoreShare]) {
+        let Some(ranks) = self.workers.first().and_then(|worker| worker.ranks_on_host()) else {
+            return;
+        };
+        let share = share::of_workers(ranks, self.keep_binding).threads;
+        for (index, worker) in self.workers.iter_mut().enumerate() {
+            let own = bound.get(index).and_then(|own| u32::try_from(own.len()).ok());
+            let share = own.map_or(share, |own| own.min(share));
+            if let Some(count) = Threads::count(self.threads, Some(share)) {
+                *worker = worker.clone().with_threads(count);
+            }
+        }
+    }
+
+    /// Returns the command with the variable that tells its programs how they are bound.
+    fn marked(&self, command: Command) -> Command {
+        if self.bind != Bind::None || !self.keep_binding {
+            return self.bind.marked(command);
+        }
+        command
+    }
+
+    /// Returns the cores of each worker, or nothing if they are not bound. Says once what is not as
+    /// expected.
+    fn shares(&self, attempt: Attempt) -> Result<Vec<CoreShare>, LaunchError> {
+        if self.bind == Bind::None {
+            return Ok(Vec::new());
+        }
+        let environment = Environment::current();
+        let Division { shares, note } =
+            Node::here(self.bind, &environment)?.among_workers(self.bind, &self.workers)?;
+        if let Some(note) = note.filter(|_| attempt.again == 0) {
+            tell(&format!("bind {}: {note}", self.bind.name()));
+        }
+        Ok(shares)
+    }
+
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
     fn link(&self) -> Result<(Link, u32), LaunchError> {
-        let (base, most) = (self.base(), self.restarts);
+        let (base, max_restarts) = (self.base(), self.max_restarts.map_or(0, NonZeroU32::get));
         let number = self.node.as_ref().map_or(0, |info| info.rank().index());
-        match self.node.as_ref().filter(|info| most > 0 && info.world_size() > 1) {
-            None => Ok((Link::alone(number, most), base)),
+        let node = self.max_restarts.and(self.node.as_ref());
+        match node.filter(|info| info.world_size() > 1) {
+            None => Ok((Link::alone(number, max_restarts), base)),
             #[cfg(feature = "rendezvous")]
             Some(info) => {
-                meet(Meeting { info, base, most, arrival: ARRIVAL, silence: self.silence })
+                let node_timeout = self.node_timeout;
+                meet(info, &Introduction { base, max_restarts, node_timeout, host: own_host() })
             }
             #[cfg(not(feature = "rendezvous"))]
             Some(_) => Err(LaunchError::Nodes(io::Error::other(
@@ -313,6 +378,27 @@ fn set_all(command: &mut Command, variables: &[(&str, Option<&str>)]) {
     }
 }
 
+/// Names a file in a worker's variables. Workers that read the same text share one file.
+fn add_file(
+    files: &mut Vec<HeldFile>,
+    exports: &mut Exports,
+    file: TargetFile,
+) -> Result<(), LaunchError> {
+    let variable = file.variable;
+    let held = files.iter().find(|held| held.text() == file.text);
+    let path = match held {
+        Some(held) => held.path().to_owned(),
+        None => {
+            let held = HeldFile::write(file)?;
+            let path = held.path().to_owned();
+            files.push(held);
+            path
+        }
+    };
+    exports.set(variable, path.display().to_string());
+    Ok(())
+}
+
 /// Returns this host's name for messages.
 fn own_host() -> String {
     host_name().unwrap_or_else(|| "an unknown host".to_owned())
@@ -325,7 +411,7 @@ fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
         LaunchError::Failed { rank, status, stderr, report, .. } => {
             let (rank, status) = (*rank, *status);
             let stderr = stderr.is_some().then(|| report.stderr.clone());
-            let code = status.code().filter(|code| FINAL_CODES.contains(code));
+            let code = status.code().filter(|code| meaning_of_final(*code).is_some());
             (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
         }
         LaunchError::Stopped { rank: Some(rank), signal, .. } => (

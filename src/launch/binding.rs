@@ -2,11 +2,13 @@
 
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
-use crate::launch::cores;
+use crate::launch::bind::BOUND_BY;
+use crate::launch::{affinity, cores};
 use crate::value::launcher::Launcher;
+use mpienv_core::seam::InfoSeam as _;
 
 /// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and
-/// users set them by hand, also for version 5.
+/// users set them by hand, also for version 5. mpienv sets the last.
 const ASKED: &[&str] = &[
     "OMPI_MCA_hwloc_base_binding_policy",
     "OMPI_MCA_hwloc_base_bind_to_core",
@@ -22,6 +24,7 @@ const ASKED: &[&str] = &[
     "OMPI_MCA_rmaps_rank_file_path",
     "PRTE_MCA_hwloc_default_binding_policy",
     "PRTE_MCA_hwloc_default_cpu_list",
+    BOUND_BY,
 ];
 
 /// Policies for placing ranks by nodes or slots, which do not request cores, or by parts of a node,
@@ -41,11 +44,11 @@ const PARTS: &[&str] = &[
 /// By default, Open MPI binds each of one or two ranks to one core. A program with several threads
 /// is then slower than under torchrun, which binds nothing. The binding stays if mpirun was asked
 /// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
-/// and under other launchers.
+/// under other launchers, and if an `mpienv exec` before this one was told to keep it.
 ///
 /// Returns whether the binding has changed, which happens only on Linux.
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
-    if info.launcher() != Launcher::OpenMpi || is_asked(environment) {
+    if info.launcher() != Launcher::OpenMpi || info.keeps_binding() || is_asked(environment) {
         return false;
     }
     let Some((allowed, all)) = cores::count().filter(|(allowed, all)| allowed < all) else {
@@ -54,7 +57,15 @@ pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> b
     let local_size =
         info.local_world_size().and_then(|size| usize::try_from(size).ok()).unwrap_or(1);
     // With more ranks, Open MPI binds each to a NUMA node or a socket.
-    (info.world_size() <= 2 || allowed < all / local_size) && cores::widen()
+    (info.world_size() <= 2 || allowed < all / local_size) && affinity::widen()
+}
+
+/// Lets this thread use all cores of the host if Open MPI bound it without being asked, for a
+/// process that then chooses its cores itself.
+pub fn release_default_binding(info: &ClusterInfo, environment: &Environment) {
+    if info.launcher() == Launcher::OpenMpi && !is_asked(environment) {
+        let _ = affinity::widen();
+    }
 }
 
 /// Returns whether a variable shows that a user chose cores.

@@ -126,12 +126,22 @@ pub(super) enum Final {
     Output,
 }
 
+/// Returns what an exit code means after which nothing restarts, because another attempt would end
+/// in the same way.
+pub(super) fn meaning_of_final(code: i32) -> Option<&'static str> {
+    match code {
+        2 => Some("an invalid command line"),
+        126 | 127 => Some("that the command cannot be started"),
+        _ => None,
+    }
+}
+
 impl fmt::Display for Final {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Final::Code(2) => f.write_str("exit code 2 means an invalid command line"),
             Final::Code(code) => {
-                write!(f, "exit code {code} means that the command cannot be started")
+                let meaning = meaning_of_final(*code).unwrap_or("that a restart would not help");
+                write!(f, "exit code {code} means {meaning}")
             }
             Final::Signal => f.write_str("mpienv received a signal that ends the job"),
             Final::Output => f.write_str("nothing reads the output of the workers"),

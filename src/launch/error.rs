@@ -64,6 +64,15 @@ pub enum LaunchError {
         /// The system's error.
         error: io::Error,
     },
+    /// A file that the program reads cannot be written.
+    #[error("cannot write the file for {variable}: {error}; set TMPDIR to a folder with room")]
+    #[non_exhaustive]
+    TargetFile {
+        /// The variable that names the file.
+        variable: &'static str,
+        /// The system's error.
+        error: io::Error,
+    },
     /// This process could not write the workers' output.
     #[error("cannot write {stream}: {error}; check the disk, or the program that reads the output")]
     #[non_exhaustive]
@@ -172,6 +181,13 @@ pub enum LaunchError {
         /// Why they did not meet.
         error: RendezvousError,
     },
+    /// The launches of the nodes met, but do not fit together. All nodes get this same text.
+    #[error("the nodes do not fit together: {reason}")]
+    #[non_exhaustive]
+    Mismatch {
+        /// The nodes, and what differs between them.
+        reason: String,
+    },
     /// The launches of the nodes met, but could not stay connected.
     #[error(
         "cannot connect the launches of the nodes: {0}; check the firewall between the nodes \
@@ -221,6 +237,7 @@ impl LaunchError {
             LaunchError::Failed { status, .. } => ErrorKind::Failed(*status),
             LaunchError::Stopped { signal, .. } => ErrorKind::Stopped(*signal),
             LaunchError::NodeLost { .. } => ErrorKind::Lost,
+            LaunchError::Mismatch { .. } => ErrorKind::Refused,
             #[cfg(feature = "rendezvous")]
             LaunchError::NotMet { error, .. } => error.kind(),
             _ => ErrorKind::Environment,
@@ -361,6 +378,7 @@ mod tests {
             LaunchError::NoPort(io()),
             LaunchError::Signals(io()),
             LaunchError::LogDir { path: PathBuf::from("logs"), error: io() },
+            LaunchError::TargetFile { variable: "MLX_HOSTFILE", error: io() },
             LaunchError::Output { stream: "stdout", error: io() },
             LaunchError::Thread(io()),
             LaunchError::Start { rank: 1, error: start },

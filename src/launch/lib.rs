@@ -22,10 +22,11 @@ mod rendezvous {
     pub(crate) use mpienv_rendezvous::*;
 }
 
+mod affinity;
 mod attempts;
-#[cfg(feature = "launch")]
+mod bind;
 mod binding;
-#[cfg(feature = "launch")]
+mod core_share;
 mod cores;
 mod ending;
 mod error;
@@ -41,23 +42,29 @@ mod role;
 mod running;
 #[doc(hidden)]
 pub mod seam;
+mod share;
 mod start_error;
 mod stop;
 mod supervisor;
+mod target_file;
 #[cfg(all(feature = "launch", unix))]
 mod thread;
+mod topology;
 mod wire;
 
+pub use bind::Bind;
 pub use error::LaunchError;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
 pub use report::LaunchReport;
+pub use share::Threads;
 pub use start_error::StartError;
 #[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
@@ -78,7 +85,7 @@ const MOST_SIMULATED: u32 = 4096;
 const GRACE: Grace =
     Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
 /// How long a node may be silent.
-const SILENCE: Duration = Duration::from_secs(30);
+const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The workers of this node, ready to be started.
 ///
@@ -97,6 +104,9 @@ const SILENCE: Duration = Duration::from_secs(30);
 ///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
 /// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this
 ///   process to one; see [`Launch::keep_binding`].
+/// - `OMP_NUM_THREADS` and `RAYON_NUM_THREADS`, each if it is not set, are set to the worker's share
+///   of these cores, so that the workers together start as many threads as there are cores; see
+///   [`Launch::threads`].
 ///
 /// ```
 /// use std::process::Command;
@@ -118,16 +128,18 @@ pub struct Launch {
     workers: Vec<ClusterInfo>,
     grace: Grace,
     keep_binding: bool,
+    threads: Option<Threads>,
+    bind: Bind,
     subreaper: bool,
     /// Whether this process exits once it has reported how the launch ended.
     is_whole_process: bool,
     output: Output,
     variables: Variables,
-    /// How often the workers may be started again.
-    restarts: u32,
+    /// How often the workers may be started again, if at all.
+    max_restarts: Option<NonZeroU32>,
     /// How long a node may be silent.
     #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
-    silence: Duration,
+    node_timeout: Duration,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,
     /// The range in which each attempt finds a free port, for a job on this machine alone.
@@ -172,7 +184,7 @@ impl Launch {
     /// Prepares a single worker, with the place of this process.
     ///
     /// Use it for programs that need a scheduler in addition to rank 0's worker: see
-    /// [`Launch::variables`].
+    /// [`Launch::variables`]. The binding and the variables of threads stay as they are.
     ///
     /// ```
     /// use std::process::Command;
@@ -188,7 +200,8 @@ impl Launch {
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
     pub fn with_scheduler(info: &ClusterInfo) -> Launch {
-        Launch { keep_binding: true, ..Launch::of(vec![info.marked()]) }
+        let threads = Some(Threads::Keep);
+        Launch { keep_binding: true, threads, ..Launch::of(vec![info.marked()]) }
     }
 
     fn of(workers: Vec<ClusterInfo>) -> Launch {
@@ -196,12 +209,14 @@ impl Launch {
             workers,
             grace: GRACE,
             keep_binding: false,
+            threads: None,
+            bind: Bind::None,
             subreaper: false,
             is_whole_process: false,
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
-            restarts: 0,
-            silence: SILENCE,
+            max_restarts: None,
+            node_timeout: NODE_TIMEOUT,
             node: None,
             range: None,
         }
@@ -277,6 +292,43 @@ impl Launch {
         Launch { keep_binding, ..self }
     }
 
+    /// Sets how many threads each worker's libraries start, by `OMP_NUM_THREADS` and
+    /// `RAYON_NUM_THREADS`.
+    ///
+    /// By default, each of the two variables that is not set gets the worker's share of the node's
+    /// cores, as [`Threads::Share`]: the cores that the workers may use, and that the cgroup's
+    /// `cpu.max` grants, divided by the number of workers on this node, at least 1. Hardware threads
+    /// of one core count as one. Simulated jobs keep the variables of their launchers.
+    ///
+    /// On Linux the cores are those of the workers' affinity mask with the feature `launch`, and
+    /// otherwise those of [`std::thread::available_parallelism`].
+    pub fn threads(self, threads: Threads) -> Launch {
+        Launch { threads: Some(threads), ..self }
+    }
+
+    /// Sets which cores each worker is bound to. The default is none: workers may use all cores.
+    ///
+    /// The cores are divided among the workers of this node, by what Linux tells in `/sys` about
+    /// its cores, NUMA nodes and PCI devices. If there are more workers than cores, workers share
+    /// cores, which is reported on stderr. With [`Launch::keep_binding`], only the cores to which
+    /// this process is bound are divided. Memory is not bound: Linux takes it from the NUMA node of
+    /// the core that first writes to it.
+    ///
+    /// [`Launch::run`] fails on other systems than Linux, without the feature `launch`, and if [`Bind::Device`] is asked for and
+    /// a worker's GPU or its NUMA node is not known.
+    ///
+    /// ```no_run
+    /// use std::process::Command;
+    /// use mpienv::{Bind, ClusterInfo, Launch};
+    ///
+    /// let info = ClusterInfo::from_env()?;
+    /// Launch::new(&info, 2)?.bind(Bind::Core).run(|_worker| Command::new("./simulate"))?;
+    /// # Ok::<(), mpienv::LaunchError>(())
+    /// ```
+    pub fn bind(self, bind: Bind) -> Launch {
+        Launch { bind, ..self }
+    }
+
     /// Sets whether this process adopts the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
     ///
     /// It applies on Linux with the feature `launch`, while the workers run. This process then
@@ -319,7 +371,7 @@ impl Launch {
         Launch { variables: Variables::Exports(set), ..self }
     }
 
-    /// Starts all workers again after a failure, at most `most` times. The default is 0.
+    /// Starts all workers again after a failure, at most `max_restarts` times. The default is 0.
     ///
     /// When a worker fails, the workers of all nodes are stopped, and start again after a pause of
     /// 0.5 s, which doubles from restart to restart up to 30 s. Each attempt has its own keys, and
@@ -327,11 +379,10 @@ impl Launch {
     /// `MPIENV_RESTART_COUNT` and `TORCHELASTIC_RESTART_COUNT`. It is the same on all ranks. Files
     /// of [`Output::LogDir`] are in `attempt_N`.
     ///
-    /// Nothing restarts after exit codes 2, 126 and 127, nor after SIGINT, SIGTERM, SIGHUP or
-    /// SIGUSR1.
+    /// `mpienv::guide::launch` lists the exit codes and signals after which nothing restarts.
     ///
     /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
-    /// nodes stay the same: if one is lost, the job ends. See `mpienv::guide::launch`.
+    /// nodes stay the same: if one is lost, the job ends.
     ///
     /// ```
     /// use std::process::Command;
@@ -347,17 +398,17 @@ impl Launch {
     /// })?;
     /// # Ok::<(), mpienv::LaunchError>(())
     /// ```
-    pub fn max_restarts(self, most: u32) -> Launch {
-        Launch { restarts: most, ..self }
+    pub fn max_restarts(self, max_restarts: u32) -> Launch {
+        Launch { max_restarts: NonZeroU32::new(max_restarts), ..self }
     }
 
     /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
     /// several nodes.
     ///
-    /// The default is 30 s. A node that closes its connection is noticed at once. The first node's
-    /// timeout counts.
-    pub fn node_timeout(self, silence: Duration) -> Launch {
-        Launch { silence: silence.max(Duration::from_millis(100)), ..self }
+    /// The default is 30 s. A node that closes its connection is noticed at once. All nodes need the
+    /// same timeout.
+    pub fn node_timeout(self, node_timeout: Duration) -> Launch {
+        Launch { node_timeout: node_timeout.max(Duration::from_millis(100)), ..self }
     }
 
     /// Starts the command that `command` returns for each worker, with the worker's variables, and
@@ -384,7 +435,7 @@ impl Launch {
 
     /// Changes the workers' places to those of an attempt.
     fn enter(&mut self, attempt: Attempt) {
-        if self.restarts > 0 {
+        if self.max_restarts.is_some() {
             self.workers.iter_mut().for_each(|worker| worker.enter(attempt));
         }
     }

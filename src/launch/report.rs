@@ -1,6 +1,7 @@
 //! The report for users after a job has failed.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::launch::attempts::Failed;
 use crate::launch::ending::{self, Cause};
@@ -29,8 +30,8 @@ pub struct LaunchReport {
     pub(super) endings: Vec<String>,
     /// The failures of earlier attempts.
     pub(super) earlier: Vec<String>,
-    /// The maximum number of restarts.
-    pub(super) most: u32,
+    /// The maximum number of restarts, if there may be any.
+    pub(super) max_restarts: Option<NonZeroU32>,
     /// Why nothing restarted although restarts were left.
     pub(super) not_restarted: Option<String>,
     /// Whether another node prints the report.
@@ -48,7 +49,7 @@ impl LaunchReport {
     ///
     /// `speaks`: no other node prints the report.
     pub(super) fn of(failed: &Failed, base: u32, speaks: bool) -> LaunchReport {
-        let Failed { failure, endings, earlier, most } = failed;
+        let Failed { failure, endings, earlier, not_restarted } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
             Cause::Other { .. } => Vec::new(),
@@ -57,14 +58,12 @@ impl LaunchReport {
         let earlier: Vec<_> = earlier
             .map(|(failure, number)| format!("attempt {number}: {}", failure.summary()))
             .collect();
-        let is_left = (earlier.len() as u64) < u64::from(*most);
         LaunchReport {
             stderr,
             after: Some(ending::seconds(failure.after)),
             endings: ending::lines(endings),
             earlier,
-            most: *most,
-            not_restarted: failure.is_final.filter(|_| is_left).map(|reason| reason.to_string()),
+            not_restarted: not_restarted.map(|reason| reason.to_string()),
             is_hidden: !speaks,
             ..LaunchReport::default()
         }
@@ -97,12 +96,9 @@ impl fmt::Display for LaunchReport {
             lines.push(format!("  failed {after} after the attempt started; the other workers:"));
             lines.extend(self.endings.iter().map(|line| format!("    {line}")));
         }
-        if self.most > 0 {
-            lines.push(format!(
-                "  {} of {} attempts used",
-                self.attempts(),
-                u64::from(self.most) + 1
-            ));
+        if let Some(max_restarts) = self.max_restarts {
+            let most = u64::from(max_restarts.get()) + 1;
+            lines.push(format!("  {} of {most} attempts used", self.attempts()));
             let left_out = self.earlier.len().saturating_sub(FIRST + LAST);
             let (first, rest) = self.earlier.split_at(self.earlier.len().min(FIRST));
             lines.extend(first.iter().map(|line| format!("    {line}")));
@@ -135,8 +131,10 @@ mod tests {
             cause,
         };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
-        let failed = Failed { failure: failure.clone(), endings, earlier: vec![failure], most: 3 };
+        let (earlier, not_restarted) = (vec![failure.clone()], failure.is_final);
+        let failed = Failed { failure, endings, earlier, not_restarted };
         let mut report = LaunchReport::of(&failed, 3, true);
+        report.max_restarts = NonZeroU32::new(3);
         report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();
         let expected = [
             "  last lines of its stderr:",
@@ -163,8 +161,8 @@ mod tests {
         let earlier: Vec<_> =
             (0..40).map(|number| format!("attempt {number}: it failed")).collect();
         let lines = |earlier: &[String]| {
-            LaunchReport { earlier: earlier.to_vec(), most: 40, ..LaunchReport::default() }
-                .to_string()
+            let (earlier, max_restarts) = (earlier.to_vec(), NonZeroU32::new(40));
+            LaunchReport { earlier, max_restarts, ..LaunchReport::default() }.to_string()
         };
         let expected = [
             "  41 of 41 attempts used",

@@ -1,18 +1,25 @@
 //! What the command needs of this crate and programs do not. Any version may change it.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use mpienv_core::ClusterInfo;
-use mpienv_core::seam::Attempt;
+use mpienv_core::seam::{Attempt, TargetFile};
 
+use crate::target_file::HeldFile;
 use crate::{Launch, LaunchError, StartError};
 
-#[cfg(feature = "launch")]
-pub use crate::binding::widen_default_binding;
-#[cfg(feature = "launch")]
-pub use crate::cores::{count as count_cores, widen as widen_binding};
+pub use crate::affinity::{allowed as allowed_cpus, usable as usable_cpus};
+pub use crate::bind::{BOUND_BY, Binding, Division, Node, bind_to_share, numa_nodes, topology};
+pub use crate::binding::{release_default_binding, widen_default_binding};
+pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
+pub use crate::cores::{
+    Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
+};
 #[cfg(unix)]
 pub use crate::exec::exec;
+pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
+pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
 /// Declares that this process exits once it has reported how the launch ended. A signal leaves it
 /// time to do so.
@@ -59,4 +66,13 @@ pub fn foreseen(command: &Command) -> Option<StartError> {
 /// Returns the words of the command that was probably meant.
 pub fn meant(error: &StartError) -> Option<&[std::ffi::OsString]> {
     error.meant()
+}
+
+/// Writes a file for the program that is about to replace this process. Returns its path, and
+/// whether it stays when that program has exited.
+///
+/// # Errors
+/// Returns an error if the file cannot be written.
+pub fn leave_file(file: TargetFile) -> Result<(PathBuf, bool), LaunchError> {
+    Ok(HeldFile::write(file)?.hand_over())
 }

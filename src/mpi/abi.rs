@@ -76,6 +76,7 @@ pub(super) struct Constants {
     pub in_place: *const c_void,
     pub status_ignore: *mut c_void,
     pub thread_funneled: c_int,
+    pub thread_serialized: c_int,
 }
 
 impl Constants {
@@ -95,6 +96,7 @@ impl Constants {
             in_place: ptr::without_provenance(usize::MAX),
             status_ignore: ptr::without_provenance_mut(1),
             thread_funneled: 1,
+            thread_serialized: 2,
         }
     }
 
@@ -113,6 +115,7 @@ impl Constants {
             in_place: ptr::without_provenance(1),
             status_ignore: ptr::null_mut(),
             thread_funneled: 1024,
+            thread_serialized: 2048,
         }
     }
 
@@ -134,6 +137,7 @@ impl Constants {
             in_place: ptr::without_provenance(1),
             status_ignore: ptr::null_mut(),
             thread_funneled: 1,
+            thread_serialized: 2,
         })
     }
 }

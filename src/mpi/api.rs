@@ -13,7 +13,7 @@ use crate::value::rank::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///
-/// Only one thread uses it. Between [`Api::init`] and [`Api::finalize`], every method may be
+/// One thread uses it at a time. Between [`Api::init`] and [`Api::finalize`], every method may be
 /// called; before and after, only those that say so.
 pub(super) struct Api {
     pub functions: Functions,
@@ -31,6 +31,11 @@ impl Api {
     /// The communicator of all ranks.
     pub(super) fn world(&self) -> Comm {
         self.constants.comm_world
+    }
+
+    /// MPI_THREAD_SERIALIZED: several threads of this process call MPI, one at a time.
+    pub(super) fn serialized(&self) -> c_int {
+        self.constants.thread_serialized
     }
 
     /// MPI_THREAD_FUNNELED: this process has several threads, but only one of them calls MPI.
@@ -54,7 +59,7 @@ impl Api {
             self.functions.init_thread(
                 ptr::null_mut(),
                 ptr::null_mut(),
-                self.funneled(),
+                self.serialized(),
                 &raw mut provided,
             )
         };

@@ -134,7 +134,12 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_by(bytes, Request::wait, Request::wait)
+        self.all_gather_by(
+            bytes,
+            |request| request.wait().map(Some),
+            |request| request.wait().map(Some),
+        )
+        .map(Option::unwrap_or_default)
     }
 
     /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive
@@ -146,20 +151,41 @@ impl Communicator {
     pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>> {
         self.all_gather_by(
             bytes,
-            |request| request.wait_within(limit),
-            |request| request.wait_within(limit),
+            |request| request.wait_within(limit).map(Some),
+            |request| request.wait_within(limit).map(Some),
+        )
+        .map(Option::unwrap_or_default)
+    }
+
+    /// Like [`all_gather_within`](Communicator::all_gather_within), but returns `None` once `stop`
+    /// returns true.
+    ///
+    /// # Errors
+    /// As [`all_gather_within`](Communicator::all_gather_within).
+    pub fn all_gather_unless(
+        &self,
+        bytes: &[u8],
+        limit: Duration,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
+        self.all_gather_by(
+            bytes,
+            |request| request.wait_unless(limit, stop),
+            |request| request.wait_unless(limit, stop),
         )
     }
 
     fn all_gather_by(
         &self,
         bytes: &[u8],
-        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Vec<u8>>,
-        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Blocks>,
-    ) -> Result<Vec<Vec<u8>>> {
+        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Option<Vec<u8>>>,
+        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Option<Blocks>>,
+    ) -> Result<Option<Vec<Vec<u8>>>> {
         const CALL: &str = "MPI_Iallgatherv";
         let own = (bytes.len() as u64).to_ne_bytes();
-        let announced = wait_for_lengths(self.start_all_gather(&own)?)?;
+        let Some(announced) = wait_for_lengths(self.start_all_gather(&own)?)? else {
+            return Ok(None);
+        };
         let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
         for length in announced.as_chunks().0.iter().map(|&length| u64::from_ne_bytes(length)) {
             places.push(int(CALL, all)?);
@@ -183,11 +209,12 @@ impl Communicator {
                 all(own, in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
             })
         })?;
-        let (blocks, counts, places) = wait_for_blocks(started)?;
+        let Some((blocks, counts, places)) = wait_for_blocks(started)? else { return Ok(None) };
         let ends = counts.iter().zip(&places);
-        Ok(ends
-            .map(|(&count, &place)| blocks[place as usize..][..count as usize].to_vec())
-            .collect())
+        let block = |(&count, &place): (&c_int, &c_int)| {
+            blocks[place as usize..][..count as usize].to_vec()
+        };
+        Ok(Some(ends.map(block).collect()))
     }
 
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
@@ -260,6 +287,43 @@ impl Communicator {
             let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.ibcast(first, count, datatype, root, comm, request) })
+        })
+    }
+
+    /// Starts sending bytes to a rank, which receives as many with the same `tag`
+    /// (`MPI_Isend`).
+    ///
+    /// # Errors
+    /// If MPI returns an error, or there are 2^31 bytes or more.
+    pub fn start_send(&self, mut bytes: Vec<u8>, to: u32, tag: u16) -> Result<Request<Vec<u8>>> {
+        const CALL: &str = "MPI_Isend";
+        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
+        Request::start(&self.session, CALL, bytes, |api, request| {
+            let (comm, to, tag) = (self.comm, int(CALL, to)?, int(CALL, tag)?);
+            let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
+            // SAFETY: the request owns the bytes until it is done.
+            Ok(unsafe { api.functions.isend(first, count, datatype, to, tag, comm, request) })
+        })
+    }
+
+    /// Starts receiving bytes that a rank sends with this `tag`: as many as `bytes` has, which they
+    /// replace (`MPI_Irecv`).
+    ///
+    /// # Errors
+    /// If MPI returns an error, as for more bytes than `bytes` has, or if it has 2^31 or more.
+    pub fn start_receive(
+        &self,
+        mut bytes: Vec<u8>,
+        from: u32,
+        tag: u16,
+    ) -> Result<Request<Vec<u8>>> {
+        const CALL: &str = "MPI_Irecv";
+        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
+        Request::start(&self.session, CALL, bytes, |api, request| {
+            let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
+            let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
+            // SAFETY: the request owns the bytes until it is done.
+            Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
         })
     }
 

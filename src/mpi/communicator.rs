@@ -1,8 +1,10 @@
 //! Ranks that call MPI together.
 
+#![expect(unsafe_code, reason = "MPI's handles move to other threads")]
+
 use std::fmt;
 use std::process;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +20,9 @@ use crate::value::rank::Rank;
 /// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
 /// a time limit.
 ///
-/// A communicator stays in the thread that initialized MPI: it is neither `Send` nor `Sync`.
+/// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a process
+/// call MPI one at a time. If the library supports only one thread (less than
+/// `MPI_THREAD_SERIALIZED`), calls from any thread but the one that initialized MPI are errors.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,25 +46,39 @@ use crate::value::rank::Rank;
 ///     world.all_to_all(&mut bytes)?;
 ///     world.start_reduce_scatter_sum(parts)?.wait()?;
 ///
+///     // A message around the ring of ranks.
+///     let size = world.size();
+///     let sent = world.start_send(b"hello".to_vec(), (rank + 1) % size, 0)?;
+///     let received = world.start_receive(vec![0; 5], (rank + size - 1) % size, 0)?;
+///     assert_eq!(received.wait()?, b"hello");
+///     sent.wait()?;
+///
 ///     let names = world.all_gather(format!("rank {rank}").as_bytes())?;
 ///     assert_eq!(names[0], b"rank 0");
 ///     world.all_gather_within(b"done", Duration::from_secs(60))?;
+///     // `None` if the function returns true first, for example after a signal:
+///     let all = world.all_gather_unless(b"done", Duration::from_secs(60), &|| false)?;
+///     assert_eq!(all.map(|all| all.len()), Some(world.size() as usize));
 ///     world.barrier()
 /// }
 /// ```
 pub struct Communicator {
-    pub(super) session: Rc<Session>,
+    pub(super) session: Arc<Session>,
     pub(super) comm: Comm,
     rank: Rank,
     /// Whether a split made the communicator, so that it must be freed.
     is_own: bool,
 }
 
+// SAFETY: the handle is a number or an address that only the library uses, and the session lets one
+// thread at a time call it.
+unsafe impl Send for Communicator {}
+
 impl Communicator {
     /// The communicator of all ranks.
     pub(super) fn world(session: Session) -> Result<Communicator> {
         let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
-        Ok(Communicator { session: Rc::new(session), comm, rank, is_own: false })
+        Ok(Communicator { session: Arc::new(session), comm, rank, is_own: false })
     }
 
     /// This process's rank in the communicator, according to MPI.
@@ -87,7 +105,7 @@ impl Communicator {
             let comm = api.split(self.comm, color, key)?;
             Ok((comm, api.rank(comm)?))
         })?;
-        Ok(Communicator { session: Rc::clone(&self.session), comm, rank, is_own: true })
+        Ok(Communicator { session: Arc::clone(&self.session), comm, rank, is_own: true })
     }
 
     /// Exits this process and all other ranks of the job (`MPI_Abort`), with this exit code if MPI

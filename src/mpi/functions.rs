@@ -205,6 +205,14 @@ functions! {
         send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
         datatype: Datatype, comm: Comm, request: *mut RequestHandle
     );
+    isend = "MPI_Isend"(
+        buffer: *const c_void, count: c_int, datatype: Datatype, to: c_int, tag: c_int, comm: Comm,
+        request: *mut RequestHandle
+    );
+    irecv = "MPI_Irecv"(
+        buffer: *mut c_void, count: c_int, datatype: Datatype, from: c_int, tag: c_int, comm: Comm,
+        request: *mut RequestHandle
+    );
     test = "MPI_Test"(request: *mut RequestHandle, flag: *mut c_int, status: *mut c_void);
     wait = "MPI_Wait"(request: *mut RequestHandle, status: *mut c_void);
 }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::mem;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::abi::RequestHandle;
@@ -31,6 +31,9 @@ use super::session::{Session, done_within};
 ///     assert_eq!(seed.wait()?.len(), 1);
 ///     assert_eq!(ranks.wait()?.len(), 4 * world.size() as usize);
 ///     world.start_barrier()?.wait_within(Duration::from_secs(60))?;
+///     // `None` if the function returns true first, for example after a signal:
+///     let barrier = world.start_barrier()?.wait_unless(Duration::from_secs(60), &|| false)?;
+///     assert!(barrier.is_some());
 ///     sum.wait()
 /// }
 /// ```
@@ -43,7 +46,7 @@ pub struct Request<B: Default> {
 
 /// A started call.
 struct Call {
-    session: Rc<Session>,
+    session: Arc<Session>,
     name: &'static str,
     request: RequestHandle,
 }
@@ -51,7 +54,7 @@ struct Call {
 impl<B: Default> Request<B> {
     /// Starts a call that uses the memory of `buffer`, which must not move when `buffer` does.
     pub(super) fn start(
-        session: &Rc<Session>,
+        session: &Arc<Session>,
         name: &'static str,
         buffer: B,
         start: impl FnOnce(&Api, *mut RequestHandle) -> Result<c_int>,
@@ -59,7 +62,7 @@ impl<B: Default> Request<B> {
         match session.run(|api| api.start(name, |request| start(api, request))) {
             Ok(request) => {
                 session.count_started();
-                let call = Call { session: Rc::clone(session), name, request };
+                let call = Call { session: Arc::clone(session), name, request };
                 Ok(Request { buffer, call, done: false })
             }
             Err(error) => {
@@ -100,16 +103,37 @@ impl<B: Default> Request<B> {
     ///
     /// # Errors
     /// If the call has failed or took too long; the buffer is then lost.
-    pub fn wait_within(mut self, limit: Duration) -> Result<B> {
+    pub fn wait_within(self, limit: Duration) -> Result<B> {
+        let call = self.call.name;
+        // It returns `None` only if it is told to stop.
+        self.wait_unless(limit, &|| false)?.ok_or(MpiError::TimedOut { call, limit })
+    }
+
+    /// Like [`wait_within`](Request::wait_within), but returns `None` once `stop` returns true; the
+    /// buffer is then lost.
+    ///
+    /// # Errors
+    /// As [`wait_within`](Request::wait_within).
+    pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
         if !self.done {
             let &mut Call { ref session, name, ref mut request } = &mut self.call;
-            session.run(|api| match done_within(limit, || api.test(name, request))? {
-                true => Ok(()),
-                false => Err(MpiError::TimedOut { call: name, limit }),
+            let mut is_stopped = false;
+            session.run(|api| {
+                let is_done = || {
+                    is_stopped = stop();
+                    Ok(is_stopped || api.test(name, request)?)
+                };
+                match done_within(limit, is_done)? {
+                    true => Ok(()),
+                    false => Err(MpiError::TimedOut { call: name, limit }),
+                }
             })?;
+            if is_stopped {
+                return Ok(None);
+            }
             session.count_done();
         }
-        Ok(self.finish())
+        Ok(Some(self.finish()))
     }
 
     fn finish(mut self) -> B {

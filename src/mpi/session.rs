@@ -1,8 +1,11 @@
 //! MPI in this process, from initialization to finalization.
 
-use std::cell::Cell;
+#![expect(unsafe_code, reason = "MPI's handles move to other threads")]
+
+use std::ffi::c_int;
 use std::path::PathBuf;
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use super::abi::{Abi, Comm};
@@ -20,12 +23,28 @@ pub(super) struct Session {
     /// A second communicator of all ranks, so that no other call can match the barrier before
     /// MPI_Finalize.
     closing: Comm,
-    state: Cell<State>,
-    /// How many started calls are not done.
-    started: Cell<u32>,
+    progress: Mutex<Progress>,
+    /// The only thread that may call MPI; `None` if every thread may, one at a time.
+    thread: Option<ThreadId>,
+    /// The thread level that MPI provides.
+    provided: c_int,
     /// The process that initialized MPI: in a forked child, all that MPI knows is about its parent.
     owner: Owner,
     pub about: About,
+}
+
+// SAFETY: the handles are numbers or addresses that only the library uses. Threads call it one at a
+// time, because `run` holds the lock, and other threads than the first only if the library supports
+// that. `abort`, which does not return, is called at any time.
+unsafe impl Send for Session {}
+// SAFETY: as above.
+unsafe impl Sync for Session {}
+
+/// What has happened to MPI. It is locked during calls.
+struct Progress {
+    state: State,
+    /// How many started calls are not done.
+    started: u32,
 }
 
 /// The identity of a library.
@@ -61,12 +80,14 @@ impl Session {
                 needed: api.funneled(),
             });
         }
+        let needed = api.serialized();
         let closing = api.duplicate(api.world())?;
         Ok(Session {
             api,
             closing,
-            state: Cell::new(State::Sound),
-            started: Cell::new(0),
+            progress: Mutex::new(Progress { state: State::Sound, started: 0 }),
+            thread: (provided < needed).then(|| thread::current().id()),
+            provided,
             owner: Owner::current(),
             about,
         })
@@ -77,29 +98,45 @@ impl Session {
         if !self.owner.is_here() {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
-        if self.state.get() == State::Finalized {
+        if self.thread.is_some_and(|thread| thread != thread::current().id()) {
+            return Err(MpiError::ThreadLevel {
+                library: self.about.library.clone(),
+                provided: self.provided,
+                needed: self.api.serialized(),
+            });
+        }
+        let mut progress = self.progress();
+        if progress.state == State::Finalized {
             return Err(MpiError::Finalized);
         }
         let result = calls(&self.api);
         if result.is_err() {
-            self.state.set(State::Failed);
+            progress.state = State::Failed;
         }
         result
     }
 
     /// Counts a started call.
     pub(super) fn count_started(&self) {
-        self.started.set(self.started.get().saturating_add(1));
+        let mut progress = self.progress();
+        progress.started = progress.started.saturating_add(1);
     }
 
     /// Counts a call that is done.
     pub(super) fn count_done(&self) {
-        self.started.set(self.started.get().saturating_sub(1));
+        let mut progress = self.progress();
+        progress.started = progress.started.saturating_sub(1);
     }
 
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
-        self.state.get() == State::Sound && self.owner.is_here() && !thread::panicking()
+        let is_here = self.owner.is_here() && !thread::panicking();
+        is_here && self.progress().state == State::Sound
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        // A panic leaves it as an error does.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finalizes MPI once all ranks are ready to.
@@ -108,7 +145,7 @@ impl Session {
     /// precedes it.
     pub(super) fn end(&self, limit: Duration) -> Result<()> {
         const CALL: &str = "the barrier before MPI_Finalize";
-        let count = self.started.get();
+        let count = self.progress().started;
         if count > 0 {
             return Err(MpiError::Unfinished { count });
         }
@@ -120,13 +157,16 @@ impl Session {
             api.free(self.closing)?;
             api.finalize()
         })?;
-        self.state.set(State::Finalized);
+        self.progress().state = State::Finalized;
         Ok(())
     }
 
     /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
-        if self.state.get() != State::Finalized && self.owner.is_here() {
+        // Another thread may be in a call that never returns.
+        let is_finalized =
+            self.progress.try_lock().is_ok_and(|progress| progress.state == State::Finalized);
+        if !is_finalized && self.owner.is_here() {
             self.api.abort(self.api.world(), code);
         }
     }

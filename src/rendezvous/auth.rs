@@ -1,10 +1,14 @@
-//! Keys and tags: HMAC-SHA-256 of data that both ends know. See
-//! `mpienv::guide::wire_format`.
+//! Keys and tags: HMAC-SHA-256 of what both ends know and of what they agree on with X25519, so that
+//! the token alone opens no recording. See `mpienv::guide::wire_format`.
 
 use std::io;
 
-use hmac::{Hmac, KeyInit, Mac};
-use sha2::{Digest, Sha256};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::agreement::{EphemeralPrivateKey, UnparsedPublicKey, X25519, agree_ephemeral};
+use ring::digest::{Context, SHA256};
+use ring::error::Unspecified;
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// Length of a nonce, of a key and of a tag, in bytes.
 pub(super) const LENGTH: usize = 32;
@@ -14,30 +18,58 @@ pub(super) const JOB: usize = 16;
 /// Random bytes, a key or a digest.
 pub(super) type Bytes32 = [u8; LENGTH];
 
+/// Length of the meeting's number on the wire: encrypted, and with its tag.
+pub(super) const SEALED_NUMBER: usize = LENGTH + 16;
+
 /// A random number that never repeats.
 pub(super) fn nonce() -> io::Result<Bytes32> {
     let mut nonce = [0; LENGTH];
-    getrandom::fill(&mut nonce).map_err(|error| io::Error::other(error.to_string()))?;
+    SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
     Ok(nonce)
 }
 
-pub(super) fn digest(parts: &[&[u8]]) -> Bytes32 {
-    let mut hash = Sha256::new();
-    parts.iter().for_each(|part| hash.update(part));
-    hash.finalize().into()
+fn no_random(_: Unspecified) -> io::Error {
+    io::Error::other("the system has no random numbers")
 }
 
-fn hmac(key: &Bytes32, parts: &[&[u8]]) -> Hmac<Sha256> {
-    // HMAC pads a short key with zeros to the hash's block size, so this is the same key.
-    let mut block = [0; 64];
-    block[..LENGTH].copy_from_slice(key);
-    let mut mac = Hmac::<Sha256>::new(&block.into());
-    parts.iter().for_each(|part| mac.update(part));
-    mac
+fn bytes_32(bytes: &[u8]) -> Bytes32 {
+    let mut out = [0; LENGTH];
+    out.copy_from_slice(bytes);
+    out
+}
+
+pub(super) fn digest(parts: &[&[u8]]) -> Bytes32 {
+    let mut hash = Context::new(&SHA256);
+    parts.iter().for_each(|part| hash.update(part));
+    bytes_32(hash.finish().as_ref())
 }
 
 fn derive(key: &Bytes32, parts: &[&[u8]]) -> Bytes32 {
-    hmac(key, parts).finalize().into_bytes().into()
+    let mut mac = hmac::Context::with_key(&hmac::Key::new(HMAC_SHA256, key));
+    parts.iter().for_each(|part| mac.update(part));
+    bytes_32(mac.sign().as_ref())
+}
+
+/// One end's part of a key exchange: a key that lives no longer than the handshake.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    private: EphemeralPrivateKey,
+    /// What the other end gets.
+    pub(super) public: Bytes32,
+}
+
+impl Exchange {
+    pub(super) fn new() -> io::Result<Exchange> {
+        let private =
+            EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).map_err(no_random)?;
+        let public = private.compute_public_key().map_err(no_random)?;
+        Ok(Exchange { private, public: bytes_32(public.as_ref()) })
+    }
+
+    /// What both ends know once each has the other's part. `None` if `other` is not a part.
+    fn agree(self, other: &[u8]) -> Option<Bytes32> {
+        agree_ephemeral(self.private, &UnparsedPublicKey::new(&X25519, other), bytes_32).ok()
+    }
 }
 
 /// The job and the attempt to which a key belongs.
@@ -76,32 +108,49 @@ impl Role {
     }
 }
 
-/// The key of one attempt of one job.
+/// The key of one attempt of one job, or of one connection.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct JobKey(Bytes32);
+pub(super) struct JobKey {
+    key: Bytes32,
+    /// Whether a key exchange has a part in it.
+    is_exchanged: bool,
+}
 
 impl JobKey {
     pub(super) fn new(token: &[u8], role: Role, run: Run) -> JobKey {
-        JobKey(derive(&digest(&[token]), &[role.label(), &run.job, &run.attempt.to_be_bytes()]))
+        let attempt = run.attempt.to_be_bytes();
+        JobKey::of_bytes(derive(&digest(&[token]), &[role.label(), &run.job, &attempt]))
     }
 
     /// Wraps a key that was already derived.
     pub(super) fn of_bytes(key: Bytes32) -> JobKey {
-        JobKey(key)
+        JobKey { key, is_exchanged: false }
+    }
+
+    /// The key of one connection, which also needs what this end's part of the exchange and
+    /// `other`'s agree on. `None` if `other` is not such a part.
+    pub(super) fn exchanged(&self, own: Exchange, other: &[u8]) -> Option<JobKey> {
+        let key = derive(&self.key, &[b"mpienv exchange", &own.agree(other)?]);
+        Some(JobKey { key, is_exchanged: true })
     }
 
     /// Derives the keys of a connection from its greeting and its hello up to the proof, as rank 0
     /// sees its directions.
     pub(super) fn directions(&self, greeting: &[u8], hello: &[u8]) -> Directions {
-        let direction =
-            |name: &[u8]| Direction { key: derive(&self.0, &[name, greeting, hello]), sequence: 0 };
-        let outgoing = direction(b"mpienv from master ");
-        Directions { outgoing, incoming: direction(b"mpienv from rank ") }
+        let direction = |name: &[u8]| Direction {
+            key: derive(&self.key, &[name, greeting, hello]),
+            sequence: 0,
+        };
+        Directions {
+            outgoing: direction(b"mpienv from master "),
+            incoming: direction(b"mpienv from rank "),
+            is_exchanged: self.is_exchanged,
+        }
     }
 
     /// A key for other uses, specific to the meeting with this number.
     pub(super) fn of_meeting(&self, meeting: &Bytes32) -> Bytes32 {
-        derive(&self.0, &[b"mpienv meeting", meeting])
+        derive(&self.key, &[b"mpienv meeting", meeting])
     }
 }
 
@@ -117,12 +166,27 @@ pub struct Directions {
     pub(crate) outgoing: Direction,
     /// What this end receives.
     pub(crate) incoming: Direction,
+    /// Whether the keys need more than the token and what was heard: the ends run one version.
+    pub(crate) is_exchanged: bool,
 }
 
 impl Directions {
     /// The directions as the other end sees them.
     pub(super) fn reversed(self) -> Directions {
-        Directions { outgoing: self.incoming, incoming: self.outgoing }
+        Directions { outgoing: self.incoming, incoming: self.outgoing, ..self }
+    }
+
+    /// Encrypts the number of a meeting for the other end. A rank of another version gets none.
+    pub(super) fn seal_number(&self, number: &Bytes32) -> io::Result<Vec<u8>> {
+        if self.is_exchanged { self.outgoing.seal_number(number) } else { Ok(vec![0; LENGTH]) }
+    }
+
+    /// Decrypts what [`Directions::seal_number`] returned at the other end.
+    pub(super) fn open_number(&self, sealed: &[u8]) -> Option<Bytes32> {
+        match self.is_exchanged {
+            true => self.incoming.open_number(sealed.try_into().ok()?),
+            false => sealed.try_into().ok(),
+        }
     }
 
     /// The keys for encryption, outgoing and incoming.
@@ -148,19 +212,46 @@ impl std::fmt::Debug for Direction {
 impl Direction {
     /// The tag of the next message, given the digest of the message.
     pub(super) fn tag(&mut self, digest: &Bytes32) -> Bytes32 {
-        self.next(digest).finalize().into_bytes().into()
+        bytes_32(hmac::sign(&self.mac(), &self.next(digest)).as_ref())
     }
 
     /// Returns whether this is the tag of the next message. Takes the same time for every wrong
     /// tag.
     pub(super) fn verify(&mut self, digest: &Bytes32, tag: &[u8]) -> bool {
-        self.next(digest).verify_slice(tag).is_ok()
+        hmac::verify(&self.mac(), &self.next(digest), tag).is_ok()
     }
 
-    fn next(&mut self, digest: &Bytes32) -> Hmac<Sha256> {
-        let mac = hmac(&self.key, &[&self.sequence.to_be_bytes(), digest]);
+    fn mac(&self) -> hmac::Key {
+        hmac::Key::new(HMAC_SHA256, &self.key)
+    }
+
+    /// What the next message's tag is made of.
+    fn next(&mut self, digest: &Bytes32) -> Vec<u8> {
+        let signed = [&self.sequence.to_be_bytes()[..], digest].concat();
         self.sequence += 1;
-        mac
+        signed
+    }
+
+    /// Encrypts the number of a meeting. Only one is sent in a direction, so that no nonce repeats.
+    fn seal_number(&self, number: &Bytes32) -> io::Result<Vec<u8>> {
+        let mut sealed = number.to_vec();
+        let done = self.of_number().and_then(|(key, nonce)| {
+            key.seal_in_place_append_tag(nonce, Aad::empty(), &mut sealed)
+        });
+        done.map(|()| sealed).map_err(|_| io::Error::other("the meeting's number is not encrypted"))
+    }
+
+    /// Decrypts what [`Direction::seal_number`] returned.
+    fn open_number(&self, sealed: &[u8; SEALED_NUMBER]) -> Option<Bytes32> {
+        let mut sealed = *sealed;
+        let (key, nonce) = self.of_number().ok()?;
+        let number = key.open_in_place(nonce, Aad::empty(), &mut sealed).ok()?;
+        Some(bytes_32(number))
+    }
+
+    fn of_number(&self) -> Result<(LessSafeKey, Nonce), Unspecified> {
+        let key = UnboundKey::new(&AES_256_GCM, &derive(&self.key, &[b"mpienv number"]))?;
+        Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key([0; 12])))
     }
 
     /// A key for encryption, which replaces the tags.
@@ -186,6 +277,35 @@ mod tests {
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
         );
         assert_eq!(hex(&digest(&[b"ab", b"c"]))[..16], *"ba7816bf8f01cfea");
+    }
+
+    #[test]
+    fn both_ends_agree_and_no_third_does() {
+        let key = JobKey::new(b"secret", Role::Ranks, Run::default());
+        let ends = || (Exchange::new().unwrap(), Exchange::new().unwrap());
+        let ((one, other), (third, _)) = (ends(), ends());
+        let (of_one, of_other) = (one.public, other.public);
+        let agreed = key.exchanged(one, &of_other);
+        assert!(agreed.is_some() && agreed == key.exchanged(other, &of_one));
+        assert!(agreed != key.exchanged(third, &of_one) && agreed != Some(key.clone()));
+        // Points of a small order, with which everybody would agree on zeros.
+        for bad in [[0; LENGTH], [&[1][..], &[0; 31]].concat().try_into().unwrap()] {
+            assert!(key.exchanged(Exchange::new().unwrap(), &bad).is_none());
+        }
+    }
+
+    #[test]
+    fn a_meetings_number_is_read_with_its_key_only() {
+        let both = JobKey::new(b"secret", Role::Ranks, Run::default()).directions(b"g", b"h");
+        let sealed: [u8; SEALED_NUMBER] =
+            both.outgoing.seal_number(&[7; LENGTH]).unwrap().try_into().unwrap();
+        assert_eq!(both.outgoing.open_number(&sealed), Some([7; LENGTH]));
+        assert_eq!(both.incoming.open_number(&sealed), None);
+        for at in 0..sealed.len() {
+            let mut changed = sealed;
+            changed[at] ^= 1;
+            assert_eq!(both.outgoing.open_number(&changed), None);
+        }
     }
 
     #[test]

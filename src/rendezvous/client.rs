@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::auth::{Bytes32, LENGTH};
+use super::auth::{Bytes32, SEALED_NUMBER};
 use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
@@ -137,13 +137,14 @@ fn attempt(
         _ => failed(failure),
     })?;
     match head.kind {
-        ReplyKind::Welcome if usize::try_from(head.length) == Ok(4 + LENGTH) => {
-            let welcome = rank_0.payload(head, 4 + LENGTH).map_err(|bad| match bad {
+        ReplyKind::Welcome => {
+            let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
                 Bad::Tag => Failed::Again(ConnectFailure::Unproven),
                 Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
             })?;
             let mut welcome = &welcome[..];
-            let (Some(left), Some(number)) = (take(&mut welcome), take(&mut welcome)) else {
+            let left = take(&mut welcome);
+            let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
                 return Err(Failed::Again(out_of_order()));
             };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
@@ -271,8 +272,12 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
         rank_0.confirm().map_err(|error| settings.lost(error))?;
         head = next(settings, &mut rank_0.line, started)?;
     }
+    let is_own_version = rank_0.directions.is_exchanged;
     let mut read = |most| rank_0.payload(head, most).map_err(|bad| settings.lost(bad));
     let gathered = match head.kind {
+        ReplyKind::Done | ReplyKind::Table if !is_own_version => {
+            return Err(settings.lost(format!("it runs {}", head.version)));
+        }
         ReplyKind::Done => Gathered::Reply(read(LONGEST_BLOB)?),
         ReplyKind::Table => {
             let bytes = read(table::largest(settings.rank.size()))?;

@@ -15,12 +15,12 @@ pub(super) use hello::{FIRST, Hello, HelloReader, Reject, SHORT_BLOB, Secret};
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// The protocol's version, increased whenever the frames change.
-const PROTOCOL: u16 = 7;
+const PROTOCOL: u16 = 8;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.
 pub(super) const HERE: [u8; 1] = [1];
-/// Length of the greeting without a credential: a reply with a nonce and without a tag.
+/// Length of the greeting without a credential: a reply with a public key and without a tag.
 pub(super) const GREETING: usize = REPLY_HEAD + LENGTH;
 /// Longest text of a failure, in bytes.
 pub(super) const LONGEST_TEXT: usize = 64 * 1024;
@@ -103,8 +103,8 @@ pub(super) enum ReplyKind {
     Ready,
     /// A rank was lost before all ranks came; the payload is the text.
     Lost,
-    /// Rank 0 of some job listens here; the payload is its nonce, and its MUNGE credential if it
-    /// has one.
+    /// Rank 0 of some job listens here; the payload is its public key for this connection, and its
+    /// MUNGE credential if it has one.
     Greeting,
     /// A message from either end, on a connection that stays open after the meeting.
     Message,
@@ -140,8 +140,8 @@ fn reply_head(kind: ReplyKind, length: usize) -> Vec<u8> {
 }
 
 /// The first message from rank 0 on every connection. `credential` is empty without MUNGE.
-pub(super) fn greeting(nonce: &Bytes32, credential: &[u8]) -> Vec<u8> {
-    reply(ReplyKind::Greeting, &[nonce, credential].concat())
+pub(super) fn greeting(public: &Bytes32, credential: &[u8]) -> Vec<u8> {
+    reply(ReplyKind::Greeting, &[public, credential].concat())
 }
 
 /// A reply for any number of ranks. Each rank gets it with its own tag.
@@ -165,6 +165,7 @@ impl Message {
 pub(super) struct ReplyHead {
     /// The bytes as received.
     pub(super) raw: [u8; REPLY_HEAD],
+    pub(super) version: Version,
     pub(super) kind: ReplyKind,
     pub(super) length: u32,
 }
@@ -173,10 +174,10 @@ impl ReplyHead {
     /// Parses a head. Returns `None` if the peer is not mpienv.
     pub(super) fn decode(raw: [u8; REPLY_HEAD]) -> Option<ReplyHead> {
         let mut rest = raw.strip_prefix(&MAGIC)?;
-        Version::take(&mut rest)?;
+        let version = Version::take(&mut rest)?;
         let [code] = take(&mut rest)?;
         let kind = ReplyKind::ALL.into_iter().find(|&kind| kind as u8 == code)?;
-        Some(ReplyHead { raw, kind, length: u32::from_be_bytes(take(&mut rest)?) })
+        Some(ReplyHead { raw, version, kind, length: u32::from_be_bytes(take(&mut rest)?) })
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use mio::net::TcpListener;
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::error::RendezvousError;
 use crate::value::host::Host;
@@ -46,6 +46,15 @@ impl Addresses {
         })
     }
 
+    /// The address of a socket that listens already.
+    fn of_socket(address: IpAddr) -> Addresses {
+        if address.is_unspecified() {
+            Addresses::Every
+        } else {
+            Addresses::These(vec![address.to_canonical()])
+        }
+    }
+
     /// The addresses as a list, with the unspecified address for every address.
     pub(super) fn list(&self) -> Vec<IpAddr> {
         match self {
@@ -64,11 +73,7 @@ fn choose(
     resolve: impl FnOnce() -> Vec<IpAddr>,
 ) -> Addresses {
     if let Some(address) = bind {
-        return if address.is_unspecified() {
-            Addresses::Every
-        } else {
-            Addresses::These(vec![address])
-        };
+        return Addresses::of_socket(address);
     }
     if master.is_loopback() {
         return master
@@ -125,6 +130,21 @@ pub(crate) fn listen(
             addresses.iter().map(|&address| named(address, port)).collect()
         }
     }
+}
+
+/// Takes over a socket that listens already. The caller's own stays open.
+pub(crate) fn take_over(
+    listener: &std::net::TcpListener,
+) -> Result<(TcpListener, Addresses, Port), RendezvousError> {
+    let taken = || {
+        let (listener, address) = (listener.try_clone()?, listener.local_addr()?);
+        listener.set_nonblocking(true)?;
+        // The standard library lets only 128 connections wait.
+        SockRef::from(&listener).listen(BACKLOG)?;
+        let port = Port::new(address.port()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok((TcpListener::from_std(listener), Addresses::of_socket(address.ip()), port))
+    };
+    taken().map_err(RendezvousError::System)
 }
 
 /// Returns whether a program of this host listens on the port, at any address. Nothing can connect

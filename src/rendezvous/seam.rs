@@ -3,22 +3,33 @@
 use std::time::Duration;
 
 use self::star::Channel;
-use crate::{Gathered, Meeting, Rendezvous, RendezvousError};
+use crate::auth::Role;
+use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, server};
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks: connections stay
-/// open, and ranks have other keys.
+/// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks, but connections
+/// stay open. Rank 0 gets a connection to each other rank and speaks first. The others get their
+/// connection to rank 0.
+///
+/// These processes and the ranks have different keys, so that neither can join the other's meeting.
 ///
 /// # Errors
 /// Those of [`Rendezvous::all_gather`].
 pub fn stay_connected(
     rendezvous: &Rendezvous,
     blob: Vec<u8>,
-    answer: impl FnMut(&Meeting) -> Vec<u8>,
+    mut answer: impl FnMut(&Meeting) -> Vec<u8>,
 ) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
-    rendezvous.stay_connected(blob, answer)
+    let launches = Rendezvous { role: Role::Launches, ..rendezvous.clone() };
+    let blob = launches.checked(blob)?;
+    if launches.rank.is_first() {
+        let (meeting, channels) = server::serve(&launches, blob, &mut answer)?;
+        return Ok((Gathered::All(meeting), channels));
+    }
+    let (gathered, channel) = client::join(&launches, blob, false)?;
+    Ok((gathered, vec![channel]))
 }
 
 /// The meeting's handshake on other connections.

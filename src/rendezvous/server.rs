@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, nonce};
 use super::error::RendezvousError;
-use super::frame::{Message, ReplyKind, Secret};
+use super::frame::{Message, Secret};
 use super::lines::Lines;
-use super::listen::{Addresses, listen};
+use super::listen::{Addresses, listen, take_over};
 use super::report::Problems;
 use super::sorted::Sorted;
 use super::table::{Origin, Row};
@@ -61,8 +61,8 @@ pub(super) fn serve(
 }
 
 fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
-    let named =
-        settings.host.address().map(|address| SocketAddr::new(address, settings.port.get()));
+    let named = settings.host.address().filter(|address| !address.is_unspecified());
+    let named = named.map(|address| SocketAddr::new(address, settings.port.get()));
     named.or(seen).unwrap_or((Ipv4Addr::LOCALHOST, settings.port.get()).into())
 }
 
@@ -113,12 +113,19 @@ impl<'a> Server<'a> {
         let deadline = started + settings.timeout;
         let fallback_port =
             settings.fallback_port().map(|(port, before)| (port, deadline - before));
+        let (taken, addresses) = match &settings.listener {
+            Some(listener) => {
+                let (listener, addresses, port) = take_over(listener)?;
+                (Some((listener, port)), addresses)
+            }
+            None => (None, Addresses::of(&settings.host, settings.bind)),
+        };
         let mut server = Server {
             settings,
             started,
             deadline,
             lines: Lines::new().map_err(RendezvousError::System)?,
-            addresses: Addresses::of(&settings.host, settings.bind),
+            addresses,
             fallback_port,
             guests: Sorted::default(),
             blobs: Blobs::default(),
@@ -137,7 +144,12 @@ impl<'a> Server<'a> {
             number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
         };
-        server.listen(settings.port)?;
+        match taken {
+            Some((listener, port)) => {
+                server.lines.listen(listener, port).map_err(RendezvousError::System)?;
+            }
+            None => server.listen(settings.port)?,
+        }
         Ok(server)
     }
 
@@ -273,10 +285,8 @@ impl<'a> Server<'a> {
             self.seen = connection.stream.local_addr().ok().or(self.seen);
         }
         let left = self.deadline.saturating_duration_since(Instant::now()).as_millis();
-        let left = u32::try_from(left).unwrap_or(u32::MAX);
-        let welcome =
-            Message::new(ReplyKind::Welcome, &[&left.to_be_bytes()[..], &self.number].concat());
-        self.say(id, &welcome);
+        let (left, number) = (u32::try_from(left).unwrap_or(u32::MAX), self.number);
+        self.write(id, |connection| connection.welcome(left, &number));
         if let Some(failure) = self.failure.clone() {
             self.say(id, &failure);
         }

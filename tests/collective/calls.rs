@@ -1,35 +1,51 @@
-//! One rank of the jobs that tests/it/mpi.rs starts: over MPI, one rank after the other makes
-//! another call than the rest.
+//! One rank of the jobs that tests/it/mpi.rs starts over MPI. With the argument `values`, the ranks
+//! make the same calls; otherwise, one rank after the other makes another call than the rest.
 
 use std::error::Error;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{Backend, CollectiveError, Group};
+use mpienv::collective::{Backend, CollectiveError, Element, Group, Reduction, half};
 
 #[path = "../../src/collective/tests/calls.rs"]
 mod calls;
+#[path = "../../src/collective/tests/values.rs"]
+mod values;
 
-use calls::CALLS;
+use calls::{CALLS, RINGS};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let info = ClusterInfo::from_env()?;
     let mut group =
         Group::builder(&info).backend(Backend::Mpi).timeout(Duration::from_secs(1200)).connect()?;
+    if std::env::args().nth(1).as_deref() == Some("values") {
+        for count in [0, 1, 5000] {
+            values::check_all(&mut group, count)?;
+        }
+        println!("values are right");
+        return Ok(group.close()?);
+    }
     let (own, size) = (group.rank().index(), group.size());
     let mut odd = 0;
-    for (index, one) in CALLS.iter().enumerate() {
-        for other in &CALLS[index + 1..] {
-            // With two ranks, the last is rank 1.
-            if size == 2 && one.0 == "broadcast from 1" && other.0 == "broadcast from the last" {
-                continue;
-            }
-            odd = (odd + 1) % size;
-            let call = if own == odd { other.1 } else { one.1 };
-            let result = call(&mut group);
-            if !result.as_ref().is_err_and(calls::is_named) {
-                return Err(format!("{}, and on rank {odd} {}: {result:?}", one.0, other.0).into());
-            }
+    // A message where others make a call of all ranks would be noticed only after the timeout.
+    let pairs_of = |calls: &'static [(&'static str, calls::Made)]| {
+        let pairs = calls.iter().enumerate();
+        pairs.flat_map(|(index, one)| calls[index + 1..].iter().map(move |other| (one, other)))
+    };
+    for (one, other) in pairs_of(CALLS).chain(pairs_of(RINGS)) {
+        // With two ranks, the last is rank 1, and the next is the one before.
+        let is_same = [
+            ("broadcast from 1", "broadcast from the last"),
+            ("messages", "messages the other way"),
+        ];
+        if size == 2 && is_same.contains(&(one.0, other.0)) {
+            continue;
+        }
+        odd = (odd + 1) % size;
+        let call = if own == odd { other.1 } else { one.1 };
+        let result = call(&mut group);
+        if !result.as_ref().is_err_and(calls::is_named) {
+            return Err(format!("{}, and on rank {odd} {}: {result:?}", one.0, other.0).into());
         }
     }
     // MPI has seen no call that differs, so it still works.

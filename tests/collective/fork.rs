@@ -8,7 +8,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{Backend, CollectiveError, Group, threads};
+use mpienv::collective::{Backend, CollectiveError, Group, Reduction, threads};
 
 /// The C library's functions, which need no crate.
 #[expect(unsafe_code, reason = "Rust has no fork")]
@@ -97,8 +97,12 @@ fn refuse(mut group: Group) -> bool {
         group.reduce_scatter_sum(&[1.0_f32; 8]).map(drop),
         group.all_gather(b"x").map(drop),
         group.all_to_all(&vec![Vec::new(); group.size() as usize]).map(drop),
-        group.broadcast(&mut Vec::new(), 0),
-        group.broadcast(&mut Vec::new(), group.size()),
+        group.broadcast_bytes(&mut Vec::new(), 0),
+        group.broadcast(&mut [0_u8], group.size()),
+        group.reduce(&mut [1.0_f32; 8], Reduction::Sum, 0),
+        group.gather(&[1.0_f32; 8], &mut vec![0.0; 8 * group.size() as usize], 0),
+        group.scatter(&vec![1_u8; group.size() as usize], &mut [0], 0),
+        group.send(&[1_u8], (group.rank().index() + 1) % group.size()),
         group.barrier(),
         group.split(0, 0).map(drop),
     ];

@@ -1,6 +1,7 @@
 //! What an attacker can do who eavesdrops on a meeting, changes it, or poses as one of its ends:
 //! each attack is refused and named.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use mpienv::rendezvous::{ConnectFailure, Meeting, Rendezvous, RendezvousError};
 use mpienv::{Host, Port, Rank};
+use x25519_dalek::x25519;
 
 use crate::support::clock::SLACK;
 use crate::support::measured::longer_than;
 use crate::support::port::free_port;
 use crate::support::timeout::in_time;
-use crate::support::wire::{self, GREETING, HEAD, Played, READY, WELCOME};
+use crate::support::wire::{self, Direction, GREETING, HEAD, Played, READY, WELCOME};
 
 const SECRET: &str = "c01d1a5f3e6a2f0b9d8e7c6b5a49382716f5e4d3c2b1a0918273645546372819";
 /// How long a guess waits for rank 0's greeting.
@@ -135,6 +137,64 @@ fn what_one_hears_of_a_meeting_shows_the_blobs_and_neither_the_secret_nor_a_key(
             && down.windows(4).any(|window| window == b"blob")
     );
     assert_eq!((up.len(), down[16]), (wire::CLAIM + 32 + 4 + 32 + 33, 9));
+}
+
+/// Every key that the guide derives from a token and from what two ends sent to each other, if this
+/// is what the ends agreed on: the keys of rank 0's messages, which encrypt the meeting's number.
+fn keys_of_rank_0(token: &[u8], up: &[u8], down: &[u8], agreed: &[[u8; 32]]) -> Vec<Direction> {
+    let (greeting, claim) = (&down[..GREETING], &up[..wire::CLAIM]);
+    let keys = |key: [u8; 32]| {
+        let both = wire::Session::unexchanged(&key, greeting, claim);
+        [both.of_master, both.of_rank]
+    };
+    let job = wire::job_key(token);
+    let exchanged = agreed.iter().map(|agreed| wire::hmac(&job, &[b"mpienv exchange", agreed]));
+    exchanged.chain([job, wire::sha256(token)]).flat_map(keys).collect()
+}
+
+#[test]
+fn a_recording_and_the_token_that_leaks_afterwards_open_nothing() {
+    // The same bytes, and what each end has forgotten since.
+    let agreed_in = |up: &[u8], down: &[u8], private: Option<[u8; 32]>| {
+        let (of_master, of_rank) = (&down[HEAD..GREETING], &up[wire::FIELDS..wire::CLAIM]);
+        let part = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).unwrap();
+        // All that is known without a private key: the public ones, and what is no key at all.
+        let guesses = [part(of_master), part(of_rank), [0; 32]];
+        match private {
+            Some(private) => vec![x25519(private, part(of_rank))],
+            None => guesses.to_vec(),
+        }
+    };
+    let number = GREETING + HEAD + 4..GREETING + HEAD + 4 + wire::NUMBER;
+    let opened = |up: &[u8], down: &[u8], private| {
+        let agreed = agreed_in(up, down, private);
+        let keys = keys_of_rank_0(SECRET.as_bytes(), up, down, &agreed);
+        keys.iter().find_map(|key| key.open_number(&down[number.clone()]))
+    };
+    let (up, down) = recorded();
+    assert_eq!(down[GREETING + 16], WELCOMED);
+    assert_eq!(opened(&up, &down, None), None);
+    // The same opens a meeting whose rank 0 is this program, which has kept its private key.
+    let (listener, port) = listener();
+    let one = start(rank(1, 2, port).timeout(short()));
+    let mut stream = listener.accept().unwrap().0;
+    stream.write_all(&wire::greeting()).unwrap();
+    let mut up = [0; wire::CLAIM];
+    stream.read_exact(&mut up).unwrap();
+    let mut session = wire::Session::new(SECRET.as_bytes(), &wire::greeting(), &up);
+    let down = [wire::greeting(), session.welcome(1000)].concat();
+    drop((stream, listener));
+    assert!(one.join().unwrap().is_err());
+    assert_eq!(opened(&up, &down, Some(wire::OF_MASTER)), Some([7; 32]));
+    assert_eq!(opened(&up, &down, None), None);
+    // No public key comes twice, so that no private key opens two meetings.
+    let publics: Vec<_> = (0..2)
+        .map(|_| recorded())
+        .flat_map(|(up, down)| {
+            [up[wire::FIELDS..wire::CLAIM].to_vec(), down[HEAD..GREETING].to_vec()]
+        })
+        .collect();
+    assert_eq!(publics.iter().collect::<BTreeSet<_>>().len(), 4);
 }
 
 #[test]

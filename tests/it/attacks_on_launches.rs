@@ -212,7 +212,7 @@ fn a_program_in_the_first_nodes_place_without_the_secret_starts_no_worker() {
         let mut stream = listener.accept().unwrap().0;
         // It knows the protocol, but only guesses the secret.
         let Ok(mut session) = wire::greet(&mut stream, b"guess") else { continue };
-        let terms = br#"{"base":0,"silence":2000}"#;
+        let terms = br#"{"Ok":0}"#;
         let _ = stream.write_all(
             &[session.welcome(1000), session.reply(3, terms), session.reply(10, b"")].concat(),
         );
@@ -279,7 +279,7 @@ const SIGN: usize = HEAD + 32;
 #[test]
 fn an_order_that_is_changed_on_the_way_ends_the_job() {
     // In the first node's second heartbeat.
-    let terms = r#"{"base":0,"silence":12000}"#.len();
+    let terms = r#"{"Ok":0}"#.len();
     let place = GREETING + WELCOME + READY + HEAD + terms + 32 + SIGN + 30;
     let said = attacked(move |is_up, at, bytes| {
         if !is_up && (at..at + bytes.len()).contains(&place) {

@@ -6,15 +6,21 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use mpienv::collective::{Group, GroupBuilder};
+use mpienv::{ClusterInfo, Host, Port};
+
 use crate::support::port::free_port;
+use crate::support::processes::until;
+use crate::support::tool::missing;
 
 const RANKS: u32 = 3;
 
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let file = test.parent().and_then(Path::parent).unwrap().join("examples").join(name);
     assert!(
@@ -65,7 +71,7 @@ impl Job {
 }
 
 /// The files in the folder for shared memory.
-fn shared_files() -> BTreeSet<PathBuf> {
+pub(crate) fn shared_files() -> BTreeSet<PathBuf> {
     let files = fs::read_dir("/dev/shm").into_iter().flatten();
     // Files of other programs may come and go.
     files
@@ -114,7 +120,7 @@ fn no_shared_memory_remains_after_any_or_all_ranks_are_killed_at_any_time() {
 fn memory_that_ranks_share_has_no_name_and_goes_with_them() {
     let mut job = Job::start("collective_rank", &["7850", "20"]);
     let described = job.wait_for(0, "sums");
-    assert_eq!(described, ["shared memory"]);
+    assert_eq!(described[0], "shared memory");
     assert_eq!(shared_files(), BTreeSet::new());
     assert!(users_of_memory() >= RANKS as usize);
     for rank in 0..RANKS as usize {
@@ -187,4 +193,43 @@ fn a_limit_of_file_sizes_below_that_of_the_memory_is_a_reason_to_use_tcp() {
     // In blocks of 512 or 1024 bytes.
     let job = Job::start_after("ulimit -f 64", "collective_fork", &["shared-memory"]);
     check_sums(job, "TCP (rank 0 cannot share memory: the limit of file sizes (ulimit -f) is ");
+}
+
+#[test]
+fn ranks_meet_at_an_address_that_rank_0_has_bound_and_published() {
+    for (address, secret) in [("127.0.0.1:0", ""), ("[::]:0", ""), ("0.0.0.0:0", "a secret")] {
+        let Ok(listener) = TcpListener::bind(address) else {
+            missing(&format!("address like {address}"));
+            continue;
+        };
+        let port = Port::new(listener.local_addr().unwrap().port()).unwrap();
+        let info = |rank: u32| {
+            // No master: nothing but what rank 0 publishes leads there.
+            let vars = [("RANK", rank.to_string()), ("WORLD_SIZE", "3".to_owned())].into_iter();
+            let secret = Some(secret).filter(|secret| !secret.is_empty());
+            let token = secret.map(|secret| ("MPIENV_TOKEN", secret.to_owned()));
+            ClusterInfo::from_vars(vars.chain(token)).unwrap()
+        };
+        let sum = |builder: GroupBuilder<'_>, own: u32| {
+            let mut group = builder.quiet(true).connect().unwrap();
+            let mut values = [own, 1];
+            group.all_reduce_sum(&mut values).unwrap();
+            values
+        };
+        std::thread::scope(|scope| {
+            let others = [1, 2].map(|rank| {
+                scope.spawn(move || {
+                    let info = info(rank);
+                    sum(Group::builder(&info).meet_at(Host::LOOPBACK, port), rank)
+                })
+            });
+            let info = info(0);
+            assert_eq!(sum(Group::builder(&info).listener(listener), 0), [3, 3], "{address}");
+            for other in others {
+                assert_eq!(other.join().unwrap(), [3, 3], "{address}");
+            }
+        });
+        // The socket goes with the builder, apart from copies in processes that other tests start.
+        until("the port is free", || TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());
+    }
 }

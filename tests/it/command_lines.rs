@@ -11,7 +11,7 @@ use crate::support::tool::{clean, inherited};
 /// The command lines in the guide, after `mpienv exec --template --`.
 const LINES: &[&str] = &[
     "torchrun --nnodes {nnodes} --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint {master} train.py",
-    "accelerate launch --num_machines {nnodes} --machine_rank {node_rank} --num_processes {nnodes*8} \
+    "accelerate launch --multi_gpu --num_machines {nnodes} --machine_rank {node_rank} --num_processes {nnodes*8} \
      --main_process_ip {master_addr} --main_process_port {master_port} train.py",
     "deepspeed --no_ssh --hostfile hosts --node_rank {node_rank} --master_addr {master_addr} \
      --master_port {master_port} train.py",

@@ -138,6 +138,29 @@ fn values_survive_eval_in_tcsh_byte_for_byte() {
     values_survive_in(&["tcsh", "-f"], Dialect::Csh, r#"eval "`cat $FILE`""#);
 }
 
+/// A stand-in for Apptainer and Singularity, whose starter puts each `APPTAINERENV_` value (or
+/// `SINGULARITYENV_` value) between quotes and lets a shell evaluate the line: `injectEnvHandler`
+/// in internal/pkg/runtime/engine/apptainer/process_linux.go of Apptainer 1.5.3.
+fn in_apptainer(prefix: &str, evaluates: bool) -> String {
+    let line = if evaluates {
+        r#"escaped=${value//\"/\\\"}; eval "export $name=\"$escaped\"""#
+    } else {
+        r#"quote="'\"'\"'"; escaped=${value//\'/$quote}; eval "export $name='$escaped'""#
+    };
+    format!(
+        "{EVAL}; for full in $(compgen -e {prefix}); do value=${{!full}}; name=${{full#{prefix}}}; {line}; done"
+    )
+}
+
+#[test]
+fn values_survive_in_apptainer_with_and_without_evaluation() {
+    for prefix in ["APPTAINERENV_", "SINGULARITYENV_"] {
+        for evaluates in [true, false] {
+            values_survive_in(&["bash"], Dialect::Apptainer, &in_apptainer(prefix, evaluates));
+        }
+    }
+}
+
 #[test]
 fn the_documented_words_work_in_each_shell() {
     let shown = "echo $RANK/$WORLD_SIZE@$MASTER_ADDR:$MASTER_PORT $NCCL_SOCKET_IFNAME";
@@ -211,6 +234,15 @@ fn every_dialect_writes_these_words() {
         ),
         (Dialect::Docker, all(|n, v| format!("{n}={v}\n")), ""),
         (
+            Dialect::Apptainer,
+            all(|n, v| {
+                let v = if v.starts_with('^') { format!("'{v}'") } else { v.to_owned() };
+                format!("export APPTAINERENV_{n}={v} SINGULARITYENV_{n}={v};\n")
+            }),
+            "unset TORCHELASTIC_USE_AGENT_STORE APPTAINERENV_TORCHELASTIC_USE_AGENT_STORE \
+             SINGULARITYENV_TORCHELASTIC_USE_AGENT_STORE;\n",
+        ),
+        (
             Dialect::GitHub,
             all(|n, v| format!("{n}<<EOF\n{v}\nEOF\n")),
             "TORCHELASTIC_USE_AGENT_STORE<<EOF\n\nEOF\n",
@@ -275,6 +307,9 @@ fn what_cannot_be_said_is_refused_with_the_reason() {
         (Dialect::Docker, "a\r", "carriage return"),
         (Dialect::Docker, "'a'", "strip quotes"),
         (Dialect::Docker, "\"\"", "strip quotes"),
+        (Dialect::Apptainer, "$HOME", "evaluate"),
+        (Dialect::Apptainer, "`id`", "evaluate"),
+        (Dialect::Apptainer, r"a\b", "evaluate"),
         (Dialect::GitHub, "a\r", "carriage return"),
     ];
     for (dialect, value, reason) in table {

@@ -13,6 +13,7 @@ use crate::support::tool::clean;
 use mpienv::command::doctor::{Machine, MpiLibrary, examine, nccl_interfaces};
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
+use mpienv_launch::seam::{Cpus, Topology};
 
 /// Rank 0 of two nodes with two ranks each.
 const RANK_0: &[(&str, &str)] = &[
@@ -39,9 +40,17 @@ fn host() -> Machine {
         ephemeral_ports: Some(32768..=60999),
         own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
         cores: Some((64, 64)),
+        topology: Topology::default(),
+        cpus: Cpus::default(),
+        usable: Cpus::default(),
         mpi: mpi("Open MPI v4.1.4"),
         gone_session: None,
     }
+}
+
+/// A host whose first four GPUs are on the first of two NUMA nodes.
+fn h100() -> Topology {
+    crate::support::machine::Machine::new("dgx_h100").topology()
 }
 
 /// The findings with these variables added, on this host.
@@ -112,6 +121,11 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
     fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
+    // Its device is on the first socket.
+    fires("device-far", &[], |m| {
+        m.topology = h100();
+        m.cpus = "56-111,168-223".parse().unwrap();
+    });
     fires("mpi-library", &[], |m| m.mpi = mpi("MPICH Version: 4.0.2"));
     fires("mpi-library", &[("OMPI_VERSION", "5.0.11")], as_it_is);
     fires("nccl-nothing-left", &[("NCCL_SOCKET_IFNAME", "ib")], as_it_is);
@@ -335,6 +349,28 @@ fn what_nccl_selects_follows_nccls_own_grammar() {
 }
 
 #[test]
+fn a_device_far_from_the_cores_names_both_numa_nodes_and_whether_the_binding_is_the_cause() {
+    let found = |usable: &str, vars: &[(&str, &str)]| {
+        let cpus: Cpus = "56-111,168-223".parse().unwrap();
+        let machine = Machine { topology: h100(), cpus, usable: usable.parse().unwrap(), ..host() };
+        findings(vars, &machine).into_iter().find(|finding| finding.code == "device-far")
+    };
+    let bound = found("0-223", &[]).unwrap();
+    assert_eq!(
+        bound.what,
+        "bound to CPUs on NUMA node 1 (56-111,168-223), and its device 0 (0000:1b:00.0) is attached to NUMA node 0"
+    );
+    assert!(bound.remedy.starts_with("start it unbound, with `mpienv exec --bind device`"));
+    let given = found("56-111,168-223", &[]).unwrap();
+    assert!(
+        given.remedy.starts_with("ask the scheduler for cores near the device"),
+        "{}",
+        given.remedy
+    );
+    assert_eq!(found("0-223", &[("CUDA_VISIBLE_DEVICES", "4,5")]), None);
+}
+
+#[test]
 fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remedy() {
     let found = |vars: &[(&str, &str)], cores: (usize, usize)| {
         let vars =
@@ -457,7 +493,7 @@ fn the_ranks_of_a_job_print_one_report_and_the_others_differences() {
     let ranks = [rank(0, port, &[]), rank(1, port, &[("GLOO_SOCKET_IFNAME", "nowhere9")])];
     let [first, second] = ranks.map(|rank| rank.wait_with_output().unwrap());
     let text = String::from_utf8(first.stdout).unwrap();
-    assert_eq!(text.matches("launcher ").count(), 1, "{text}");
+    assert_eq!(text.matches("launcher  ").count(), 1, "{text}");
     assert!(text.contains("\nrank 1:\n  error [gloo-no-such-interface]: "), "{text}");
     // A finding of one rank makes all ranks fail.
     assert_eq!(first.status.code(), Some(3), "{text}");
@@ -475,7 +511,7 @@ fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
             .output()
             .unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(text.matches("launcher ").count(), 1, "{text}");
+        assert_eq!(text.matches("launcher  ").count(), 1, "{text}");
         assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
     }
     let mut command = clean("mpienv");

@@ -356,15 +356,17 @@ fn no_error_of_a_place_prints_its_source_and_returns_it_too() {
 }
 
 /// The errors of parsing a value. A failed assertion names their variant.
-const OF_VALUES: [&str; 8] = [
+const OF_VALUES: [&str; 10] = [
     "HostError",
     "HostlistError",
+    "InterfaceError",
     "JobError",
     "MungeError",
     "PortError",
     "PortRangeError",
     "RankError",
     "ReadError",
+    "SubnetError",
 ];
 
 #[test]
@@ -396,6 +398,7 @@ fn the_library_names_no_option_of_the_command() {
         "--keep-master",
         "--log-dir",
         "--per-node",
+        "--threads",
     ];
     let mut found = Vec::new();
     visit(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut |path, text| {

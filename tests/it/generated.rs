@@ -51,7 +51,7 @@ fn bash_completes_verbs_and_dialects() {
     assert_eq!(complete(&["mpienv", "exp"]), "export\n");
     assert_eq!(
         complete(&["mpienv", "export", "--shell", "''"]),
-        "sh bash zsh fish csh powershell cmd dotenv docker github json\n"
+        "sh bash zsh fish csh powershell cmd dotenv docker apptainer github json\n"
     );
 }
 
@@ -297,7 +297,7 @@ fn help_names_each_dialect_and_what_it_is_for() {
     let help = printed(clean("mpienv").args(["export", "--help"]));
     for line in [
         "- csh:        csh and tcsh",
-        "- docker:     A file for docker run --env-file",
+        "- docker:     A file for docker run --env-file or podman run --env-file",
         "[default: sh]",
     ] {
         assert!(help.lines().any(|found| found.trim() == line), "{line}: {help}");
@@ -306,8 +306,13 @@ fn help_names_each_dialect_and_what_it_is_for() {
 
 #[test]
 fn other_names_of_shells_are_taken() {
-    for (name, dialect) in [("tcsh", "csh"), ("pwsh", "powershell"), ("dash", "sh"), ("ksh", "sh")]
-    {
+    for (name, dialect) in [
+        ("tcsh", "csh"),
+        ("pwsh", "powershell"),
+        ("dash", "sh"),
+        ("ksh", "sh"),
+        ("singularity", "apptainer"),
+    ] {
         let export = |shell| {
             printed(clean("mpienv").args(["export", "--shell", shell]).env("MASTER_PORT", "29500"))
         };

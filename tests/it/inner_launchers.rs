@@ -94,7 +94,7 @@ fn a_launcher_of_a_nodes_ranks_is_refused_for_each_rank_unless_its_options_name_
         (
             "accelerate launch train.py",
             "--machine_rank 1",
-            "accelerate launch --num_machines {nnodes} ",
+            "accelerate launch --multi_gpu --num_machines {nnodes} ",
         ),
     ] {
         for vars in [RANK_1, NODE_1] {

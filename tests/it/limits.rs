@@ -117,7 +117,10 @@ fn a_launch_without_memory_for_a_thread_says_so() {
             .args(["-c", &format!("ulimit -v {limit}; exec {launch}")])
             .output()
             .unwrap();
-        assert!(is_an_error(&output), "{limit}: {output:?}");
+        // Where a thread's stack just fits, its next allocation ends the process, as in any program
+        // in Rust.
+        let is_out = said(&output).starts_with("memory allocation of ");
+        assert!(is_out || is_an_error(&output), "{limit}: {output:?}");
         said_so += u32::from(said(&output).contains("ulimit -v"));
     }
     assert!(said_so > 0, "no launch met the limit");

@@ -2,6 +2,7 @@
 
 #[path = "../support"]
 mod support {
+    pub mod address;
     #[cfg(target_os = "linux")]
     pub mod attacker;
     pub mod clock;
@@ -9,12 +10,15 @@ mod support {
     pub mod dotenv;
     pub mod hosts;
     pub mod launched;
+    pub mod machine;
     #[path = "../../src/collective/tests/measured.rs"]
     pub mod measured;
     #[cfg(target_os = "linux")]
     pub mod munged;
     #[cfg(target_os = "linux")]
     pub mod namespace;
+    #[cfg(target_os = "linux")]
+    pub mod pmi;
     pub mod port;
     pub mod processes;
     pub mod python;
@@ -26,11 +30,15 @@ mod support {
     pub mod wire;
 }
 
+#[cfg(target_os = "linux")]
+mod asking;
 #[cfg(feature = "rendezvous")]
 mod attacks;
 #[cfg(all(unix, feature = "rendezvous"))]
 mod attacks_on_launches;
 mod azure;
+#[cfg(target_os = "linux")]
+mod binding;
 mod by_hand;
 mod check;
 mod choice;
@@ -39,6 +47,9 @@ mod collective;
 mod command;
 #[cfg(unix)]
 mod command_lines;
+#[cfg(target_os = "linux")]
+mod containers;
+mod core_shares;
 #[cfg(target_os = "linux")]
 mod descendants;
 mod dialects;
@@ -55,10 +66,14 @@ mod hostlist;
 mod hosts;
 #[cfg(unix)]
 mod inner_launchers;
+mod interface;
 mod jax;
+#[cfg(target_os = "linux")]
+mod kills;
 mod launch_command;
 #[cfg(unix)]
 mod launch_options;
+mod launch_output;
 mod launchers;
 #[cfg(target_os = "linux")]
 mod limits;
@@ -92,7 +107,11 @@ mod stops;
 mod strangers;
 mod table;
 #[cfg(target_os = "linux")]
+mod target_files;
+#[cfg(target_os = "linux")]
 mod terminal;
+#[cfg(target_os = "linux")]
+mod threads;
 mod token;
 #[cfg(target_os = "linux")]
 mod typed;

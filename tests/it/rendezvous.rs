@@ -257,7 +257,7 @@ fn another_job_at_the_default_port_goes_on_undisturbed() {
 fn another_version_is_named_to_all() {
     let [protocol, ..] = wire::own_version();
     // With the same frames or with different ones: all ranks of a job run the same program.
-    for protocol in [protocol, 77] {
+    for protocol in [protocol, protocol - 1, 77] {
         let port = free_port();
         let other = start(part(1, 3, port), "");
         let old = thread::spawn(move || {

@@ -115,6 +115,13 @@ fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
             "{said}"
         );
     }
+    let help = clean("mpienv").args(["launch", "--help"]).output().unwrap();
+    let help = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("Nothing restarts after exit codes 2, 126 and 127,"), "{help}");
+    let guide = include_str!("../../src/guide/launch.md");
+    let of_guide =
+        "Nothing restarts after exit codes 2 (usage), 126 and 127 (the command cannot be started)";
+    assert!(guide.contains(of_guide));
     let mut command = clean("mpienv");
     let output = command
         .args(["launch", "--nproc-per-node", "1", "--max-restarts", "3", "--", "/"])

@@ -134,7 +134,46 @@ fn mlx_has_the_place_and_both_backends_masters() {
         ("NCCL_PORT", "7000"),
         ("MLX_JACCL_COORDINATOR", "node0:7000"),
     ];
-    assert_has(&exported(&rank(Launcher::Slurm, 2, 3), Target::Mlx), &expected);
+    let job = Job::of(Launcher::Slurm).nodes(2).per_node(2).build().unwrap();
+    let own = [("MASTER_PORT", "7000"), ("MLX_HOSTFILE", "hosts.json")];
+    let own = own.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let vars = job.environment(3).unwrap().into_iter().chain(own);
+    let exported = exported(&ClusterInfo::from_vars(vars).unwrap(), Target::Mlx);
+    assert_has(&exported, &expected);
+    assert!(!exported.contains_key("MLX_HOSTFILE"), "the user's own stays");
+}
+
+#[test]
+fn lamellar_shares_memory_on_one_node_and_several_nodes_are_an_error() {
+    let of = |nodes: u32, backend: Option<&str>| {
+        let job = Job::of(Launcher::Slurm).nodes(nodes).per_node(2).build().unwrap();
+        let mut vars = job.environment(1).unwrap();
+        vars.push(("MASTER_PORT".to_owned(), "7000".to_owned()));
+        vars.extend(backend.map(|name| ("LAMELLAR_BACKEND".to_owned(), name.to_owned())));
+        ClusterInfo::from_vars(vars).unwrap()
+    };
+    let place = [("LAMELLAR_NUM_PES", "2"), ("LAMELLAR_PE_ID", "1"), ("LAMELLAR_JOB_ID", "7000")];
+    let one = exported(&of(1, None), Target::Lamellar);
+    assert_has(&one, &place);
+    assert_has(&one, &[("LAMELLAR_BACKEND", "shmem")]);
+    for backend in [None, Some("shmem")] {
+        let error = of(2, backend).exports_for(Target::Lamellar).unwrap_err();
+        assert_eq!(error.variable(), Some("LAMELLAR_BACKEND"));
+        assert!(
+            error.to_string().contains(
+                "LAMELLAR_BACKEND: Lamellar needs all ranks on one node, where they share memory; "
+            ),
+            "{error}"
+        );
+    }
+    let rofi = exported(&of(2, Some("rofi")), Target::Lamellar);
+    assert!(!rofi.contains_key("LAMELLAR_BACKEND"), "the user's own stays");
+}
+
+#[test]
+fn torchcomms_has_the_place_under_its_own_names() {
+    let expected = [("TORCHCOMM_RANK", "3"), ("TORCHCOMM_SIZE", "4")];
+    assert_has(&exported(&rank(Launcher::Slurm, 2, 3), Target::TorchComms), &expected);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::address::own_address;
 use crate::support::clock::SLACK;
 use crate::support::port::free_port;
 use crate::support::timeout::{PATIENT, in_time};
@@ -117,16 +118,9 @@ fn the_command_of_rank_0_can_listen_where_the_ranks_met() {
     }
 }
 
-/// An address of this host that is not loopback.
-fn own_address() -> Option<String> {
-    let output = clean("hostname").arg("-I").output().ok()?;
-    let addresses = String::from_utf8(output.stdout).ok()?;
-    addresses.split_whitespace().find(|address| address.contains('.')).map(str::to_owned)
-}
-
 #[test]
 fn ranks_that_meet_exchange_the_hosts_that_no_launcher_gives() {
-    let Some(address) = own_address() else { return eprintln!("skipped: only loopback addresses") };
+    let Some(address) = own_address() else { return };
     let port = free_port();
     let run = |words: &[&str]| {
         // Two nodes with two ranks each, placed round-robin; both nodes are this host.

@@ -5,6 +5,8 @@
 
 mod launches;
 mod messages;
+#[cfg(target_os = "linux")]
+mod pmi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -282,24 +284,31 @@ fn signed_hello(input: &[u8], greeting: &[u8]) -> Vec<u8> {
     match input.split_first() {
         Some((mark, fields)) if mark & 1 == 1 && fields.len() >= wire::CLAIM => {
             let (claim, blob) = fields.split_at(wire::CLAIM);
-            let mut session = wire::Session::new(b"job 1", greeting, claim);
+            let claim = [&claim[..wire::FIELDS], &*wire::PUBLIC_OF_RANK].concat();
+            let mut session = wire::Session::new(b"job 1", greeting, &claim);
             let (proof, tag) = (session.of_rank.tag(b""), session.of_rank.tag(blob));
-            [claim, &proof, blob, &tag].concat()
+            [&claim[..], &proof, blob, &tag].concat()
         }
         Some((_, bytes)) => bytes.to_vec(),
         None => Vec::new(),
     }
 }
 
-/// The replies as they are, or each with a valid tag.
+/// The replies as they are, or each with a valid tag, and the number of the meeting encrypted.
 fn signed_replies(input: &[u8], direction: &mut wire::Direction) -> Vec<u8> {
     let Some((mark, mut rest)) = input.split_first() else { return Vec::new() };
     let mut out = Vec::new();
     while mark & 1 == 1 && rest.len() >= wire::HEAD {
         let length = u32::from_be_bytes(rest[17..21].try_into().unwrap()) as usize;
         let Some((reply, later)) = rest.split_at_checked(wire::HEAD + length) else { break };
-        out.extend(reply);
-        out.extend(direction.tag(reply));
+        let mut reply = reply.to_vec();
+        if reply[16] == 1 && length == 4 + 32 {
+            let number = direction.seal_number(&reply.split_off(wire::HEAD + 4));
+            reply[20] = 4 + wire::NUMBER as u8;
+            reply.extend(number);
+        }
+        out.extend(&reply);
+        out.extend(direction.tag(&reply));
         rest = later;
     }
     out.extend(rest);
@@ -319,7 +328,7 @@ fn any_hello_leaves_rank_0_able_to_meet_or_to_say_why_not() {
         [&hello(false, 1, 2, b"")[..], &[3; 64]].concat(),
     ];
     let words: &[&[u8]] =
-        &[MAGIC, b"\0\x05", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
+        &[MAGIC, b"\0\x07", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\x01", b"GET / HTTP/1.1\r\n"];
     fuzz("hellos", &seeds, words, |bytes| {
         let port = new_port();
         let zero = thread::spawn(move || part(0, port, Duration::from_secs(40)).all_gather("a"));

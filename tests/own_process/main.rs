@@ -5,6 +5,9 @@ mod support {
     pub mod clock;
     pub mod copy;
     pub mod mutation;
+    #[cfg(target_os = "linux")]
+    #[expect(dead_code, reason = "no launcher is played to its end here")]
+    pub mod pmi;
     pub mod port;
     pub mod tool;
     #[expect(dead_code, reason = "no rank is played to its end here")]

@@ -9,6 +9,7 @@ fn sources() -> String {
         "src/collective/mpi/watch/tests",
         "src/collective/tcp/handshake",
         "src/collective/tcp/tests/attacks",
+        "src/rendezvous/auth",
         "tests/it/attacks",
         "tests/it/attacks_on_launches",
         "tests/it/check",

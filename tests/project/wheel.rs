@@ -165,11 +165,27 @@ names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 os.write(1, f"{info.rank} {info.local_rank} {info.is_main} {[os.environ[name] for name in names]}\n".encode())
 "#;
 
-/// Replaces PyTorch, which is too large to install in every run of the tests.
-const TORCH: &str = r#"import os
+/// Replaces PyTorch, which is too large to install in every run of the tests. It records the number of
+/// threads, and starts none.
+const TORCH: &str =
+    "number = None\ndef set_num_threads(count):\n    global number\n    number = count\n";
+
+/// Prints what a program would have then: the number of threads, and the cores of each thread that
+/// the process had before.
+const TORCH_DISTRIBUTED: &str = r#"import os, torch
 def init_process_group(backend, **options):
-    os.write(1, f"{backend} {options} {os.environ['RANK']} {os.environ['WORLD_SIZE']}\n".encode())
+    place = f"{os.environ['RANK']} {os.environ['WORLD_SIZE']}"
+    cores = {len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")}
+    threads = f"; {torch.number} threads on {cores}" if os.environ.get("SAY_THREADS") else ""
+    os.write(1, f"{backend} {options} {place}{threads}\n".encode())
 "#;
+
+/// Writes the replacement of PyTorch.
+fn write_torch(fresh: &Fresh) {
+    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
+    fresh.write("torch/__init__.py", TORCH);
+    fresh.write("torch/distributed.py", TORCH_DISTRIBUTED);
+}
 
 #[test]
 fn a_program_finds_its_place_by_the_module() {
@@ -184,9 +200,7 @@ fn a_program_finds_its_place_by_the_module() {
         ["0 0 True ['0', '2', '127.0.0.1', '29500']", "1 1 False ['1', '2', '127.0.0.1', '29500']"];
     assert_eq!(sorted(&mpirun("five_lines.py")), expected);
 
-    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
-    fresh.write("torch/__init__.py", "");
-    fresh.write("torch/distributed.py", TORCH);
+    write_torch(&fresh);
     fresh.write(
         "train.py",
         "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n",
@@ -217,11 +231,61 @@ fn a_program_finds_its_place_by_the_module() {
 }
 
 #[test]
+fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
+    let Some(fresh) = Fresh::new() else { return };
+    if !is_there("taskset") {
+        return;
+    }
+    write_torch(&fresh);
+    // A thread that a library has started before keeps its mask unless somebody changes it.
+    let script = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n\
+                  import mpienv_rs as mpienv\nmpienv.init_process_group('gloo')\n";
+    fresh.write("train.py", script);
+    let said = |words: &[&str], vars: &[(&str, &str)]| {
+        let mut command = fresh.command("mpirun");
+        command.args(words).args(["python", "train.py"]).env("SAY_THREADS", "1");
+        let text = succeeded(command.envs(vars.iter().copied()));
+        let mut said: Vec<_> =
+            text.lines().map(|line| line.rsplit_once("; ").unwrap().1.to_owned()).collect();
+        said.sort_unstable();
+        said
+    };
+    let all = succeeded(clean("taskset").args(["-c", "0-1023", "nproc"]));
+    let all = all.trim();
+    for ranks in ["1", "2"] {
+        let start = ["--oversubscribe", "-n", ranks];
+        // What the command gives a program is what the module gives PyTorch.
+        let mut exec = fresh.command("mpirun");
+        let exec = exec.args(start).args(["mpienv", "exec", "--", "printenv", "OMP_NUM_THREADS"]);
+        let expected: Vec<_> =
+            succeeded(exec).lines().map(|share| format!("{share} threads on {{{all}}}")).collect();
+        assert_eq!(expected.len().to_string(), ranks);
+        assert_eq!(said(&start, &[]), expected);
+        for name in ["OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
+            let own = said(&start, &[(name, "1")]);
+            assert_eq!(own, vec![format!("None threads on {{{all}}}"); expected.len()], "{name}");
+        }
+        // Inside exec, it finds what exec has set.
+        assert_eq!(said(&[&start[..], &["mpienv", "exec", "--"]].concat(), &[]), expected);
+    }
+    assert_eq!(said(&["-n", "1"], &[("MPIENV_THREADS", "3")]), [format!("3 threads on {{{all}}}")]);
+    for kept in [
+        said(&["-n", "1"], &[("MPIENV_THREADS", "keep")]),
+        said(&["-n", "1", "--bind-to", "core"], &[]),
+    ] {
+        assert!(kept[0].ends_with(" threads on {1}") || all == "1", "{kept:?}");
+    }
+    let kept = said(&["-n", "1", "mpienv", "exec", "--keep-binding", "--"], &[]);
+    assert!(kept[0] == "1 threads on {1}", "{kept:?}");
+    // Alone, nothing is shared.
+    let mut alone = fresh.command("python");
+    assert!(succeeded(alone.arg("train.py").env("SAY_THREADS", "1")).contains("; None threads on"));
+}
+
+#[test]
 fn the_module_prints_the_commands_warnings_once() {
     let Some(fresh) = Fresh::new() else { return };
-    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
-    fresh.write("torch/__init__.py", "");
-    fresh.write("torch/distributed.py", TORCH);
+    write_torch(&fresh);
     let said = |call: &str, vars: &[(&str, &str)]| {
         let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
         let script = format!("import mpienv_rs as mpienv\nmpienv.{call}\nmpienv.{call}");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 
-use super::wire::{GREETING, Session, hmac, own_version, sha256};
+use super::wire::{GREETING, PUBLIC_OF_RANK, Session, hmac, own_version, sha256};
 
 /// How much of what an attacker sends the system holds for each connection.
 const HELD: usize = 16 * 1024;
@@ -38,7 +38,7 @@ pub struct Claim<'a> {
 impl<'a> Claim<'a> {
     /// The longest blob of this rank.
     pub fn long(key: &'a [u8; 32], rank: u32, size: u32) -> Claim<'a> {
-        Claim { key, protocol: 7, rank, size, purpose: 0, length: LONGEST, port: 1 }
+        Claim { key, protocol: 8, rank, size, purpose: 0, length: LONGEST, port: 1 }
     }
 
     /// The hello that answers a greeting.
@@ -53,8 +53,9 @@ impl<'a> Claim<'a> {
         front.push(self.purpose);
         front.extend(self.length.to_be_bytes());
         front.extend(self.port.to_be_bytes());
-        // The job, the attempt and the nonce.
-        front.extend([0; 16 + 4 + 32]);
+        // The job and the attempt.
+        front.extend([0; 16 + 4]);
+        front.extend(*PUBLIC_OF_RANK);
         let mut session = Session::of_key(self.key, greeting, &front);
         front.extend(session.of_rank.tag(b""));
         let blob = self.length.min(LONGEST) as usize;

@@ -3,18 +3,32 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::LazyLock;
 
 use hmac::{Hmac, KeyInit, Mac};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
+use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 
 /// The lengths of a reply's header, a greeting, a welcome, and the question whether the rank is
 /// still there.
 pub const HEAD: usize = 21;
 pub const GREETING: usize = HEAD + 32;
-pub const WELCOME: usize = HEAD + 36 + 32;
+pub const WELCOME: usize = HEAD + 4 + NUMBER + 32;
 pub const READY: usize = HEAD + 32;
-/// The length of a hello's fields before the proof.
+/// The length of a hello's fields before the proof, and of those before the public key.
 pub const CLAIM: usize = 83;
+pub const FIELDS: usize = CLAIM - 32;
+/// The length of the encrypted number of a meeting.
+pub const NUMBER: usize = 32 + 16;
+
+/// The private keys of whoever plays a rank here, and of whoever plays rank 0, and the public ones.
+pub const OF_RANK: [u8; 32] = [9; 32];
+pub const OF_MASTER: [u8; 32] = [5; 32];
+pub static PUBLIC_OF_RANK: LazyLock<[u8; 32]> =
+    LazyLock::new(|| x25519(OF_RANK, X25519_BASEPOINT_BYTES));
+pub static PUBLIC_OF_MASTER: LazyLock<[u8; 32]> =
+    LazyLock::new(|| x25519(OF_MASTER, X25519_BASEPOINT_BYTES));
 
 /// The protocol that this program uses, and the crate's version.
 pub fn own_version() -> [u16; 4] {
@@ -24,7 +38,7 @@ pub fn own_version() -> [u16; 4] {
         env!("CARGO_PKG_VERSION_PATCH"),
     ];
     let [major, minor, patch] = parts.map(|part| part.parse().unwrap());
-    [7, major, minor, patch]
+    [8, major, minor, patch]
 }
 
 /// The first bytes of every frame.
@@ -67,7 +81,30 @@ impl Direction {
         self.sequence += 1;
         tag
     }
+
+    /// Encrypts the number of a meeting.
+    pub fn seal_number(&self, number: &[u8]) -> Vec<u8> {
+        let mut sealed = number.to_vec();
+        self.of_number()
+            .seal_in_place_append_tag(NO_NONCE(), Aad::empty(), &mut sealed)
+            .map(|()| sealed)
+            .unwrap()
+    }
+
+    /// Decrypts the number of a meeting. `None` if this is not its key.
+    pub fn open_number(&self, sealed: &[u8]) -> Option<[u8; 32]> {
+        let mut sealed = sealed.to_vec();
+        let opened = self.of_number().open_in_place(NO_NONCE(), Aad::empty(), &mut sealed).ok()?;
+        (&*opened).try_into().ok()
+    }
+
+    fn of_number(&self) -> LessSafeKey {
+        let key = hmac(&self.key, &[b"mpienv number"]);
+        LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).unwrap())
+    }
 }
+
+const NO_NONCE: fn() -> Nonce = || Nonce::assume_unique_for_key([0; 12]);
 
 /// The keys of a connection.
 #[derive(Clone)]
@@ -81,8 +118,24 @@ impl Session {
         Session::of_key(&job_key(token), greeting, claim)
     }
 
-    /// Derives the keys from the key of a job, or of the connections to a rank.
+    /// Derives the keys from the key of a job, or of the connections to a rank, for the end that is
+    /// played here.
     pub fn of_key(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
+        let part = |bytes: &[u8]| <[u8; 32]>::try_from(bytes).unwrap();
+        let (of_master, of_rank) = (part(&greeting[HEAD..GREETING]), part(&claim[FIELDS..CLAIM]));
+        // Two versions only name each other.
+        if greeting[8..16] != claim[8..16] {
+            return Session::unexchanged(key, greeting, claim);
+        }
+        let agreed = match of_master == *PUBLIC_OF_MASTER {
+            true => x25519(OF_MASTER, of_rank),
+            false => x25519(OF_RANK, of_master),
+        };
+        Session::unexchanged(&hmac(key, &[b"mpienv exchange", &agreed]), greeting, claim)
+    }
+
+    /// Derives the keys from what the exchange has been mixed into, or without an exchange.
+    pub fn unexchanged(key: &[u8], greeting: &[u8], claim: &[u8]) -> Session {
         let key = |name: &[u8]| hmac(key, &[name, greeting, claim]);
         let direction = |name: &[u8]| Direction { key: key(name), sequence: 0 };
         Session {
@@ -101,7 +154,8 @@ impl Session {
 
     /// The message that rank 0 will wait for this many more milliseconds.
     pub fn welcome(&mut self, milliseconds: u32) -> Vec<u8> {
-        self.reply(1, &[&milliseconds.to_be_bytes()[..], &[7; 32]].concat())
+        let number = self.of_master.seal_number(&[7; 32]);
+        self.reply(1, &[&milliseconds.to_be_bytes()[..], &number].concat())
     }
 
     /// The message that the rank is still there.
@@ -131,10 +185,10 @@ impl Played<'_> {
         out.extend(self.size.to_be_bytes());
         out.push(u8::from(self.needs_table));
         out.extend(self.blob_length.to_be_bytes());
-        // The port, which only has to be nonzero, the job, the attempt and the nonce.
+        // The port, which only has to be nonzero, the job, the attempt and the public key.
         out.extend(1u16.to_be_bytes());
         out.extend([0; 16 + 4]);
-        out.extend([9; 32]);
+        out.extend(*PUBLIC_OF_RANK);
         out
     }
 
@@ -184,7 +238,7 @@ pub fn reply(kind: u8, length: u32, payload: &[u8]) -> Vec<u8> {
 
 /// What rank 0 sends on every connection.
 pub fn greeting() -> Vec<u8> {
-    reply(9, 32, &[5; 32])
+    reply(9, 32, &*PUBLIC_OF_MASTER)
 }
 
 /// As rank 0, sends the greeting, reads the hello, and returns the keys for the rest, with the key

@@ -82,7 +82,7 @@ def info(*, quiet: bool = False) -> Info:
 
     Raises `Error` with the text of the command if the launcher's variables contradict each other.
     """
-    place, warnings = _place()
+    place, warnings, _ = _place()
     if not quiet:
         _warn(warnings)
     return place
@@ -97,8 +97,8 @@ def _warn(text: str) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def _place() -> Tuple[Info, str]:
-    """The place, and the command's warnings about it."""
+def _place() -> Tuple[Info, str, Dict[str, Any]]:
+    """The place, the command's warnings about it, and this rank's share of its node's cores."""
     shown, warnings = _ask("show", "--json", "--warn")
     hosts: Optional[List[str]] = shown.get("hosts")
     keys = ("severity", "code", "what", "why", "remedy")
@@ -118,21 +118,25 @@ def _place() -> Tuple[Info, str]:
         sources=MappingProxyType(shown["provenance"]),
         findings=tuple(Finding(**{key: finding[key] for key in keys}) for finding in shown["findings"]),
     )
-    return place, warnings
+    return place, warnings, shown["threads"]
 
 
 def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
     """Sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the like in ``os.environ``, and returns the place.
 
     A variable that is already set keeps its value. If the value is of another place than this one, that is an `Error`.
-    With ``overwrite=True`` all variables are set. Variables that would make PyTorch hang are removed. Prints warnings as
-    `info` does.
+    With ``overwrite=True`` all variables are set. Variables that would make PyTorch hang are removed. GLOO_SOCKET_IFNAME is
+    set as `mpienv exec` sets it, if gloo would use a loopback address on several nodes. Prints warnings as `info` does.
 
     >>> _ = export()
     >>> os.environ["RANK"], os.environ["WORLD_SIZE"]
     ('0', '1')
     """
-    place = info(quiet=quiet)
+    place = _place()[0]
+    # The command asks the launcher where nothing names the master, so the place is not complete before.
+    is_complete = place.master_addr is not None
+    if is_complete:
+        info(quiet=quiet)
     variables = _variables()
     if not overwrite:
         for name in _PLACE:
@@ -144,7 +148,10 @@ def export(overwrite: bool = False, *, quiet: bool = False) -> Info:
             os.environ.pop(name, None)
         elif overwrite or not os.environ.get(name, "").strip():
             os.environ[name] = value
-    return place
+    if is_complete:
+        return place
+    _place.cache_clear()
+    return info(quiet=quiet)
 
 
 def init_process_group(
@@ -152,27 +159,68 @@ def init_process_group(
 ) -> Info:
     """Calls `export`, then ``torch.distributed.init_process_group(backend, **options)``, and returns the place.
 
+    Before that, as ``mpienv exec`` does, it lets the process use all cores if Open MPI bound it to fewer by default, and
+    it calls ``torch.set_num_threads`` with this rank's share of the node's cores. The number stays if the user has set
+    OMP_NUM_THREADS or MKL_NUM_THREADS. ``MPIENV_THREADS`` asks for a number, or to ``keep`` both as they are. Call
+    ``torch.set_num_threads`` after this function to choose another number.
+
     PyTorch is imported here, and nowhere else in this package.
     """
     place = export(overwrite, quiet=quiet)
+    threads = _place()[2]
+    if os.environ.get("MPIENV_THREADS", "").strip() != "keep":
+        _use_cores(threads["cpus"])
     distributed = importlib.import_module("torch.distributed")
+    if threads["number"] is not None and not os.environ.get("MKL_NUM_THREADS", "").strip():
+        importlib.import_module("torch").set_num_threads(threads["number"])
     distributed.init_process_group(backend, **options)
     return place
+
+
+def _use_cores(cpus: Optional[List[int]]) -> None:
+    """Lets this process use these processors, if they are more than it uses."""
+    if sys.platform != "linux" or cpus is None:
+        return
+    before = os.sched_getaffinity(0)
+    if not before < set(cpus):
+        return
+    # The mask belongs to a thread, and libraries may have started some.
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            if os.sched_getaffinity(int(thread)) == before:
+                os.sched_setaffinity(int(thread), cpus)
+        except OSError:
+            # The thread has ended, or the system forbids it: the binding stays.
+            pass
 
 
 @functools.lru_cache(maxsize=None)
 def _variables() -> Dict[str, Optional[str]]:
     """What `export` sets; ``None`` is to be removed."""
+    # As `mpienv exec` does, unless the user asks for an interface.
+    interface = [] if os.environ.get("MPIENV_INTERFACE", "").strip() else ["--interface", "default"]
     # `info` prints the warnings.
-    variables: Dict[str, Optional[str]] = _ask("export", "--quiet", "--shell", "json")[0]
+    variables: Dict[str, Optional[str]] = _ask("export", "--quiet", "--shell", "json", *interface)[0]
     return variables
+
+
+def _launcher() -> Tuple[int, ...]:
+    """The connection to the launcher, which the command asks for the host of rank 0."""
+    number = os.environ.get("PMI_FD", "")
+    try:
+        os.fstat(int(number))
+    except (OSError, ValueError, OverflowError):
+        return ()
+    return (int(number),)
 
 
 def _ask(*words: str) -> Tuple[Any, str]:
     """What the command answers as JSON, and what it prints on stderr."""
     command = [find_command(), *words]
     try:
-        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False)
+        answer = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8", check=False, pass_fds=_launcher()
+        )
     except OSError as error:
         raise Error(f"cannot start {command[0]}: {error}; install mpienv-rs again") from error
     if answer.returncode != 0:

@@ -137,7 +137,7 @@ impl Checkpoints {
             };
             word = serde_json::to_vec(&beginning).map_err(io::Error::from)?;
         }
-        group.broadcast(&mut word, 0)?;
+        group.broadcast_bytes(&mut word, 0)?;
         match serde_json::from_slice(&word).map_err(io::Error::from)? {
             _ if group.rank().is_first() => Ok(own?),
             Beginning::Failed(reason) => Err(CheckpointError::FirstRank(reason).into()),
@@ -232,7 +232,7 @@ impl Checkpoints {
             Some(Err(error)) => error.to_string().into_bytes(),
             _ => Vec::new(),
         };
-        group.broadcast(&mut word, 0)?;
+        group.broadcast_bytes(&mut word, 0)?;
         match own {
             Some(path) => Ok(Some(path?)),
             None if word.is_empty() => Ok(None),

@@ -22,7 +22,6 @@ use crate::stop::Signal;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::execute::ExecuteError;
-use mpienv_sharding::number::{from_bytes, to_bytes};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
@@ -376,10 +375,5 @@ impl Run<'_> {
 
 /// Replaces the parameters of all ranks with rank 0's.
 fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
-    let mut bytes = to_bytes(parameters);
-    group.broadcast(&mut bytes, 0)?;
-    for (parameter, number) in parameters.iter_mut().zip(from_bytes(&bytes)) {
-        *parameter = number;
-    }
-    Ok(())
+    group.broadcast(parameters, 0)
 }

@@ -3,7 +3,7 @@
 use super::{Call, Operation};
 
 /// The length of a call that is encoded as a whole.
-const DESCRIBED: usize = 11;
+const DESCRIBED: usize = 15;
 
 impl Call {
     /// Leaves MPI. Other transports end without a call.
@@ -19,6 +19,7 @@ impl Call {
         };
         let [operation, kind, refused] = self.codes();
         let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
+        let codes = codes | u64::from(self.root) << 32;
         let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
         [(print >> 32) as u32, print as u32].map(f64::from)
     }
@@ -27,15 +28,17 @@ impl Call {
     pub(crate) fn described(self) -> [u8; DESCRIBED] {
         let mut described = [0; DESCRIBED];
         described[..8].copy_from_slice(&self.count.to_le_bytes());
-        described[8..].copy_from_slice(&self.codes());
+        described[8..12].copy_from_slice(&self.root.to_le_bytes());
+        described[12..].copy_from_slice(&self.codes());
         described
     }
 
     /// Decodes what [`Call::described`] returns; `None` if it is something else.
     pub(crate) fn from_described(described: [u8; DESCRIBED]) -> Option<Call> {
-        let (mut count, mut codes) = ([0; 8], [0; 3]);
+        let (mut count, mut root, mut codes) = ([0; 8], [0; 4], [0; 3]);
         count.copy_from_slice(&described[..8]);
-        codes.copy_from_slice(&described[8..]);
-        Call::from_codes(codes, u64::from_le_bytes(count))
+        root.copy_from_slice(&described[8..12]);
+        codes.copy_from_slice(&described[12..]);
+        Call::from_codes(codes, u64::from_le_bytes(count), u32::from_le_bytes(root))
     }
 }

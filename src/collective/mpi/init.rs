@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::lost::{self, OnLost};
 use crate::cluster::info::ClusterInfo;
-use crate::collective::error::{CollectiveError, ConnectError};
+use crate::error::{CollectiveError, ConnectError};
 use mpienv_core::{Environment, Launcher};
 use mpienv_mpi::{MpiError, MpiVars, World};
 

@@ -1,6 +1,6 @@
 //! Exits a process whose main thread may be blocked in MPI, waiting for a lost rank.
 
-use crate::collective::error::CollectiveError;
+use crate::error::CollectiveError;
 
 /// Runs before the process exits because of a lost rank, and returns the exit code. By default it
 /// prints the error.

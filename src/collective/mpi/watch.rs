@@ -19,8 +19,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::lost::{self, OnLost};
-use crate::collective::error::CollectiveError;
-use crate::collective::host_info::{HostInfo, Listener};
+use crate::error::CollectiveError;
+use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;

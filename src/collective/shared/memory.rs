@@ -25,7 +25,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
-use crate::collective::call::Call;
+use crate::call::Call;
 
 /// Two cache lines, which processors load together. Data that different ranks write is this far
 /// apart.
@@ -55,6 +55,7 @@ struct Place {
 #[repr(C)]
 struct Described {
     codes: AtomicU32,
+    root: AtomicU32,
     count: AtomicU64,
 }
 
@@ -264,6 +265,7 @@ impl Memory {
         let described = &place.calls[(self.round % 2) as usize];
         let [operation, kind, refused] = call.codes();
         described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
+        described.root.store(call.root, Ordering::Relaxed);
         described.count.store(call.count, Ordering::Relaxed);
         // Relaxed, as the slot's bytes: storing the round below publishes everything before it to
         // those who load the round.
@@ -311,7 +313,8 @@ impl Memory {
     pub(super) fn call(&self, rank: usize) -> Option<Call> {
         let described = &self.place(rank).calls[(self.round % 2) as usize];
         let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
-        Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed))
+        let root = described.root.load(Ordering::Relaxed);
+        Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed), root)
     }
 
     /// The slots of the current round.
@@ -328,6 +331,10 @@ impl Memory {
         Ok(Slots { memory: self, round: self.round })
     }
 }
+
+// SAFETY: the memory belongs to this value, whichever thread has it. What other processes change is
+// atomic, or a slot that is read only after all ranks have published it.
+unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {

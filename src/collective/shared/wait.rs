@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::collective::error::Result;
+use crate::error::Result;
 
 /// How long a rank polls before it yields, if every rank has its own core.
 const SPIN: Duration = Duration::from_micros(50);

@@ -1,10 +1,10 @@
 //! The heads of the frames that ranks exchange.
 
-use crate::collective::call::Call;
+use crate::call::Call;
 
 /// The length of a frame's head: kind (1), operation (1), type (1), refused (1), transfer or
-/// blamed rank (4), length (8), the call's count (8); little-endian.
-pub(super) const HEAD: usize = 24;
+/// blamed rank (4), length (8), the call's count (8) and root (4); little-endian.
+pub(super) const HEAD: usize = 28;
 /// Bytes of a call.
 pub(super) const DATA: u8 = 1;
 /// A goodbye: the rank exits normally.
@@ -39,7 +39,8 @@ pub(super) fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD]
     head[1..4].copy_from_slice(&call.codes());
     head[4..8].copy_from_slice(&number.to_le_bytes());
     head[8..16].copy_from_slice(&length.to_le_bytes());
-    head[16..].copy_from_slice(&call.count.to_le_bytes());
+    head[16..24].copy_from_slice(&call.count.to_le_bytes());
+    head[24..].copy_from_slice(&call.root.to_le_bytes());
     head
 }
 
@@ -50,6 +51,10 @@ pub(super) fn parse(head: &[u8; HEAD]) -> Head {
         kind,
         number: (word(0) >> 32) as u32,
         length: word(8),
-        call: Call::from_codes([operation, type_of_numbers, refused], word(16)),
+        call: Call::from_codes(
+            [operation, type_of_numbers, refused],
+            word(16),
+            (word(HEAD - 8) >> 32) as u32,
+        ),
     }
 }

@@ -1,33 +1,38 @@
 //! A group of connected ranks: all or some of the job's.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
 use super::frame::Transfer;
 use super::peer::Fault;
 use super::transfer::{Exchange, Links};
-use crate::collective::call::Call;
-use crate::collective::error::{CollectiveError, Result};
+use crate::call::{Call, Message};
+use crate::cancel::Cancel;
+use crate::error::{CollectiveError, Result};
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
 pub(crate) struct Members {
     /// Shared by all groups of this rank. Any two ranks make their common calls in the same order,
     /// in whichever groups.
-    links: Rc<RefCell<Links>>,
+    links: Arc<Mutex<Links>>,
     /// The world ranks of the group, by place.
     members: Vec<usize>,
     /// The number of the last transfer.
     number: u32,
+    /// The number of the next message between two of the ranks: it counts the calls of the group, so
+    /// that ranks notice that a message and a call are in another order.
+    of_messages: u32,
+    /// What `of_messages` was before the first call.
+    first: u32,
 }
 
 impl Members {
     /// All ranks.
     pub(super) fn world(links: Links) -> Members {
         let members = (0..links.size()).collect();
-        Members { links: Rc::new(RefCell::new(links)), members, number: 0 }
+        Members { links: Arc::new(Mutex::new(links)), members, number: 0, of_messages: 0, first: 0 }
     }
 
     /// A group of the members at the places `chosen`, in that order. All of them must pass the same
@@ -39,7 +44,18 @@ impl Members {
             .number
             .wrapping_add(color.wrapping_add(1).wrapping_mul(0x9e37_79b1))
             .rotate_left(16);
-        Members { links: Rc::clone(&self.links), members, number }
+        let first = number;
+        Members { links: Arc::clone(&self.links), members, number, of_messages: first, first }
+    }
+
+    /// The links, which a panic in another thread leaves as usable as an error does.
+    fn links(&self) -> MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What cancels the calls of all groups that share the links.
+    pub(super) fn cancel(&self) -> Arc<Cancel> {
+        self.links().cancel()
     }
 
     pub(super) fn size(&self) -> usize {
@@ -51,7 +67,7 @@ impl Members {
     pub(super) fn transfer(&mut self, call: Call, mut by_place: Vec<Exchange<'_>>) -> Result<()> {
         self.number = self.number.wrapping_add(1);
         let transfer = Transfer { number: self.number, call };
-        let mut links = self.links.borrow_mut();
+        let mut links = self.links();
         if self.members.iter().copied().eq(0..links.size()) {
             return links.transfer(transfer, &mut by_place);
         }
@@ -61,6 +77,44 @@ impl Members {
             by_rank[member] = exchange;
         }
         links.transfer(transfer, &mut by_rank)
+    }
+
+    /// Notes that the group has made `made` calls before the one that comes.
+    pub(super) fn note(&mut self, made: u32) {
+        // A rank that sends a message with this number has not made the call.
+        self.links().watch(self.first.wrapping_add(made));
+        self.of_messages = self.first.wrapping_add(made).wrapping_add(1);
+    }
+
+    /// Sends a message to a member and receives one from another, or does one of both.
+    pub(super) fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        let mut links = self.links();
+        let mut by_rank: Vec<Exchange<'_>> = Vec::new();
+        by_rank.resize_with(links.size(), Exchange::default);
+        let mut call = Call::BARRIER;
+        // The rank that receives answers with an empty frame.
+        if let Some((Message { other, said, heard }, bytes)) = send {
+            let pair = Some([said, heard]);
+            by_rank[self.members[other as usize]] =
+                Exchange { send: Some(bytes), receive: Some(&mut []), pair };
+            call = said;
+        }
+        if let Some((Message { other, said, heard }, bytes)) = receive {
+            let pair = Some([said, heard]);
+            by_rank[self.members[other as usize]] =
+                Exchange { send: Some(&[]), receive: Some(bytes), pair };
+            call = said;
+        }
+        links.transfer(Transfer { number: self.of_messages, call }, &mut by_rank)
+    }
+
+    /// Gives up because the member at `place` brought what this rank cannot take.
+    pub(super) fn refuse(&self, place: usize, reason: String) -> CollectiveError {
+        self.give_up_on(place, Fault::Lost(reason))
     }
 
     /// Empties `bytes` and reserves memory for as many as the member at `place` has announced. The
@@ -79,7 +133,7 @@ impl Members {
         match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
             Some(length) => Ok(length),
             None => {
-                let own = self.links.borrow().own();
+                let own = self.links().own();
                 let reason =
                     format!("it announced {announced} bytes, more than rank {own} can allocate");
                 Err(self.give_up_on(place, Fault::Lost(reason)))
@@ -94,22 +148,22 @@ impl Members {
 
     /// Gives up because this rank aborts the job.
     pub(super) fn abort(&self, code: u8) {
-        self.links.borrow_mut().abort(code);
+        self.links().abort(code);
     }
 
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
-        self.links.borrow_mut().give_up_on(self.members[place], fault)
+        self.links().give_up_on(self.members[place], fault)
     }
 
     /// How many bytes this rank has written to all others, in all groups, including frame heads.
     pub(super) fn written(&self) -> u64 {
-        self.links.borrow().written()
+        self.links().written()
     }
 
     /// Exits without a goodbye, as a killed process does.
     #[cfg(test)]
     pub(crate) fn fail_silently(&self) {
-        self.links.borrow_mut().fail_silently();
+        self.links().fail_silently();
     }
 }
 
@@ -120,7 +174,7 @@ impl Members {
     /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
     /// last call.
     pub(crate) fn begin(&self, call: Call) -> Result<()> {
-        self.links.borrow_mut().begin(call)
+        self.links().begin(call)
     }
 
     /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
@@ -131,12 +185,12 @@ impl Members {
         since: Instant,
         has_come: &dyn Fn() -> bool,
     ) -> Result<()> {
-        self.links.borrow_mut().check_while_waiting(self.members[place], since, has_come)
+        self.links().check_while_waiting(self.members[place], since, has_come)
     }
 
     /// Gives up on the member at `place`, after waiting too long for it.
     pub(crate) fn late(&self, place: usize) -> CollectiveError {
-        self.links.borrow_mut().attribute_timeout(self.members[place], None)
+        self.links().attribute_timeout(self.members[place], None)
     }
 
     /// Gives up because the member at `place` made another call; `None` if it cannot be read.
@@ -145,6 +199,6 @@ impl Members {
     }
 
     pub(crate) fn timeout(&self) -> Duration {
-        self.links.borrow().timeout()
+        self.links().timeout()
     }
 }

@@ -10,7 +10,7 @@ use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 use super::handshake::{self, Absence, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
-use crate::collective::error::{CollectiveError, ConnectError, UNREADABLE};
+use crate::error::{CollectiveError, ConnectError, UNREADABLE};
 use crate::rendezvous::{self, Meeting, Rendezvous};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;

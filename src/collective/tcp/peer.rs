@@ -8,8 +8,8 @@ use mio::net::TcpStream;
 
 use super::frame::{ABORT, BYE, DATA, DIFFERENCE, HEAD, Head, SUSPECT, Transfer, head, parse};
 use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
-use crate::collective::call::Call;
-use crate::collective::error::UNREADABLE;
+use crate::call::Call;
+use crate::error::UNREADABLE;
 use crate::value::printable::printable;
 
 /// Longest reason in the frame of a rank that gives up, in bytes.
@@ -268,6 +268,17 @@ impl Peer {
         self.is_closed
             && self.is_through
             && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | DIFFERENCE | SUSPECT, ..])))
+    }
+
+    /// The call of the next frame, if it is a message between two ranks with this number, and this
+    /// rank has not begun to read it.
+    pub(super) fn next_message(&self, number: u32) -> Option<Call> {
+        if self.received > 0 && self.received < self.due {
+            return None;
+        }
+        let head = parse(&self.next_head().ok()??);
+        let call = head.call.filter(|call| call.is_message())?;
+        (head.kind == DATA && head.number == number).then_some(call)
     }
 
     /// Peeks at the head of the next frame, if all of it has arrived.

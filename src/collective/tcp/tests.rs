@@ -4,10 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::collective::error::CollectiveError;
-use crate::collective::group::Group;
-use crate::collective::tests::{PLENTY, check_that_a_hung_rank_is_named};
+use crate::error::CollectiveError;
+use crate::group::Group;
 use crate::rendezvous::Rendezvous;
+use crate::tests::{PLENTY, check_that_a_hung_rank_is_named};
 use crate::value::host::Host;
 use crate::value::port::Port;
 
@@ -20,6 +20,13 @@ mod last_words;
 trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<()> {
         self.all_reduce(Numbers::new(values), Reduction::Sum)
+    }
+
+    /// Gathers as many bytes of every rank.
+    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let mut all = vec![vec![0; bytes.len()]; self.rank().size() as usize];
+        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        self.gather(Call::ALL_GATHER, bytes, &mut into, None).map(|()| all)
     }
 }
 
@@ -108,27 +115,37 @@ fn a_lost_rank_is_named_by_all_others() {
 
 /// Does its part in a barrier, without waiting for the others.
 fn send_alone(tcp: &mut Tcp) {
-    let send = |_| Exchange { send: Some(&[]), receive: None };
+    let send = |_| Exchange { send: Some(&[]), ..Exchange::default() };
     tcp.members.transfer(Call::BARRIER, (0..tcp.size()).map(send).collect()).unwrap();
 }
 
 #[test]
 fn a_call_ends_well_though_a_rank_that_has_done_its_part_is_lost_meanwhile() {
-    let errors = ranks(3, |mut tcp| {
-        match tcp.rank().index() {
-            2 => {
-                send_alone(&mut tcp);
-                tcp.members.fail_silently();
-                return None;
+    // Rank 0 comes long after rank 1 has seen the loss, but not too late: a busy machine may need
+    // several attempts.
+    let is_well = || {
+        let errors = ranks(3, |mut tcp| {
+            match tcp.rank().index() {
+                2 => {
+                    send_alone(&mut tcp);
+                    tcp.members.fail_silently();
+                    return None;
+                }
+                0 => thread::sleep(Duration::from_millis(100)),
+                _ => {}
             }
-            // Rank 1 sees the loss long before this rank comes.
-            0 => thread::sleep(Duration::from_millis(300)),
-            _ => {}
-        }
-        tcp.meet(Call::BARRIER).unwrap();
-        Some(tcp.meet(Call::BARRIER).unwrap_err().to_string())
-    });
-    assert!(errors.into_iter().flatten().all(|error| error.starts_with("rank 2 on ")));
+            let begun = Instant::now();
+            let first = tcp.meet(Call::BARRIER);
+            Some((first, begun.elapsed(), tcp.meet(Call::BARRIER).unwrap_err().to_string()))
+        });
+        let both: Vec<_> = errors.into_iter().flatten().collect();
+        assert!(both.iter().all(|(.., error)| error.starts_with("rank 2 on ")), "{both:?}");
+        let is_late = both.iter().any(|(_, took, _)| *took > Duration::from_millis(300));
+        let is_well = both.iter().all(|(first, ..)| first.is_ok());
+        assert!(is_well || is_late, "{both:?}");
+        is_well
+    };
+    assert!((0..200).any(|_| is_well()));
 }
 
 #[test]

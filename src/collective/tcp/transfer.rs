@@ -3,32 +3,53 @@
 mod blame;
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::Transfer;
 use super::peer::{Fault, Peer, Reason};
-use crate::collective::call::Call;
-use crate::collective::error::{CollectiveError, Result};
+use crate::call::Call;
+use crate::cancel::Cancel;
+use crate::error::{CollectiveError, Result};
 use mpienv_core::seam::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
+/// The event that wakes a call; those of the peers have their numbers.
+const WAKER: Token = Token(usize::MAX);
 /// After the loss of a rank that has done its part in a call, how long the call waits while nothing
 /// else arrives.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(400);
 
 /// What goes to a peer and comes from it in one transfer; `None` if nothing does.
 #[derive(Default)]
-pub(in crate::collective) struct Exchange<'b> {
-    pub(in crate::collective) send: Option<&'b [u8]>,
-    pub(in crate::collective) receive: Option<&'b mut [u8]>,
+pub(crate) struct Exchange<'b> {
+    pub(crate) send: Option<&'b [u8]>,
+    pub(crate) receive: Option<&'b mut [u8]>,
+    /// For a message between two ranks, what this rank calls and what the other must call.
+    pub(crate) pair: Option<[Call; 2]>,
 }
 
 impl<'b> Exchange<'b> {
     pub(super) fn both(send: &'b [u8], receive: &'b mut [u8]) -> Exchange<'b> {
-        Exchange { send: Some(send), receive: Some(receive) }
+        Exchange { send: Some(send), receive: Some(receive), pair: None }
+    }
+
+    /// Leaves out what is empty, if `does_skip`.
+    pub(super) fn unless_empty(self, does_skip: bool) -> Exchange<'b> {
+        if !does_skip {
+            return self;
+        }
+        let send = self.send.filter(|bytes| !bytes.is_empty());
+        let receive = self.receive.filter(|bytes| !bytes.is_empty());
+        Exchange { send, receive, ..self }
+    }
+
+    /// What this rank's frames say and those of the other must say.
+    fn transfers(&self, current: Transfer) -> [Transfer; 2] {
+        self.pair.map_or([current; 2], |pair| pair.map(|call| Transfer { call, ..current }))
     }
 }
 
@@ -47,6 +68,10 @@ pub(super) struct Links {
     current: Transfer,
     /// The peer that this rank waits for, and since when.
     awaited: Option<(usize, Instant)>,
+    /// The number of messages between two ranks that come from a rank that has not made the current
+    /// call.
+    watched: Option<u32>,
+    cancel: Arc<Cancel>,
     /// A peer that was lost or gave up after its part in the current call, and when. The next call
     /// fails.
     noted: Option<(Culprit, Instant)>,
@@ -74,6 +99,9 @@ impl Links {
                 poll.registry().register(peer.stream(), Token(index), both)?;
             }
         }
+        let (cancel, waker) = (Arc::new(Cancel::default()), Waker::new(poll.registry(), WAKER)?);
+        // A call that is not woken notices at the end of its sleep.
+        cancel.wake_by(move || _ = waker.wake());
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let spin = if peers.len() <= processors { SPIN } else { Duration::ZERO };
         let events = Events::with_capacity(2 * peers.len().max(1));
@@ -87,10 +115,16 @@ impl Links {
             spin,
             current,
             awaited: None,
+            watched: None,
+            cancel,
             noted: None,
             failed: None,
             owner: Owner::current(),
         })
+    }
+
+    pub(super) fn cancel(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -111,6 +145,9 @@ impl Links {
                 Err(culprit) => return Err(self.give_up(all, culprit)),
             };
             let Some(waits_for) = waits_for else { return Ok(()) };
+            if self.cancel.is_set() {
+                return Err(self.give_up_canceled(all));
+            }
             let now = Instant::now();
             if moved {
                 moved_at = now;
@@ -127,6 +164,10 @@ impl Links {
                 return Err(self.attribute_timeout(waits_for, None));
             }
             self.awaited = Some((waits_for, moved_at));
+            let is_due = |index: usize| all.get(index).is_some_and(|one| one.receive.is_some());
+            if let Some(culprit) = self.out_of_order(&is_due) {
+                return Err(self.give_up(all, culprit));
+            }
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
             let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
             if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
@@ -138,6 +179,9 @@ impl Links {
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     fn check(&mut self) -> Result<()> {
         CollectiveError::check_owner(self.owner)?;
+        if self.cancel.is_set() {
+            return Err(self.give_up_canceled(&[]));
+        }
         if let Some((rank, reason)) = &self.failed {
             let mut earlier = reason.clone();
             let (Reason::Lost(text) | Reason::Difference(text)) = &mut earlier;
@@ -145,6 +189,22 @@ impl Links {
             return Err(self.failure(*rank, earlier));
         }
         self.noted.take().map_or(Ok(()), |(culprit, _)| Err(self.give_up(&[], culprit)))
+    }
+
+    /// Returns a peer that sends this rank a message where it should make the call that this rank
+    /// makes. `is_due` tells from which peers frames of this call are due: what comes from those is
+    /// read anyway.
+    fn out_of_order(&self, is_due: &dyn Fn(usize) -> bool) -> Option<Culprit> {
+        let number = self.watched?;
+        (0..self.peers.len()).filter(|&index| !is_due(index)).find_map(|index| {
+            let call = self.peers[index].as_ref()?.next_message(number)?;
+            Some(Culprit(index, Fault::Differs(call)))
+        })
+    }
+
+    /// Sets the number of the messages that a rank sends if it does not make the call that comes.
+    pub(super) fn watch(&mut self, number: u32) {
+        self.watched = Some(number);
     }
 
     /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from
@@ -177,15 +237,16 @@ impl Links {
         let (mut waits_for, mut moved) = (None, false);
         for (index, (peer, exchange)) in self.peers.iter_mut().zip(all).enumerate() {
             let Some(peer) = peer else { continue };
+            let [said, heard] = exchange.transfers(self.current);
             let mut through = true;
             if let Some(bytes) = exchange.send {
-                let progress = match peer.push(self.current, bytes) {
+                let progress = match peer.push(said, bytes) {
                     Ok(progress) => progress,
                     // The system refuses to send once the peer has closed, but still has what the
                     // peer sent before: why it gave up says more than the close.
                     Err(close) => {
                         let receive = exchange.receive.as_deref_mut();
-                        let due = receive.and_then(|bytes| peer.pull(self.current, bytes).err());
+                        let due = receive.and_then(|bytes| peer.pull(heard, bytes).err());
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
                         let fault =
                             due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
@@ -196,8 +257,7 @@ impl Links {
                 moved |= progress.moved;
             }
             if let Some(bytes) = exchange.receive.as_deref_mut() {
-                let progress =
-                    peer.pull(self.current, bytes).map_err(|fault| Culprit(index, fault))?;
+                let progress = peer.pull(heard, bytes).map_err(|fault| Culprit(index, fault))?;
                 through &= progress.done;
                 moved |= progress.moved;
             }
@@ -302,6 +362,9 @@ impl Links {
         since: Instant,
         has_come: &dyn Fn() -> bool,
     ) -> Result<()> {
+        if self.cancel.is_set() {
+            return Err(self.give_up_canceled(&[]));
+        }
         self.awaited = Some((awaited, since));
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if let Some(peer) = peer {
@@ -309,6 +372,7 @@ impl Links {
             }
         }
         let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
+        let culprit = culprit.or_else(|| self.out_of_order(&|_| false));
         let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
         let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
         let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::collective::tests::PLENTY;
+use crate::tests::PLENTY;
 
 #[test]
 fn a_split_makes_groups_ordered_by_key() {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::collective::group::Group;
-use crate::collective::host_info::HostInfo;
-use crate::collective::hosts;
-use crate::collective::tcp::tests::{numbers, ranks_within};
-use crate::collective::tests::{PLENTY, bits, check_that_a_hung_rank_is_named, sum_in_order};
+use crate::group::Group;
+use crate::host_info::HostInfo;
+use crate::hosts;
+use crate::tcp::tests::{numbers, ranks_within};
+use crate::tests::{PLENTY, bits, check_that_a_hung_rank_is_named, sum_in_order};
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.
@@ -63,7 +63,7 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
     });
     // Every rank writes its numbers to the memory, and the first rank also the result. Each host
     // sends one message to the other, with the tags of its head and of its numbers.
-    let first = 2 * LENGTH + (LENGTH + 24 + 2 * 16);
+    let first = 2 * LENGTH + (LENGTH + 28 + 2 * 16);
     assert_eq!(sent, [first, LENGTH, first, LENGTH]);
 }
 

@@ -11,7 +11,7 @@ use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{UNPLACED, list_of_ranks, runs_of_ranks};
 
-use super::overrides::{self, Overrides};
+use super::overrides::{AskOption, Overrides};
 use super::{Failure, Quiet, examples, lines_of, seconds, stream};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
@@ -28,6 +28,8 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    ask: AskOption,
     /// How long to wait for all ranks, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
     timeout: Duration,
@@ -45,9 +47,9 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, timeout, bind, json, quiet } = options;
+    let Options { overrides, ask, timeout, bind, json, quiet } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, quiet)?;
+    let info = ask.read(overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;

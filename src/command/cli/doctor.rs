@@ -1,6 +1,7 @@
 //! `mpienv doctor`: shows each value, and what is wrong or suspicious on this host.
 
 mod ranks;
+mod shared_cores;
 
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use clap::Args;
 use serde::Serialize;
 
 use self::ranks::Summary;
+use self::shared_cores::Cores;
 use super::check::runs;
 use super::overrides::{self, Overrides};
+use super::threads::{For, Shown, ThreadsOption};
 use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
 
 /// How long a name may take to resolve.
@@ -26,6 +29,9 @@ struct Examined<'a> {
     info: &'a ClusterInfo,
     /// The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
     nccl_interfaces: Option<Vec<&'a str>>,
+    threads: Shown,
+    /// What `exec` and `launch` set to the interface; null if nothing.
+    interface: serde_json::Value,
     findings: &'a [crate::Finding],
 }
 
@@ -52,14 +58,25 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
-    let findings = doctor::examine(&info, &environment, &machine);
+    let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
+    let (info, no_interface) = doctor::on_interface(info);
+    let mut findings = doctor::examine(&info, &environment, &machine);
+    findings.extend(threads.finding());
+    findings.extend(no_interface);
     if json {
-        let nccl_interfaces = doctor::nccl_interfaces(&info, &machine);
-        stream::print_json(&Examined { info: &info, nccl_interfaces, findings: &findings })?;
+        stream::print_json(&Examined {
+            info: &info,
+            nccl_interfaces: doctor::nccl_interfaces(&info, &machine),
+            threads: threads.shown(),
+            interface: show::interface_object(&info, &environment),
+            findings: &findings,
+        })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [nccl_row(&info, &machine)];
-    let own = Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings);
+    let more = [nccl_row(&info, &machine), threads.row()];
+    let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
+    let own =
+        Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
     let mut text = report(&info, &more, &findings);
     if info.rank().is_first() {
         // Before it waits for the others.
@@ -70,7 +87,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         // Rank 0's report includes this rank.
         Some(Ok(None)) => return Ok(()),
         Some(Ok(Some(reports))) => {
-            (comparison(&reports), reports.iter().any(Summary::is_suspicious))
+            let cores: Vec<Cores> = reports.iter().map(|report| report.cores.clone()).collect();
+            let shared = shared_cores::findings(&cores);
+            let is_suspicious = !shared.is_empty() || reports.iter().any(Summary::is_suspicious);
+            (comparison(&reports) + &lines_of(&shared), is_suspicious)
         }
         Some(Err(error)) => {
             (format!("{text}not compared with the other ranks: {error}\n"), own.is_suspicious())

@@ -15,7 +15,8 @@ Examples:
   eval \"`mpienv export --shell csh`\"                             csh, tcsh
   mpienv export --shell powershell | Out-String | Invoke-Expression
   for /f \"delims=\" %i in ('mpienv export --shell cmd') do @%i    cmd; %%i in a batch file
-  docker run --env-file <(mpienv export --shell docker) IMAGE
+  docker run --env-file <(mpienv export --shell docker) IMAGE    podman too
+  eval \"$(mpienv export --shell apptainer)\"; apptainer exec --cleanenv IMAGE python train.py
   mpienv export --shell github >> \"$GITHUB_ENV\"
   mpienv export --shell json | jq -r .MASTER_ADDR
   mpirun -n 2 -H a:1,b:1 bash -c 'eval \"$(mpienv export --per-node)\"; torchrun --nproc-per-node 8 train.py'
@@ -34,6 +35,7 @@ Examples:
   mpirun -n 4 mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE on $MASTER_ADDR'
   mpirun -n 2 -H a:1,b:1 mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py
   mpirun -n 2 mpienv exec --for mindspore -- python net.py
+  mpirun -n 2 mpienv exec --for mlx --meet 600 -- python train.py    writes the file for MLX's ring
   srun mpienv exec --meet 600 -- python train.py                     start when all ranks have arrived
   srun mpienv exec --template -- vllm serve M --nnodes {nnodes} --node-rank {node_rank} --master-addr {master_addr} \
     {other_nodes}--headless                                          one process on each node";
@@ -45,6 +47,7 @@ Examples:
   mpienv launch --nproc-per-node auto -- python train.py                       the platform's number, or one for each GPU
   mpienv launch --nproc-per-node 8 --node-rank 1 --nnodes 2 --master-addr node0 -- python train.py
   mpienv launch --nproc-per-node 8 --max-restarts 3 -- python train.py         starts again after a failure
+  mpienv launch --nproc-per-node 8 --bind device -- python train.py            each on cores near its GPU
   srun -N 2 --ntasks-per-node 1 mpienv launch --nproc-per-node 8 --log-dir logs -- ./train";
 
 pub(crate) const SHOW: &str = "\

@@ -4,17 +4,18 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use crate::command::doctor::port::in_use_on_one_node;
-use crate::{Environment, Launch, Target};
+use crate::{ClusterInfo, Environment, Exports, Launch, Target};
 use clap::Args;
-use mpienv_core::seam::InfoSeam as _;
-use mpienv_launch::seam::{exec, whole_process, widen_default_binding};
+use mpienv_core::seam::{ExportsSeam as _, InfoSeam as _, TargetFile};
+use mpienv_launch::seam::{exec, leave_file, whole_process, widen_default_binding};
 
-use super::inner_launcher::{By, LauncherOption};
-use super::overrides::{self, Overrides};
+use super::inner_launcher::{By, LauncherOption, is_launcher};
+use super::overrides::{AskOption, Overrides};
+use super::threads::{For, ThreadsOption};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Program, Quiet, examples, launch, stream};
+use super::{Failure, Program, Quiet, bind, examples, launch, stream};
 
 /// The subcommand's name.
 pub(super) const NAME: &str = "exec";
@@ -30,13 +31,15 @@ pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
+    ask: AskOption,
+    #[command(flatten)]
     program: Program,
     /// Set the node's variables instead, for a torchrun on each node
     ///
     /// Sets what `mpienv export --per-node` prints.
     /// `mpienv exec --per-node -- torchrun --nproc-per-node 8 train.py` finds the other nodes
     /// without further options.
-    #[arg(long, conflicts_with = "set")]
+    #[arg(long, conflicts_with_all = ["set", "threads"])]
     per_node: bool,
     /// Keep Open MPI's default binding to cores; without this option the command may use all cores
     ///
@@ -46,6 +49,16 @@ pub(super) struct Options {
     /// that you asked.
     #[arg(long)]
     keep_binding: bool,
+    /// Bind the command to cores; memory follows by the first write to it
+    ///
+    /// The rank's share is the same as that of `mpienv launch --bind`. A binding that you asked
+    /// mpirun for, and that of any other launcher, stays, and mpienv says so on stderr. If there
+    /// are more ranks than cores, ranks share cores evenly. If a rank sees only its own device, the
+    /// cores are divided among all devices of the NUMA node.
+    #[arg(long, value_name = "TO", value_enum, default_value_t, conflicts_with_all = ["keep_binding", "per_node"])]
+    bind: bind::To,
+    #[command(flatten)]
+    threads: ThreadsOption,
     #[command(flatten)]
     template: TemplateOption,
     /// Print the words of the command, one a line and quoted for a shell, and start nothing
@@ -65,9 +78,9 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
+    let Options { overrides, ask, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, quiet)?;
+    let info = ask.read(overrides, &environment, quiet)?;
     options.template.check(&words)?;
     if !options.dry_run {
         // This host's own address depends on the route to the master, so the master's name must
@@ -83,30 +96,72 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // A meeting of several ranks finds out by itself, and fails.
     let is_met = options.meet.is_asked() && info.world_size() > 1;
     let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };
-    let said = quiet.warn_also(&info, &environment, finding.into_iter().chain(port));
+    let is_starter = options.per_node || starts_others(&info, options.template, &words);
+    let program = For { keep_binding: options.keep_binding, is_starter };
+    let threads = options.threads.plan(&info, &environment, program)?;
+    let findings = finding.into_iter().chain(port).chain(threads.finding());
+    let said = quiet.warn_also(&info, &environment, findings);
     let info = info.having_said(&said);
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
-    let exports = options.meet.exports(&info, |info| match options.per_node {
-        true => info.per_node_exports(),
-        false => info.marked().exports_for(set),
-    })?;
     if !options.keep_binding {
         widen_default_binding(&info, &environment);
+    }
+    let bound = bind::this_process(options.bind, &info, &environment, quiet)?;
+    let info = match bound {
+        // The program's threads are for the cores that it is bound to now.
+        Some(_) => {
+            options.threads.plan(&info, &environment, For { keep_binding: true, is_starter })?
+        }
+        None => threads,
+    }
+    .apply(info);
+    let info = if options.keep_binding { info.keeping_binding() } else { info };
+    let info = info.on_interface()?;
+    let (mut exports, file) = options.meet.exports(&info, |info| match options.per_node {
+        true => Ok((info.per_node_exports()?, None)),
+        false => info.marked().exports_and_file(set),
+    })?;
+    if let Some(file) = file {
+        leave(file, &mut exports)?;
     }
     if set == Target::MindSpore && info.rank().is_first() {
         // The worker and the scheduler are two processes, so this process starts both and waits for
         // them.
         let launch = Launch::with_scheduler(&info).variables(set).subreaper(true);
         return whole_process(launch)
-            .run(|_| worker(&words))
+            .run(|_| {
+                let mut command = worker(&words);
+                command.envs(bound);
+                command
+            })
             .map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
+    command.envs(bound);
     stream::close_again();
     Err(exec(&mut command).into())
+}
+
+/// Returns whether the command probably starts other processes, which divide the node's cores by
+/// themselves: a launcher, or the node's server of a template, such as `ray start`.
+fn starts_others(info: &ClusterInfo, template: TemplateOption, words: &[OsString]) -> bool {
+    is_launcher(words) || template.is_asked() && info.local_world_size() == Some(1)
+}
+
+/// Writes a file for the program, and sets the variable that names it.
+fn leave(file: TargetFile, exports: &mut Exports) -> Result<(), Failure> {
+    let variable = file.variable;
+    let (path, stays) = leave_file(file)?;
+    let path = path.display().to_string();
+    if stays {
+        let line = format!("mpienv: {variable} is {path}; remove it when the program has exited\n");
+        stream::report(line.as_bytes());
+    }
+    exports.set(variable, path);
+    Ok(())
 }
 
 /// Returns the command with these words, of which the first is its name.

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 
 use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
+use mpienv_core::seam::InfoSeam as _;
 
-use super::overrides::{self, Overrides};
+use super::overrides::{AskOption, Overrides};
 use super::shell::Shell;
+use super::threads::ThreadsOption;
 use super::{Failure, Program, Quiet, examples, lines_of, meant, stream, words};
 
 /// The subcommand's name.
@@ -26,6 +28,8 @@ pub(super) const NAME: &str = "export";
 pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    ask: AskOption,
     /// The shell or file format to print for
     #[arg(long, value_enum, default_value = "sh")]
     shell: Shell,
@@ -39,8 +43,10 @@ pub(super) struct Options {
     /// the platform gives the number of workers. Unsets RANK, WORLD_SIZE, LOCAL_RANK and
     /// LOCAL_WORLD_SIZE. If the platform does not give the place of the node, add
     /// --one-per-node, or --node-rank and --nnodes.
-    #[arg(long, conflicts_with = "set")]
+    #[arg(long, conflicts_with_all = ["set", "threads"])]
     per_node: bool,
+    #[command(flatten)]
+    threads: ThreadsOption,
     /// Print all findings on stderr, including notes
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
@@ -74,7 +80,7 @@ fn line(dialect: Dialect) -> Option<String> {
     let typed: Vec<_> = std::env::args_os().skip(1).collect();
     let typed = words::line(&typed);
     Some(match dialect {
-        Dialect::Posix => format!("eval \"$(mpienv {typed})\""),
+        Dialect::Posix | Dialect::Apptainer => format!("eval \"$(mpienv {typed})\""),
         Dialect::Fish => format!("mpienv {typed} | source"),
         Dialect::Csh => format!("eval \"`mpienv {typed}`\""),
         Dialect::PowerShell => format!("mpienv {typed} | Out-String | Invoke-Expression"),
@@ -85,13 +91,16 @@ fn line(dialect: Dialect) -> Option<String> {
 }
 
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
-    let Options { overrides, shell, program, per_node, verbose, quiet } = options;
-    let info = overrides::read(overrides, environment, quiet)?;
+    let Options { overrides, ask, shell, program, per_node, threads, verbose, quiet } = options;
+    let info = ask.read(overrides, environment, quiet)?;
+    let info = threads.in_shell(info, environment)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {
         quiet.warn(&info, environment);
     }
+    // Without an option or a variable, export resolves no name.
+    let info = if info.asks_for_interface() { info.on_interface()? } else { info };
     let exports = if per_node { info.per_node_exports() } else { info.exports_for(program.set) };
     Ok(exports?.to_text(shell.into())?)
 }

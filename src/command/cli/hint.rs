@@ -64,6 +64,8 @@ pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
         "master-unknown" => Some(MASTER),
         "place-unknown" => Some(NODE),
         "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
+        "too-many-threads" => Some("or pass --threads share"),
+        "hostname-loopback" => Some("or pass --interface auto"),
         "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),
         _ => None,
     }

@@ -72,7 +72,7 @@ const OF_A_NODE: &[Inner] = &[
         names: "accelerate",
         verbs: "launch",
         starts: Starts::Node {
-            per_node: "mpienv exec --template -- accelerate launch --num_machines {nnodes} --machine_rank {node_rank} ...",
+            per_node: "mpienv exec --template -- accelerate launch --multi_gpu --num_machines {nnodes} --machine_rank {node_rank} ...",
             options: &["--num-machines", "--machine-rank", "--config-file"],
             variables: &[],
         },
@@ -130,6 +130,11 @@ impl LauncherOption {
         };
         refused.map_or(Ok(()), Err)
     }
+}
+
+/// Returns whether the words start a launcher.
+pub(super) fn is_launcher(words: &[OsString]) -> bool {
+    find(words).is_some()
 }
 
 impl Found<'_> {

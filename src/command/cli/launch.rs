@@ -4,19 +4,20 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError};
+use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
-use mpienv_launch::seam::{for_terminal, places, try_run, whole_process};
+use mpienv_launch::seam::{for_terminal, places, share_of_workers, try_run, whole_process};
 
 use super::exec::command;
-use super::inner_launcher::{By, LauncherOption};
-use super::overrides::{self, Overrides};
+use super::inner_launcher::{By, LauncherOption, is_launcher};
+use super::overrides::{AskOption, Overrides};
+use super::threads::{ThreadsOption, too_many};
 use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Program, Quiet, examples, seconds, seconds_or_none, stream};
+use super::{Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -37,6 +38,8 @@ use super::{Failure, Program, Quiet, examples, seconds, seconds_or_none, stream}
 pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    ask: AskOption,
     #[command(flatten)]
     program: Program,
     /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all
@@ -66,12 +69,13 @@ pub(super) struct Options {
     /// Start all workers again after one has failed, at most N times
     ///
     /// A worker that fails stops the workers of all nodes; then all start again, after a pause of
-    /// 0.5 s that doubles up to 30 s. Pass the same number on every node. The nodes stay the same:
-    /// if one is lost, mpienv names it on all others and exits with code 3. Workers read the
-    /// attempt, from 0, in MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT; templates have
-    /// {restart}, and the files of --log-dir are in DIR/attempt_K. Nothing restarts after exit
-    /// codes 2, 126 and 127, or after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The
-    /// exit code is that of the last attempt.
+    /// 0.5 s that doubles up to 30 s. Pass the same number on every node: if two nodes differ,
+    /// mpienv names them and exits with code 3. The nodes stay the same: if one is lost, mpienv
+    /// names it on all others and exits with code 3. Workers read the attempt, from 0, in
+    /// MPIENV_RESTART_COUNT and TORCHELASTIC_RESTART_COUNT; templates have {restart}, and the files
+    /// of --log-dir are in DIR/attempt_K. Nothing restarts after exit codes 2, 126 and 127, or
+    /// after mpienv has received SIGINT, SIGTERM, SIGHUP or SIGUSR1. The exit code is that of the
+    /// last attempt.
     #[arg(
         long,
         value_name = "N",
@@ -80,12 +84,23 @@ pub(super) struct Options {
         allow_negative_numbers = true
     )]
     max_restarts: u32,
-    /// With --max-restarts on several nodes: how long a node may be silent before the job ends
+    /// With --max-restarts on several nodes: how long a node may be silent before the job
+    /// ends; the same on every node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
     keep_binding: bool,
+    /// Bind each worker to cores; memory follows by the first write to it
+    ///
+    /// If there are more workers than cores, workers share cores evenly, and mpienv says so on
+    /// stderr. With --keep-binding, only the cores to which mpienv is bound are divided. A worker's
+    /// device is the one with the number of its local rank among those that CUDA_VISIBLE_DEVICES
+    /// (for AMD, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES) shows, in the order of the PCI bus.
+    #[arg(long, value_name = "TO", value_enum, default_value_t)]
+    bind: bind::To,
+    #[command(flatten)]
+    threads: ThreadsOption,
     #[command(flatten)]
     template: TemplateOption,
     #[command(flatten)]
@@ -100,15 +115,16 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, program: Program { set }, quiet, command: words, .. } = options;
+    let Options { overrides, ask, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, quiet)?;
+    let info = ask.read(overrides, &environment, quiet)?;
     let workers = count(&info, &environment, options.nproc_per_node, options.keep_binding, quiet)?;
     options.launcher.check(&info, &environment, By::Launch { workers }, &words)?;
     let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
     if matches!(output, Output::Prefixed) {
         drop(stream::stdout()?);
     }
+    let info = info.on_interface()?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
@@ -120,22 +136,26 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
     let named = first.first().map_or(&words[..], |words| words);
-    quiet.warn_also(&info.starting(workers), &environment, finding);
+    let asked = options.threads.asked(&environment)?;
+    let ranks = places.first().and_then(|place| place.ranks_on_host());
+    let share = ranks.map(|ranks| share_of_workers(ranks, options.keep_binding));
+    let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
+    quiet.warn_also(&info.starting(workers), &environment, finding.into_iter().chain(too_many));
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).subreaper(true);
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
-    let launch = launch.keep_binding(options.keep_binding);
+    let launch = launch.keep_binding(options.keep_binding).bind(options.bind.into());
+    let launch = match asked {
+        Some((threads, _)) => launch.threads(threads),
+        // It divides the node's cores by itself.
+        None if is_launcher(&words) => launch.threads(Threads::Keep),
+        None => launch,
+    };
     let mut fault = None;
-    let outcome = try_run(whole_process(launch), |place| {
-        let index = place.local_rank().and_then(|index| usize::try_from(index).ok());
-        match index.and_then(|index| first.get(index)) {
-            Some(words) if options.max_restarts == 0 => Ok(worker(words)),
-            // Ports and the number of the attempt change between attempts.
-            _ => match words_of(place) {
-                Ok(words) => Ok(worker(&words)),
-                Err(error) => Err(fault.insert(error).to_string()),
-            },
-        }
+    // Once more, because ports and the number of the attempt change between attempts.
+    let outcome = try_run(whole_process(launch), |place| match words_of(place) {
+        Ok(words) => Ok(worker(&words)),
+        Err(error) => Err(fault.insert(error).to_string()),
     });
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),

@@ -1,10 +1,44 @@
 //! Reads the process's place with the options that take precedence over the environment.
 
 use crate::{ClusterInfo, Environment, Error};
+use clap::Args;
 pub(super) use mpienv_core::seam::Overrides;
+#[cfg(target_os = "linux")]
+use mpienv_core::seam::asked;
 use mpienv_core::seam::{builder, precludes_mpi};
 
+#[cfg(target_os = "linux")]
+use super::keeper;
 use super::{Quiet, stream};
+
+/// Whether a command that all ranks run asks the launcher for what its variables do not say.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct AskOption {
+    /// Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]
+    ///
+    /// Under MPICH, Intel MPI and MVAPICH, mpienv asks over PMI. All ranks must run the same
+    /// command, and wait 60 s for each other, or as many seconds as MPIENV_ASK says. Under Open
+    /// MPI 5 and PRRTE, it asks over PMIx.
+    #[arg(long)]
+    no_ask: bool,
+}
+
+impl AskOption {
+    /// Reads the process's place, and asks the launcher if nothing names the master.
+    pub(super) fn read(
+        self,
+        overrides: Overrides,
+        environment: &Environment,
+        quiet: Quiet,
+    ) -> Result<ClusterInfo, Error> {
+        let read = read(overrides.clone(), environment, quiet);
+        #[cfg(target_os = "linux")]
+        if !self.no_ask {
+            return asked(read, overrides, environment, keeper::start);
+        }
+        read
+    }
+}
 
 pub(super) fn read(
     overrides: Overrides,

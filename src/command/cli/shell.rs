@@ -26,8 +26,11 @@ pub(crate) enum Shell {
     Cmd,
     /// A .env file, as Docker Compose, python-dotenv and Node read it
     Dotenv,
-    /// A file for docker run --env-file
+    /// A file for docker run --env-file or podman run --env-file
     Docker,
+    /// Variables of sh for a container of Apptainer or Singularity, also with --cleanenv
+    #[value(alias = "singularity")]
+    Apptainer,
     /// Lines to append to $GITHUB_ENV in a GitHub Actions step
     #[value(name = "github")]
     GitHub,
@@ -45,6 +48,7 @@ impl From<Shell> for Dialect {
             Shell::Cmd => Dialect::Cmd,
             Shell::Dotenv => Dialect::Dotenv,
             Shell::Docker => Dialect::Docker,
+            Shell::Apptainer => Dialect::Apptainer,
             Shell::GitHub => Dialect::GitHub,
             Shell::Json => Dialect::Json,
         }

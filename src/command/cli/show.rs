@@ -3,11 +3,14 @@
 use std::io;
 
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr};
+use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
-use serde_json::Value;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_launch::seam::{Binding, numa_nodes, topology};
+use serde_json::{Value, json};
 
 use super::overrides::{self, Overrides};
+use super::threads::{For, Plan, ThreadsOption};
 use super::{Failure, Quiet, examples, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
@@ -36,29 +39,64 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { overrides, own_addr, warn, json } = options;
     let environment = Environment::current();
     let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
+    let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
+    let too_many = threads.finding();
     if warn {
-        Quiet::NEVER.warn(&info, &environment);
+        Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
     }
+    // Without an option or a variable, show resolves no name.
+    let info = if info.asks_for_interface() { info.on_interface()? } else { info };
     let own = if own_addr { Some(info.own_addr()?) } else { None };
+    let cores = Binding::here(&topology(&environment));
+    let details = Details { info: &info, environment: &environment, own, threads, cores };
     let binding = doctor::cpu_binding(&info, &environment);
-    let findings: Vec<&Finding> = info.findings().iter().chain(&binding).collect();
+    let findings: Vec<&Finding> = info.findings().iter().chain(&binding).chain(&too_many).collect();
     if json {
-        return Ok(stream::print_json(&object(&info, own.as_ref(), &findings)?)?);
+        return Ok(stream::print_json(&details.object(&findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
-    let text = table(&info, &more(&info, own.as_ref())) + gap + &lines_of(findings);
+    let text = table(&info, &details.rows()) + gap + &lines_of(findings);
     Ok(stream::print_styled(text.as_bytes())?)
 }
 
-/// Returns the JSON object of `info`, with these findings instead of its own.
-fn object(info: &ClusterInfo, own: Option<&OwnAddr>, findings: &[&Finding]) -> io::Result<Value> {
-    let mut object = serde_json::to_value(info)?;
-    if let Some(own) = own {
-        object["own_addr"] = own.address.to_string().into();
-        object["own_interface"] = own.interface.clone().into();
+/// What is shown beside the values of `rows`.
+struct Details<'a> {
+    info: &'a ClusterInfo,
+    environment: &'a Environment,
+    own: Option<OwnAddr>,
+    threads: Plan,
+    /// `None` if the system does not tell.
+    cores: Option<Binding>,
+}
+
+impl Details<'_> {
+    /// Returns the JSON object of the place, with these findings instead of its own.
+    fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
+        let mut object = serde_json::to_value(self.info)?;
+        object["threads"] = serde_json::to_value(self.threads.shown())?;
+        if self.info.asks_for_interface() {
+            object["interface"] = interface_object(self.info, self.environment);
+        }
+        if let Some(own) = &self.own {
+            object["own_addr"] = own.address.to_string().into();
+            object["own_interface"] = own.interface.clone().into();
+        }
+        object["binding"] =
+            self.cores.as_ref().map_or(Value::Null, |Binding { cpus, cores, nodes }| {
+                json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
+            });
+        object["findings"] = serde_json::to_value(findings)?;
+        Ok(object)
     }
-    object["findings"] = serde_json::to_value(findings)?;
-    Ok(object)
+
+    /// Returns the rows that `doctor` leaves out of its report.
+    fn rows(&self) -> Vec<[String; 3]> {
+        let mut rows = more(self.info, self.own.as_ref());
+        rows.extend(self.cores.as_ref().map(cores_row));
+        rows.insert(0, self.threads.row());
+        rows.extend(interface(self.info, self.environment));
+        rows
+    }
 }
 
 /// Returns the lines of the values, followed by the rows in `more`.
@@ -104,7 +142,7 @@ pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
     .to_vec()
 }
 
-/// Returns the rows that `doctor` leaves out of its report.
+/// Returns the rows of further values of the place.
 fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     let from = info.provenance();
     let number = |value: Option<u32>| value.map(|value| value.to_string());
@@ -130,6 +168,57 @@ fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
         rows.push(("own interface", interface.clone().unwrap_or("-".to_owned()), route.to_owned()));
     }
     rows.into_iter().map(|(name, value, source)| [name.to_owned(), value, source]).collect()
+}
+
+/// Returns the row of the CPUs that this process may use.
+fn cores_row(Binding { cpus, cores, nodes }: &Binding) -> [String; 3] {
+    let noun = if *cores == 1 { "core" } else { "cores" };
+    // The list may be long, and a long value would push away all sources.
+    let on = if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
+    ["binding".to_owned(), format!("{cores} {noun}"), format!("CPUs {cpus}{on}")]
+}
+
+/// Returns a variable of the interface, what the program finds in it, and whether the user set it.
+fn variables<'a>(
+    own: &'a OwnInterface,
+    environment: &'a Environment,
+) -> impl Iterator<Item = (&'static str, String, bool)> + 'a {
+    let set = own.variables.iter().map(|(name, value)| (*name, value.clone(), false));
+    let kept = own.kept.iter().map(|name| {
+        let value = environment.get(name).map(|value| value.to_string_lossy().into_owned());
+        (*name, value.unwrap_or_default(), true)
+    });
+    set.chain(kept)
+}
+
+/// Returns what `exec` and `launch` set to the interface. Null if there is nothing to set.
+pub(super) fn interface_object(info: &ClusterInfo, environment: &Environment) -> Value {
+    let Some(own) = info.interface() else { return Value::Null };
+    let entries = variables(own, environment);
+    let values: serde_json::Map<_, _> =
+        entries.map(|(name, value, _)| (name.to_owned(), value.into())).collect();
+    serde_json::json!({
+        "name": own.name,
+        "address": own.address,
+        "source": own.source,
+        "variables": values,
+        "kept": own.kept,
+    })
+}
+
+/// Returns the row of the interface.
+pub(super) fn interface_row(info: &ClusterInfo) -> Option<[String; 3]> {
+    let own = info.interface()?;
+    Some(["interface".to_owned(), own.name.clone(), format!("{} ({})", own.source, own.address)])
+}
+
+/// Returns the rows of the interface and its variables.
+fn interface(info: &ClusterInfo, environment: &Environment) -> Vec<[String; 3]> {
+    let entries = info.interface().into_iter().flat_map(|own| variables(own, environment));
+    let entries = entries.map(|(name, value, is_kept)| {
+        [name.to_owned(), value, if is_kept { "set already, kept" } else { "set" }.to_owned()]
+    });
+    interface_row(info).into_iter().chain(entries).collect()
 }
 
 /// Lists the hosts of a few nodes, or only the first two and the last of many.

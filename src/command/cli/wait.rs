@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::command::check::exchange_endpoints;
 use crate::command::resolve;
-use crate::{ClusterInfo, Error, Exports, Reason};
+use crate::{ClusterInfo, Error, Reason};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
 
@@ -48,11 +48,11 @@ impl MeetOption {
 
     /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide
     /// them, the ranks exchange their endpoints.
-    pub(super) fn exports(
+    pub(super) fn exports<T>(
         self,
         info: &ClusterInfo,
-        exports: impl Fn(&ClusterInfo) -> Result<Exports, Error>,
-    ) -> Result<Exports, Failure> {
+        exports: impl Fn(&ClusterInfo) -> Result<T, Error>,
+    ) -> Result<T, Failure> {
         let known = exports(info);
         let asks = |error: &Error| matches!(error.reason(), Reason::HostsUnknown { .. });
         let Some(patience) = self.meet.filter(|_| known.as_ref().is_err_and(asks)) else {

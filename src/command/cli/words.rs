@@ -29,6 +29,11 @@ fn long_help() -> String {
 }
 
 impl TemplateOption {
+    /// Returns whether the words have placeholders.
+    pub(super) fn is_asked(self) -> bool {
+        self.template
+    }
+
     /// Checks the words for errors that would occur on every node.
     pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
         if self.template { Placeholders::check_words(words) } else { Ok(()) }

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 
 use crate::{ClusterInfo, Environment, Error, Reason};
 use mpienv_core::seam::{self, Sourced, visible};
-use mpienv_launch::seam::widen_binding;
+use mpienv_launch::seam::cores_of_children;
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +110,7 @@ impl Node {
         ];
         let found = kinds.into_iter().find(|(_, count)| *count > 0);
         let devices = found.map_or((0, ""), |(name, count)| (count, name));
-        Node { devices, cores: usable(keep_binding) }
+        Node { devices, cores: cores_of_children(keep_binding).hardware_threads() }
     }
 
     /// Returns the number of devices and its source, or `None` if there are none or all are hidden.
@@ -128,19 +127,6 @@ impl Node {
     fn cores(&self, reason: &str) -> (u32, String) {
         (self.cores, format!("one for each core that they may use{reason}"))
     }
-}
-
-/// Returns how many cores a child process may use, within its container's share and, if it keeps
-/// one, its binding.
-fn usable(keep_binding: bool) -> u32 {
-    let count = move || {
-        let _ = !keep_binding && widen_binding();
-        thread::available_parallelism()
-            .map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
-    };
-    // Affinity belongs to a thread, so the binding of the calling thread stays.
-    let counted = thread::Builder::new().spawn(count).ok().and_then(|thread| thread.join().ok());
-    counted.unwrap_or(1)
 }
 
 /// Counts the files in `/dev` that have this name followed by a number.

@@ -5,6 +5,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use mpienv_core::seam::LauncherSeam as _;
+use mpienv_launch::seam::BOUND_BY;
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
 pub(super) fn binding(
@@ -25,8 +26,12 @@ pub(super) fn binding(
         }
         _ => format!("; this node has {ranks} ranks"),
     });
-    let unbind = info.launcher().advice().unbind;
+    let own = environment.get(BOUND_BY).map(|rule| rule.to_string_lossy());
+    let own = own.map(|rule| format!("mpienv --bind {rule}"));
+    let unbind = info.launcher().advice().unbind.filter(|_| own.is_none());
     let by = unbind.map_or("what started it", |_| info.launcher().title());
+    let by = own.as_deref().unwrap_or(by);
+    let unbind = own.as_ref().map(|_| "--bind none").or(unbind);
     let unbind = unbind.map_or_else(
         || "start it without taskset, numactl and the like (`mpirun --bind-to none`)".to_owned(),
         |unbind| format!("start it with {unbind}"),

@@ -4,9 +4,11 @@ use std::net::IpAddr;
 
 use super::machine::Machine;
 use super::{finding, several_nodes};
+use crate::Error;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use mpienv_core::seam::is_bridge;
 
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
 pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -95,12 +97,14 @@ fn nccl_takes(value: &str, name: &str) -> bool {
     listed != excludes
 }
 
-/// Returns whether an interface is a bridge of containers or virtual machines, or an end of a
-/// virtual cable.
-pub(super) fn is_bridge(name: &str) -> bool {
-    ["docker", "br-", "veth", "virbr", "cni", "podman"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
+/// Returns why the requested interface was not found.
+pub(super) fn not_found(error: &Error) -> Option<Finding> {
+    let reason = error.reason().to_string();
+    let (what, why) = match (error.variable(), error.value()) {
+        (Some(variable), Some(value)) => (format!("{variable}={value}"), reason),
+        _ => ("no network interface is known".to_owned(), reason),
+    };
+    finding(Severity::Error, "no-interface", what, &why, error.remedy().to_owned())
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.

@@ -11,7 +11,7 @@ use crate::environment::Environment;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use mpienv_core::seam::{self, interfaces};
-use mpienv_launch::seam::count_cores;
+use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::is_in_use;
 
 /// What the checks inspect besides the environment.
@@ -31,6 +31,12 @@ pub struct Machine {
     pub own_name: (String, Vec<IpAddr>),
     /// How many cores this process may use, and how many it could use without its binding.
     pub cores: Option<(usize, usize)>,
+    /// The host's cores, NUMA nodes and GPUs.
+    pub topology: Topology,
+    /// The CPUs that this process may use. Empty if they are not known.
+    pub cpus: Cpus,
+    /// The CPUs that it could use without its binding. Empty if they are not known.
+    pub usable: Cpus,
     /// The MPI library that programs find. `None` without the feature `mpi`, and unless a launcher
     /// of MPI programs started several ranks.
     pub mpi: Option<MpiLibrary>,
@@ -51,6 +57,9 @@ impl Machine {
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
             cores: count_cores(),
+            topology: topology(environment),
+            cpus: allowed_cpus().unwrap_or_default(),
+            usable: usable_cpus().unwrap_or_default(),
             mpi: MpiLibrary::here(info, environment),
             gone_session: gone_session(environment),
         }

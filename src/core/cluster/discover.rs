@@ -17,11 +17,15 @@ pub(crate) mod unplaced;
 use std::borrow::Cow;
 use std::mem;
 
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+use crate::cluster::ask;
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
+use crate::cluster::interface::Network;
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{self, Overrides};
+use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -30,7 +34,8 @@ use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::value::launcher::Launcher;
-use crate::value::sourced::{Sourced, value_of};
+use crate::value::sourced::{Sourced, by, value_of};
+use crate::value::token::Token;
 
 pub use self::builder::ClusterInfoBuilder;
 use self::choice::{Choice, choose};
@@ -46,12 +51,16 @@ impl ClusterInfoBuilder {
         let meeting = meet(&mut place, &asked, &mut findings)?;
         let surroundings = Surroundings::read(&place, asked.nccl_ifname)?;
         let Place { whole, placement, own, .. } = &place;
+        let own_context = own.as_ref();
         let passed_on = PassedOn {
             overrides: self.overrides.exported(),
-            to_unset: lints::to_unset(&place, &surroundings.nccl_socket_ifname),
+            to_unset: lints::to_unset(&place, &surroundings.nccl.ifname),
+            network: Network { asked: asked.interface, own: None },
             // A process that reads the exports must get the overridden place again.
             leaves_context: self.overrides.reader(placement.launcher()),
-            said: own.as_ref().map(|own| own.said.clone()).unwrap_or_default(),
+            said: own_context.map(|own| own.said.clone()).unwrap_or_default(),
+            threads: place.threads.clone(),
+            keeps_binding: own_context.is_some_and(|own| own.keeps_binding),
         };
         Ok(ClusterInfo {
             inherited: Inherited(Environment::clone(whole)),
@@ -74,15 +83,27 @@ impl ClusterInfoBuilder {
         };
         let mut placement =
             if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
+        #[cfg(all(feature = "pmix", target_os = "linux"))]
+        if let Some(answer) = &self.overrides.answer {
+            placement = ask::complete(placement, answer)?;
+        }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),
             false => display_variable(whole, &placement.rank.source).into(),
         };
+        let threads = Threads::inherited(whole, context.as_ref());
+        let own = context.as_ref().filter(|_| choice.is_of_context);
+        if let Some((node, server)) = own.and_then(|own| own.node.zip(own.asked)) {
+            let known = |number| by(server.source(), Some(number));
+            placement.node_rank = placement.node_rank.or_else(|| known(node.index()));
+            placement.node_count = placement.node_count.or_else(|| known(node.size()));
+        }
         let (own, outer) = match choice.is_of_context {
             true => (context, None),
             false => (None, context.filter(|_| self.overrides.node_rank.is_none())),
         };
-        Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure: None })
+        let azure = None;
+        Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure, threads })
     }
 
     /// Reads what the launcher provides about this process.
@@ -141,10 +162,12 @@ struct Place<'a> {
     /// What mpienv chose for the surrounding job, in which a launcher started this process.
     outer: Option<Context>,
     azure: Option<AzureVars>,
+    threads: Threads,
 }
 
 /// Adds what follows from the place, and rejects what cannot be.
 fn complete(mut place: Place<'_>) -> Result<Place<'_>, Error> {
+    place.placement = on_one_host(place.placement, place.whole)?;
     let placement = &mut place.placement;
     let is_open = placement.job.is_none() && placement.size.value > 1 && placement.is_one_node();
     // The process that started all ranks identifies the job if no variable does.
@@ -154,6 +177,19 @@ fn complete(mut place: Place<'_>) -> Result<Place<'_>, Error> {
     place.azure = AzureVars::find(&place.environment)?;
     nodes::complete(placement, place.azure.is_some())?;
     Ok(place)
+}
+
+/// Adds the local rank and size of a launcher that starts all ranks on its own host without saying
+/// so.
+fn on_one_host(placement: Placement, environment: &Environment) -> Result<Placement, Error> {
+    let is_known = placement.local_rank.is_some() || placement.local_size.is_some();
+    let starter = if is_known { None } else { Starter::of(placement.launcher(), environment) };
+    let Some(program) = starter.and_then(|starter| starter.on_one_host()) else {
+        return Ok(placement);
+    };
+    let known = |number| by(format!("{program} starts all ranks on its host"), Some(number));
+    let (rank, size) = (known(placement.rank.value), known(placement.size.value));
+    placement.with_local(rank, size)
 }
 
 /// Returns what is suspicious about the place.
@@ -174,7 +210,9 @@ fn meet(
 ) -> Result<Meeting, Error> {
     let Place { environment, placement, own, azure, .. } = place;
     let explicit = asked.master_addr.clone();
-    let naming = Naming { azure: azure.as_ref(), explicit, inherited_first: own.is_some() };
+    let answered = own.as_ref().and_then(|own| own.master_addr.as_deref().zip(own.asked));
+    let inherited_first = own.is_some();
+    let naming = Naming { azure: azure.as_ref(), explicit, inherited_first, answered };
     let addr = master::addr(environment, placement, naming, findings)?;
     placement.hosts = hosts::hosts(placement, addr.as_ref());
     let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
@@ -193,7 +231,12 @@ fn meet(
     let port_names = [master::MASTER_PORT, overrides::MASTER_PORT];
     let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
     let auth = auth::munge(environment)?;
-    let (token, token_scope) = auth::token(environment, placement, own.as_ref())?;
+    let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
+        (_, Scope::Job) if auth.is_none() && asked.secret().is_some() => {
+            (Token::new(asked.secret().unwrap_or_default()), Scope::Programs)
+        }
+        known => known,
+    };
     let addr = addr.ok_or_else(|| master::unknown(placement));
     findings.extend(addr.as_ref().err().map(master::unknown_finding));
     Ok(Meeting {

@@ -8,7 +8,9 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::cluster::discover::surroundings::Surroundings;
+use crate::cluster::interface::Network;
 use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -63,11 +65,16 @@ pub(crate) struct PassedOn {
     pub overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub to_unset: Vec<&'static str>,
+    /// Which network interface the program uses.
+    pub network: Network,
     /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
     /// variable.
     pub leaves_context: Option<Launcher>,
     /// The codes of the warnings that `mpienv exec` printed before it became this program.
     pub said: Vec<String>,
+    pub threads: Threads,
+    /// Whether the program keeps the launcher's binding to cores.
+    pub keeps_binding: bool,
 }
 
 impl ClusterInfo {
@@ -176,7 +183,7 @@ impl ClusterInfo {
     /// them itself.
     #[must_use]
     pub fn nccl_socket_ifname(&self) -> Option<&str> {
-        self.surroundings.nccl_socket_ifname.value.as_deref()
+        self.surroundings.nccl.ifname.value.as_deref()
     }
 
     /// Returns the hosts of all nodes, in the order of [`ClusterInfo::node_rank`]. Rank 0's host is
@@ -295,7 +302,7 @@ impl ClusterInfo {
     /// is public.
     pub(crate) fn has_secret(&self) -> bool {
         self.meeting.auth.is_some()
-            || self.meeting.token_scope == Scope::User && !self.token().as_bytes().is_empty()
+            || self.meeting.token_scope != Scope::Job && !self.token().as_bytes().is_empty()
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.

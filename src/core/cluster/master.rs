@@ -7,6 +7,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::Starts;
+use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
@@ -24,6 +25,8 @@ pub(crate) struct Naming<'a> {
     /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
     /// Azure's variables.
     pub inherited_first: bool,
+    /// The `MASTER_ADDR` that mpienv has set, and the server that it has asked.
+    pub answered: Option<(&'a str, Server)>,
 }
 
 /// Returns rank 0's host, or `None` if there are several nodes and nothing names it.
@@ -46,13 +49,15 @@ fn named(
     naming: Naming<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Known<Host>, Error> {
-    let Naming { azure, explicit, inherited_first } = naming;
+    let Naming { azure, explicit, inherited_first, answered } = naming;
     if explicit.is_some() {
         return Ok(explicit);
     }
     let inherited = environment.setting::<Host>(MASTER_ADDR)?;
-    if inherited_first && inherited.is_some() {
-        return Ok(inherited);
+    if inherited_first && let Some(host) = &inherited {
+        let answered = answered.filter(|(answered, _)| *answered == host.value.to_string());
+        let answer = |(_, server): (_, Server)| Sourced::new(host.value.clone(), server.master());
+        return Ok(answered.map(answer).or(inherited));
     }
     if let Some(host) =
         azure.map(|azure| azure_addr(azure, placement, findings)).transpose()?.flatten()

@@ -29,6 +29,8 @@ pub(crate) struct Meeting {
 pub(crate) enum Scope {
     /// This job alone.
     Job,
+    /// This job alone, as a secret that only the programs that mpienv starts may have.
+    Programs,
     /// Perhaps several jobs of a user, who has set it.
     User,
 }

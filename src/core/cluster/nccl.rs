@@ -56,13 +56,24 @@ impl fmt::Display for NcclIfname {
     }
 }
 
+/// NCCL's interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Selected {
+    /// The value, if any, and its source.
+    pub ifname: Sourced<Option<String>>,
+    /// Whether no user has chosen it.
+    pub is_default: bool,
+}
+
 /// Returns the value, if any, and its source.
 pub(crate) fn ifname(
     environment: &Environment,
     on_azure: bool,
     explicit: Known<NcclIfname>,
-) -> Result<Sourced<Option<String>>, Error> {
+) -> Result<Selected, Error> {
     let set = environment.get_str(VARIABLE).map_err(Error::reading_setting)?;
+    // On Azure, an inherited value is the platform's.
+    let is_default = explicit.is_none() && (set.is_none() || on_azure);
     let (value, source) = match (explicit.map(|own| (own.value, own.source)), set) {
         (Some((NcclIfname::Value(value), source)), _) => (Some(value), source),
         (Some((NcclIfname::Unset, source)), _) => {
@@ -75,5 +86,5 @@ pub(crate) fn ifname(
         (_, Some(value)) => (Some(value.to_owned()), VARIABLE.into()),
         (None, None) => (Some(DEFAULT.to_owned()), "default".into()),
     };
-    Ok(Sourced { value, source })
+    Ok(Selected { ifname: Sourced { value, source }, is_default })
 }

@@ -7,6 +7,7 @@ use std::str::FromStr;
 #[cfg(feature = "cli")]
 use clap::builder::TypedValueParser;
 
+use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -31,12 +32,21 @@ pub const ASKED: &str = "asked for";
 pub const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
+/// Selects the network interface of the program's libraries.
+pub(crate) const INTERFACE: &str = "MPIENV_INTERFACE";
 
 pub(crate) use crate::environment::TOKEN;
+/// How long the other ranks may take to ask the launcher too, in seconds; 0 does not ask.
+#[cfg(feature = "pmix")]
+pub(crate) const ASK: &str = "MPIENV_ASK";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 /// How the ranks authenticate, other than by a token.
 pub(crate) const AUTH: &str = "MPIENV_AUTH";
+
+/// Marks the ranks that `mpienv simulate` starts. All of them run on one host, wherever the job
+/// places them.
+pub const SIMULATED: &str = "MPIENV_SIMULATED";
 
 /// How often the job was restarted, as `mpienv launch` counts it for its workers.
 pub(crate) const RESTART_COUNT: &str = "MPIENV_RESTART_COUNT";
@@ -112,6 +122,16 @@ pub struct Overrides {
     /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
     #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
     pub nccl_ifname: Option<Sourced<NcclIfname>>,
+    /// Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a
+    /// range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]
+    ///
+    /// auto: the interface with the route to rank 0's host. Sets GLOO_SOCKET_IFNAME,
+    /// TP_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, UCX_NET_DEVICES and VLLM_HOST_IP, each unless you have
+    /// set it. Without this option, `exec` and `launch` set only GLOO_SOCKET_IFNAME, and only if
+    /// the job is on several nodes and gloo would use a loopback address, because this host's name
+    /// has no other one (`default`); `keep` sets nothing.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "INTERFACE", value_parser = parse::<Interface>))]
+    pub interface: Option<Sourced<Interface>>,
     /// This is the only process on its node, and its rank is the number of the node
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
     pub one_per_node: bool,
@@ -135,6 +155,14 @@ pub struct Overrides {
     #[cfg(feature = "pmix")]
     #[cfg_attr(feature = "cli", arg(long))]
     pub ask_pmix: bool,
+    /// Whether the launcher is asked if nothing names the master
+    #[cfg(feature = "pmix")]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub(crate) ask_launcher: bool,
+    /// What the launcher has answered
+    #[cfg(all(feature = "pmix", target_os = "linux"))]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub(crate) answer: Option<crate::pmi::Answer>,
 }
 
 /// Parses the value of `--nccl-ifname`, which may be any text.
@@ -167,6 +195,7 @@ impl Overrides {
             master_port: or_else(&self.master_port, || environment.setting(MASTER_PORT))?,
             port_range: or_else(&self.port_range, || environment.setting(PORT_RANGE))?,
             nccl_ifname: or_else(&self.nccl_ifname, nccl_ifname)?,
+            interface: or_else(&self.interface, || environment.setting(INTERFACE))?,
             ..self.clone()
         })
     }
@@ -186,7 +215,28 @@ impl Overrides {
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
         let ifname = self.nccl_ifname.iter().map(|own| (NCCL_IFNAME, own.value.to_string()));
         let range = self.port_range.iter().map(|own| (PORT_RANGE, own.value.to_string()));
-        ifname.chain(range).collect()
+        // The default is that of every process.
+        let asked = self.interface.iter().filter(|own| own.value != Interface::Default);
+        let interface = asked.map(|own| (INTERFACE, own.value.to_string()));
+        ifname.chain(interface).chain(range).collect()
+    }
+
+    /// Returns whether the launcher has answered.
+    fn has_answer(&self) -> bool {
+        #[cfg(all(feature = "pmix", target_os = "linux"))]
+        return self.answer.is_some() || self.ask_pmix;
+        #[cfg(all(feature = "pmix", not(target_os = "linux")))]
+        return self.ask_pmix;
+        #[cfg(not(feature = "pmix"))]
+        false
+    }
+
+    /// Returns the job's secret, if the launcher has passed it on.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        #[cfg(all(feature = "pmix", target_os = "linux"))]
+        return self.answer.as_ref()?.secret.as_deref();
+        #[cfg(not(all(feature = "pmix", target_os = "linux")))]
+        None
     }
 
     /// Returns the launcher whose variables show the same place to processes that inherit the
@@ -198,7 +248,7 @@ impl Overrides {
             return Some(Launcher::User);
         }
         let places = self.launcher.is_some() || self.master_addr.is_some();
-        (places || self.master_port.is_some()).then_some(launcher)
+        (places || self.has_answer() || self.master_port.is_some()).then_some(launcher)
     }
 }
 

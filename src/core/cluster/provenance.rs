@@ -14,8 +14,7 @@ impl ClusterInfo {
     #[must_use]
     pub fn provenance(&self) -> Provenance {
         let place = &self.placement;
-        let Surroundings { nccl_socket_ifname, device_index, restart_count, platform } =
-            &self.surroundings;
+        let Surroundings { nccl, device_index, restart_count, platform } = &self.surroundings;
         Provenance {
             launcher: place.launcher.source.clone(),
             rank: place.rank.source.clone(),
@@ -37,7 +36,7 @@ impl ClusterInfo {
                 Err(_) => "not named by anything".into(),
             },
             master_port: self.meeting.port.source.clone(),
-            nccl_socket_ifname: nccl_socket_ifname.source.clone(),
+            nccl_socket_ifname: nccl.ifname.source.clone(),
             hosts: place.hosts.source.clone(),
             device_index: device_index.source.clone(),
             restart_count: restart_count.source.clone(),

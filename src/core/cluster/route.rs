@@ -12,7 +12,7 @@ use crate::value::host::Host;
 use crate::value::resolve;
 
 /// How long the master's name may take to resolve.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The source address of this host's packets to rank 0: see [`ClusterInfo::own_addr`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,19 +48,27 @@ impl ClusterInfo {
     /// there. Also returns an error if the job is on several nodes and the route to the master uses
     /// a loopback address of this host.
     pub fn own_addr(&self) -> Result<OwnAddr, Error> {
+        self.own_addr_within(PATIENCE)
+    }
+
+    /// Returns this host's own address, if the master's name resolves in time.
+    pub(crate) fn own_addr_within(&self, patience: Duration) -> Result<OwnAddr, Error> {
         let master = self.master_addr()?;
-        let address = self.address_towards(master).map_err(|why| {
+        let address = self.address_towards(master, patience).map_err(|why| {
             let command = self.launcher().spec().advice.give_master;
             let remedy = format!("give an address of rank 0's host to all ranks: {command}");
             let error = Error::new(Reason::NoOwnAddr(why), remedy).by(self.launcher());
             error.of(MASTER_ADDR).found(master.to_string())
         })?;
-        let mut interfaces = interfaces().into_iter();
-        let own = interfaces.find(|(_, own)| own.to_canonical() == address);
-        Ok(OwnAddr { address, interface: own.map(|(name, _)| name) })
+        Ok(OwnAddr { address, interface: name_of(address) })
     }
 
-    fn address_towards(&self, master: &Host) -> Result<IpAddr, String> {
+    /// Returns this host's address on the way to a host of the job.
+    pub(crate) fn address_towards(
+        &self,
+        master: &Host,
+        patience: Duration,
+    ) -> Result<IpAddr, String> {
         if *master == Host::ANY {
             return Err(
                 "rank 0 listens on every interface and does not know its own address".into()
@@ -72,7 +80,7 @@ impl ClusterInfo {
             _ => false,
         };
         let mut why = "its name has no address".to_owned();
-        for to in resolve(master.to_string(), self.master_port().get(), PATIENCE)? {
+        for to in resolve(master.to_string(), self.master_port().get(), patience)? {
             match local_address(to) {
                 Ok(address) if is_here || !address.is_loopback() => return Ok(address),
                 // Debian maps a host's own name to a loopback address in /etc/hosts.
@@ -102,6 +110,28 @@ pub fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<Socket
     match resolve::resolve(name, port, patience) {
         Some(found) => found.map_err(|error| error.to_string()),
         None => Err(format!("no answer within {} s", patience.as_secs_f64())),
+    }
+}
+
+/// Returns the name of this host's interface with an address.
+pub(crate) fn name_of(address: IpAddr) -> Option<String> {
+    let mut interfaces = interfaces().into_iter();
+    interfaces.find(|(_, own)| own.to_canonical() == address).map(|(name, _)| name)
+}
+
+/// Returns whether an interface is a bridge of containers or virtual machines, or an end of a
+/// virtual cable.
+pub fn is_bridge(name: &str) -> bool {
+    ["docker", "br-", "veth", "virbr", "cni", "podman"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Returns whether an address is valid only on one cable.
+pub fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

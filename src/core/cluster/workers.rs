@@ -88,6 +88,9 @@ impl ClusterInfo {
     pub fn marked(&self) -> ClusterInfo {
         let mut marked = self.clone();
         marked.passed_on.leaves_context.get_or_insert(self.launcher());
+        if self.meeting.token_scope == Scope::Programs {
+            marked.passed_on.overrides.push((TOKEN, self.token().as_str().to_owned()));
+        }
         if !marked.passed_on.to_unset.contains(&LAUNCHER) {
             marked.passed_on.to_unset.push(LAUNCHER);
         }
@@ -142,7 +145,7 @@ impl ClusterInfo {
                 .extend(local_variables().into_iter().filter(|name| self.inherited.is_set(name)));
         }
         let Meeting { token, token_scope, auth, .. } = &self.meeting;
-        if *token_scope == Scope::User {
+        if *token_scope != Scope::Job {
             // Pass on only the name of the file, so that its secret stays in it.
             let named = token.file().map(|file| (TOKEN_FILE, file.to_owned()));
             overrides.push(named.unwrap_or_else(|| (TOKEN, token.as_str().to_owned())));

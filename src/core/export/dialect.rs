@@ -13,7 +13,8 @@ use crate::export::{Exports, syntax};
 /// | [`PowerShell`](Dialect::PowerShell) | `powershell` | PowerShell 5.1 and later | `mpienv export --shell powershell \| Out-String \| Invoke-Expression` | an empty value |
 /// | [`Cmd`](Dialect::Cmd) | `cmd` | cmd.exe | `for /f "delims=" %i in ('mpienv export --shell cmd') do @%i`, or a file for `call` | an empty value, `"`, `%`, `!`, control characters, non-ASCII characters |
 /// | [`Dotenv`](Dialect::Dotenv) | `dotenv` | Docker Compose, python-dotenv, Node's dotenv and `node --env-file` | a file `.env` | `'` together with one of `"`, `$`, `\`; `\\`, a `\` at the end, `${`, a carriage return; unsetting |
-/// | [`Docker`](Dialect::Docker) | `docker` | `docker run --env-file` | a file | a newline, a carriage return at the end, a value in quotes; variables to unset are left out |
+/// | [`Docker`](Dialect::Docker) | `docker` | `docker run --env-file`, `podman run --env-file`, enroot's environment file | a file | a newline, a carriage return at the end, a value in quotes; variables to unset are left out |
+/// | [`Apptainer`](Dialect::Apptainer) | `apptainer` | a container of Apptainer or Singularity, also with `--cleanenv` | `eval "$(mpienv export --shell apptainer)"` | `$`, `` ` ``, `\` |
 /// | [`GitHub`](Dialect::GitHub) | `github` | the next steps of a GitHub Actions job | `mpienv export --shell github >> "$GITHUB_ENV"` | a carriage return at the end; variables to unset are set to an empty string |
 /// | [`Json`](Dialect::Json) | `json` | programs | any JSON parser | - |
 ///
@@ -53,6 +54,12 @@ pub enum Dialect {
     /// A container inherits nothing, so there is nothing to unset. Some readers strip quotes around
     /// a whole value and some do not, so such a value is rejected.
     Docker,
+    /// `export APPTAINERENV_NAME=value SINGULARITYENV_NAME=value;`, which sets `NAME` in the
+    /// container.
+    ///
+    /// Apptainer reads either name, SingularityCE only its own. By default both evaluate the value
+    /// as a shell does within double quotes; after `--no-eval` they do not.
+    Apptainer,
     /// `NAME<<EOF`, the value, and a delimiter that does not occur in it.
     ///
     /// A step cannot unset a variable of the job. The variable is set to an empty string instead,
@@ -73,6 +80,7 @@ impl Dialect {
         Dialect::Cmd,
         Dialect::Dotenv,
         Dialect::Docker,
+        Dialect::Apptainer,
         Dialect::GitHub,
         #[cfg(feature = "json")]
         Dialect::Json,
@@ -94,7 +102,7 @@ impl Dialect {
     #[must_use]
     pub const fn stop(self) -> &'static str {
         match self {
-            Dialect::Posix | Dialect::Fish | Dialect::Csh => "false;\n",
+            Dialect::Posix | Dialect::Fish | Dialect::Csh | Dialect::Apptainer => "false;\n",
             Dialect::PowerShell => "throw 'mpienv export failed';\n",
             // `exit` would close an interactive shell, too.
             Dialect::Cmd => "cmd /c exit 1\n",
@@ -114,6 +122,7 @@ impl Dialect {
             Dialect::Cmd => "cmd",
             Dialect::Dotenv => "dotenv",
             Dialect::Docker => "docker",
+            Dialect::Apptainer => "apptainer",
             Dialect::GitHub => "github",
             #[cfg(feature = "json")]
             Dialect::Json => "json",

@@ -64,10 +64,13 @@ impl ClusterInfo {
         if let Some(value) = self.nccl_socket_ifname() {
             exports.set("NCCL_SOCKET_IFNAME", value.to_owned());
         }
+        self.set_interface(&mut exports);
         OF_THIS_PROCESS
             .iter()
             .chain(&self.passed_on.to_unset)
             .for_each(|name| exports.remove(*name));
+        // The launcher divides the node's cores among its workers.
+        self.passed_on.threads.ours().for_each(|(name, _)| exports.remove(name));
         Ok(exports)
     }
 }

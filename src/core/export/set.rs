@@ -2,6 +2,7 @@
 
 mod deepspeed;
 mod jax;
+mod lamellar;
 mod lightning;
 mod mindspore;
 mod mistralrs;
@@ -11,6 +12,7 @@ mod paddle;
 mod peers;
 mod tensorflow;
 mod torch;
+mod torchcomms;
 
 use std::str::FromStr;
 
@@ -71,7 +73,9 @@ targets! {
     Paddle = paddle, "PaddlePaddle's `init_parallel_env()`.";
     OneCcl = oneccl, "Intel's oneCCL, also in PyTorch.";
     Mlx = mlx, "Apple's MLX.";
-    MistralRs = mistralrs, "mistral.rs, one process on each node.";
+    MistralRs = mistralrs, "mistral.rs: one process on each node, or one for each rank of its ring.";
+    Lamellar = lamellar, "Lamellar, with all ranks on one node.";
+    TorchComms = torchcomms, "PyTorch's torchcomms.";
 }
 
 /// A variable that a set adds to PyTorch's.
@@ -97,6 +101,8 @@ struct Set {
     additions: &'static [Addition],
     /// Returns variables that also depend on the environment.
     place: Option<Placing>,
+    /// The file that the program reads, if the ranks have several.
+    file: Option<Filing>,
     /// Inherited variables whose names start with one of these are unset.
     unset: &'static [&'static str],
     /// The variables of rank 0's scheduler that differ from those of its worker.
@@ -111,12 +117,25 @@ impl Set {
         note: "",
         additions: &[],
         place: None,
+        file: None,
         unset: &[],
         scheduler: None,
     };
 }
 
-/// A variable and its value. `None` if it is not set, or if the set's `place` decides.
+/// A file that a program reads, and the variable that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetFile {
+    /// The variable that is to name the file.
+    pub variable: &'static str,
+    /// What is to be in the file.
+    pub text: String,
+}
+
+/// Returns the file that a program reads. `None` if it needs none, or if the user named one.
+type Filing = fn(&ClusterInfo) -> Result<Option<TargetFile>, Error>;
+
+/// A variable and its value. `None` if it is not set, or if the set's `place` or `file` decides.
 struct Addition {
     variable: TargetVariable,
     value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
@@ -220,11 +239,30 @@ impl ClusterInfo {
     ///
     /// # Errors
     /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that
-    /// the launcher does not provide, such as the local rank or the hosts of all ranks.
+    /// the launcher does not provide, such as the local rank or the hosts of all ranks, or a file:
+    /// only `Launch` and `mpienv exec` write files.
     pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
+        let (exports, file) = self.exports_and_file(set)?;
+        let Some(TargetFile { variable, .. }) = file else { return Ok(exports) };
+        let what = "a file with the addresses of the ranks".to_owned();
+        let remedy = format!(
+            "start the program with `mpienv exec --for {0}` or `mpienv launch --for {0}`, which write it, or set {variable} \
+             to a file of your own",
+            set.name()
+        );
+        Err(Error::new(Reason::ProgramNeeds { program: set.title(), what }, remedy).of(variable))
+    }
+
+    /// Returns the variables that a program reads, and the file that it needs besides. The caller
+    /// writes the file, and sets its variable to the file's path.
+    pub(crate) fn exports_and_file(
+        &self,
+        set: Target,
+    ) -> Result<(Exports, Option<TargetFile>), Error> {
         let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
-        let Set { additions, place, unset, .. } = set.set();
+        let Set { additions, place, unset, file, .. } = set.set();
+        let file = file.map(|file| file(self)).transpose()?.flatten();
         for Addition { variable, value } in *additions {
             if let Some(value) = value(self)? {
                 exports.set(variable.name, value);
@@ -261,7 +299,7 @@ impl ClusterInfo {
             let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
             exports.set(CONTEXT, context.to_text());
         }
-        Ok(exports)
+        Ok((exports, file))
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
         Dialect::Cmd => cmd_refuses(value),
         Dialect::Dotenv => dotenv_refuses(value),
         Dialect::Docker => docker_refuses(value),
+        Dialect::Apptainer => apptainer_refuses(value),
         Dialect::GitHub => github_refuses(value),
         Dialect::Posix | Dialect::Fish => None,
         #[cfg(feature = "json")]
@@ -39,6 +40,10 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
         }
         // Blanks are part of the value, and a `#` starts a comment only at the start of a line.
         Dialect::Docker => format!("{name}={value}\n"),
+        Dialect::Apptainer => {
+            let value = posix_quoted(value);
+            format!("export APPTAINERENV_{name}={value} SINGULARITYENV_{name}={value};\n")
+        }
         Dialect::GitHub => {
             let delimiter = delimiter(value);
             format!("{name}<<{delimiter}\n{value}\n{delimiter}\n")
@@ -60,6 +65,10 @@ pub(super) fn unset(dialect: Dialect, name: &str) -> Result<String, Reason> {
         Dialect::Dotenv => return Err("such a file can only set variables"),
         // A container inherits nothing. A name alone would pass on the host's value.
         Dialect::Docker => String::new(),
+        // Without --cleanenv, the container inherits the variable itself.
+        Dialect::Apptainer => {
+            format!("unset {name} APPTAINERENV_{name} SINGULARITYENV_{name};\n")
+        }
         // The runner cannot unset variables. Readers treat an empty string as unset.
         Dialect::GitHub => return set(dialect, name, ""),
         #[cfg(feature = "json")]
@@ -162,6 +171,12 @@ fn docker_refuses(value: &str) -> Option<Reason> {
     } else {
         None
     }
+}
+
+/// Limits a value to what is the same with and without the evaluation that `--no-eval` prevents.
+fn apptainer_refuses(value: &str) -> Option<Reason> {
+    let reason = r"without --no-eval, Apptainer and Singularity evaluate $, ` and \ in a value";
+    value.contains(['$', '`', '\\']).then_some(reason)
 }
 
 fn github_refuses(value: &str) -> Option<Reason> {

@@ -11,12 +11,57 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::job::fnv_1a;
 use crate::value::launcher::Launcher;
+use crate::value::rank::Rank;
 
 /// The variable's name. Only mpienv writes it.
 pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
 
+/// Which of the launcher's servers has named the master, here or in an outer process of this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Pmi,
+    Pmix,
+}
+
+impl Server {
+    const ALL: [Server; 2] = [Server::Pmi, Server::Pmix];
+
+    /// The source of what the server has said.
+    pub(crate) fn source(self) -> &'static str {
+        match self {
+            Server::Pmi => "PMI",
+            Server::Pmix => "the launcher's PMIx server",
+        }
+    }
+
+    /// The source of the master.
+    pub(crate) fn master(self) -> String {
+        format!("{}: rank 0's host", self.source())
+    }
+
+    /// Returns the server that has named a master of this source.
+    pub(crate) fn of_master(source: &str) -> Option<Server> {
+        Server::ALL.into_iter().find(|server| server.master() == source)
+    }
+
+    /// How the text of a context names it.
+    fn word(self) -> &'static str {
+        match self {
+            Server::Pmi => "pmi",
+            Server::Pmix => "pmix",
+        }
+    }
+
+    fn of_word(word: &str) -> Option<Server> {
+        Server::ALL.into_iter().find(|server| server.word() == word)
+    }
+}
+
 /// The version of the format. Other versions of mpienv may write another one.
 const FORM: &str = "1";
+
+/// The word of a program that keeps the launcher's binding to cores.
+const KEPT: &str = "binding=kept";
 
 /// Variables as they were at one moment: name -> hash of the value. Unset variables are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +85,11 @@ impl Seen {
             Some(value) => drop(self.0.insert(name.to_owned(), hash(value.as_bytes()))),
             None => drop(self.0.remove(name)),
         }
+    }
+
+    /// Returns whether a variable is recorded and has the same value now.
+    pub(crate) fn is_known(&self, environment: &Environment, name: &str) -> bool {
+        current(environment, name).is_some_and(|hash| self.0.get(name) == Some(&hash))
     }
 
     /// Returns whether a variable was set or changed since. A variable that is merely gone proves
@@ -72,9 +122,15 @@ pub(crate) struct Context {
     pub master_port: Option<String>,
     /// The job's token, if no variable holds it.
     pub token: Option<String>,
+    /// Which of the launcher's servers it has asked for the `MASTER_ADDR`.
+    pub asked: Option<Server>,
+    /// The number of the node and the number of nodes, if it has asked for them.
+    pub node: Option<Rank>,
     pub seen: Seen,
     /// The codes of the warnings that it printed.
     pub said: Vec<String>,
+    /// Whether the program keeps the launcher's binding to cores.
+    pub keeps_binding: bool,
 }
 
 impl Context {
@@ -102,15 +158,31 @@ impl Context {
         }
         let launcher = words.next()?.parse().ok()?;
         let (seen, said) = (Seen::default(), Vec::new());
-        let mut context =
-            Context { launcher, master_addr: None, master_port: None, token, seen, said };
+        let mut context = Context {
+            launcher,
+            master_addr: None,
+            master_port: None,
+            token,
+            asked: None,
+            node: None,
+            seen,
+            said,
+            keeps_binding: false,
+        };
         for word in words {
             if let Some(host) = word.strip_prefix("addr=") {
                 context.master_addr = Some(host.to_owned());
             } else if let Some(port) = word.strip_prefix("port=") {
                 context.master_port = Some(port.to_owned());
+            } else if let Some(from) = word.strip_prefix("from=") {
+                context.asked = Server::of_word(from);
+            } else if let Some(node) = word.strip_prefix("node=") {
+                let (index, size) = node.split_once('/')?;
+                context.node = Some(Rank::new(index.parse().ok()?, size.parse().ok()?).ok()?);
             } else if let Some(codes) = word.strip_prefix("said=") {
                 context.said = codes.split(',').map(str::to_owned).collect();
+            } else if word == KEPT {
+                context.keeps_binding = true;
             } else {
                 let (name, hash) = word.split_once(':')?;
                 context.seen.0.insert(name.to_owned(), u64::from_str_radix(hash, 16).ok()?);
@@ -124,8 +196,17 @@ impl Context {
         for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
             text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
         }
+        if let Some(server) = self.asked {
+            text += &format!(" from={}", server.word());
+        }
+        if let Some(node) = self.node {
+            text += &format!(" node={}/{}", node.index(), node.size());
+        }
         if !self.said.is_empty() {
             text += &format!(" said={}", self.said.join(","));
+        }
+        if self.keeps_binding {
+            text += &format!(" {KEPT}");
         }
         for (name, hash) in &self.seen.0 {
             text += &format!(" {name}:{hash:08x}");
@@ -150,8 +231,17 @@ mod tests {
             (Some("fe80::1%eth0".to_owned()), Some("29500".to_owned()));
         let token = Some("ƒ2 x token=y".to_owned());
         let said = vec!["master-not-here".to_owned(), "port-in-use".to_owned()];
-        let context =
-            Context { launcher: Launcher::Hydra, master_addr, master_port, token, seen, said };
+        let context = Context {
+            launcher: Launcher::Hydra,
+            master_addr,
+            master_port,
+            token,
+            asked: Some(Server::Pmix),
+            node: Rank::new(1, 2).ok(),
+            seen,
+            said,
+            keeps_binding: true,
+        };
         assert_eq!(Context::parse(&context.to_text()), Some(context));
         for bad in ["1", "2 user", "1 nobody", "1 user RANK", "1 user RANK:x", "user", "1  user"] {
             assert_eq!(Context::parse(bad), None, "{bad}");

@@ -7,6 +7,7 @@
 use crate::launcher::context::CONTEXT;
 use crate::launcher::flux;
 use crate::launcher::prelude::*;
+use crate::launcher::starter::ON_ONE_HOST;
 
 variables! {
     /// The variables that Hydra sets for every process.
@@ -44,7 +45,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     nested: Nested {
         local: &[LOCAL_RANK, LOCAL_SIZE],
         identity: Some((UUID, &[NODE_ID])),
-        starters: &["hydra_pmi_proxy", "pmi_proxy", "mpiexec.gforker"],
+        starters: &["hydra_pmi_proxy", "pmi_proxy", ON_ONE_HOST],
         ..Nested::PLAIN
     },
     samples: &[

@@ -26,6 +26,7 @@ variables! {
         "recorded from Open MPI 4.1.4" {
             NUM_NODES = "OMPI_MCA_orte_num_nodes" => num_nodes: Option<u32>, "nodes of the job; version 4, internal";
             HNP_URI = "OMPI_MCA_orte_hnp_uri" => hnp_uri: Option<String>, "addresses of the host where mpirun runs; version 4, internal";
+            NODE_REGEX = "OMPI_MCA_orte_node_regex" => node_regex: Option<String>, "hosts with a daemon, mpirun's first, and their numbers; version 4, internal";
             LOCAL_DAEMON_URI = "OMPI_MCA_orte_local_daemon_uri" => local_daemon_uri: Option<String>, "the same of this host's daemon; version 4, internal";
         }
     }
@@ -95,7 +96,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if vars.namespace.as_deref().is_some_and(is_of_version_5) {
         // Version 5 sets none of these. They belong to an outer job, or another program is meant to
         // read them.
-        (vars.num_nodes, vars.hnp_uri, vars.local_daemon_uri) = (None, None, None);
+        (vars.num_nodes, vars.hnp_uri) = (None, None);
+        (vars.node_regex, vars.local_daemon_uri) = (None, None);
     }
     let placement = marker
         .place(by(RANK, vars.rank), by(SIZE, vars.size))?
@@ -148,12 +150,15 @@ fn source_of_host(vars: &OpenMpiVars) -> String {
     format!("{HNP_URI}: the host of mpirun, {proof}")
 }
 
-/// Reports that mpirun runs on another host. Only rank 0 can detect this, because its own daemon is
-/// then another one.
+/// Reports that mpirun runs on another host. Rank 0 knows this, because its own daemon is then
+/// another one.
 fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
     let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
-    if vars.rank != 0 || hnp == own || vars.size == vars.local_size {
+    if hnp == own || vars.size == vars.local_size {
         return None;
+    }
+    if vars.rank != 0 {
+        return mpirun_may_be_alone(vars, own);
     }
     Some(Finding {
         severity: Severity::Warning,
@@ -162,6 +167,49 @@ fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
         why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that never appears".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
     })
+}
+
+/// Reports on a rank above 0 that mpirun's host may have no ranks: more hosts have a daemon than
+/// ranks.
+///
+/// The same list with the same numbers also belongs to a job that leaves the last of its hosts
+/// empty, so this proves nothing.
+fn mpirun_may_be_alone(vars: &OpenMpiVars, own: &str) -> Option<Finding> {
+    let (regex, nodes) = (vars.node_regex.as_ref()?, vars.num_nodes?);
+    let daemons = number_of_daemons(regex)?;
+    if daemons <= nodes {
+        return None;
+    }
+    // mpirun fills the hosts in the order of their daemons, and numbers the ranks of a host in
+    // order.
+    let first_is_skipped = number_of_daemon(own).is_some_and(|number| number >= nodes);
+    let is_likely = first_is_skipped || vars.local_rank == vars.rank;
+    Some(Finding {
+        severity: if is_likely { Severity::Warning } else { Severity::Note },
+        code: "master-not-rank-0",
+        what: format!("{NODE_REGEX} is {regex:?}: {daemons} hosts, but {NUM_NODES} is {nodes}"),
+        why: "Open MPI names only the host of mpirun, and that may be the host without ranks: the ranks would wait for a master that never appears".into(),
+        remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
+    })
+}
+
+/// Returns the number of a daemon, given its URI: `1234.2;tcp://...`.
+fn number_of_daemon(uri: &str) -> Option<u32> {
+    uri.split_once(';')?.0.rsplit_once('.')?.1.parse().ok()
+}
+
+/// Returns the number of hosts in a list such as `nodeC,[2:10].77.0.1,nodeB@0(3)`: what follows
+/// the last `@` are the numbers of the daemons, a number for one, or the first and how many.
+fn number_of_daemons(regex: &str) -> Option<u32> {
+    let (_, numbers) = regex.rsplit_once('@')?;
+    let count = |range: &str| match range.split_once('(') {
+        Some((first, count)) => {
+            let _first: u32 = first.parse().ok()?;
+            count.strip_suffix(')')?.parse().ok()
+        }
+        None => range.parse().ok().map(|_: u32| 1),
+    };
+    numbers.split(',').try_fold(0_u32, |sum, range| sum.checked_add(count(range)?))
 }
 
 /// How well other hosts can reach an address, the best first.
@@ -277,6 +325,34 @@ mod tests {
             [(2, 2, true), (3, 2, true), (1, 4, true), (4, 2, false), (1, 2, false), (2, 4, false)]
         {
             assert_eq!(is_possible(nodes, local_size, 4), is, "{nodes} nodes, {local_size} here");
+        }
+    }
+
+    #[test]
+    fn every_rank_says_that_mpiruns_host_may_have_no_ranks() {
+        let severity = |place: [&str; 3], daemon: u32, regex, nodes| {
+            let [rank, local_rank, local_size] = place;
+            let own = format!("1.{daemon};tcp://10.77.0.9:1");
+            let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, local_rank)];
+            let vars = vars.into_iter().chain([(LOCAL_SIZE, local_size), (NUM_NODES, nodes)]);
+            let vars = vars.chain([(NODE_REGEX, regex), (HNP_URI, "1.0;tcp://10.77.0.1:1")]);
+            let vars = vars.chain([(LOCAL_DAEMON_URI, own.as_str())]);
+            let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
+            let doubt = read(&Environment::from_vars(vars), marker).unwrap().master_doubt;
+            doubt.map(|finding| (finding.code, finding.severity))
+        };
+        let warning = Some(("master-not-rank-0", Severity::Warning));
+        // mpirun on nodeA or nodeC, ranks on the two others, as recorded from 4.1.4.
+        for regex in ["nodeA,nodeB,nodeC@0(3)", "nodeC,[2:10].77.0.1,[2:10].77.0.2@0(3)"] {
+            for (rank, local_rank, daemon) in [("0", "0", 1), ("1", "1", 1), ("2", "0", 2)] {
+                assert_eq!(severity([rank, local_rank, "2"], daemon, regex, "2"), warning);
+            }
+        }
+        // Ranks on nodeA and nodeB, and nodeC empty, or every second rank on each of two hosts.
+        let note = Some(("master-not-rank-0", Severity::Note));
+        assert_eq!(severity(["2", "0", "2"], 1, "nodeA,nodeB,nodeC@0(3)", "2"), note);
+        for (regex, nodes) in [("nodeA,nodeB@0(2)", "2"), ("nodeA,nodeB@0,1", "2"), ("x@y", "1")] {
+            assert_eq!(severity(["2", "0", "2"], 1, regex, nodes), None, "{regex}");
         }
     }
 

@@ -15,6 +15,8 @@ use crate::launcher::Launcher;
 use crate::value::job::Job;
 use crate::value::sourced::Sourced;
 
+/// MPICH's launcher for one host. Its variables do not say that all ranks are there.
+pub(crate) const ON_ONE_HOST: &str = "mpiexec.gforker";
 /// How many ancestors are inspected. The limit ends the search even if the chain changes meanwhile.
 const MOST: usize = 64;
 /// Linux truncates the name of a process to this many bytes.
@@ -39,12 +41,22 @@ impl Starter {
         find(environment, launcher.spec().nested.starters)
     }
 
+    /// Returns the ID of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Returns the name of the nearest ancestor among these programs.
     pub(crate) fn nearest(
         programs: &[&'static str],
         environment: &Environment,
     ) -> Option<&'static str> {
         find(environment, programs).map(|starter| starter.program)
+    }
+
+    /// Returns the program, if it starts all ranks of a job on its own host.
+    pub(crate) fn on_one_host(&self) -> Option<&'static str> {
+        Some(self.program).filter(|program| *program == ON_ONE_HOST)
     }
 
     /// Returns the job whose ranks this process starts.

@@ -3,103 +3,22 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+use super::message::{Event, Failed, Haste, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
-use crate::launch::wire;
 
 /// The pause before the first restart. It doubles with each restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How much time the workers of other nodes have to exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Haste {
-    /// As after a signal: they may save their state.
-    Signal,
-    /// As after a failure.
-    Failure,
-    /// None, because a second signal has asked to end the job.
-    Now,
-}
-
-/// What happened on a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Event {
-    /// Something has failed, and the node's workers are being stopped.
-    Failing { haste: Haste },
-    /// Something has failed on the node, and none of its workers is left.
-    Failed { failure: Box<Failure>, endings: Vec<Ending> },
-    /// Another node has failed, and none of this node's workers is left. `is_final`: the node
-    /// received a signal to end.
-    Stopped { endings: Vec<Ending>, is_final: bool },
-    /// All workers of the node have finished.
-    Done { endings: Vec<Ending> },
-    /// A signal arrived while no worker of the node was running.
-    Signal,
-    /// The process that launches the node's workers is gone. No process says so of itself.
-    #[serde(skip)]
-    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
-    Lost { host: String, reason: String },
-}
-
-/// What all nodes do next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
-    /// Stop the workers of this attempt.
-    Stop { again: u32, haste: Haste },
-    /// Start this attempt after a pause.
-    Start {
-        again: u32,
-        #[serde(with = "wire::milliseconds")]
-        pause: Duration,
-        failure: Box<Failure>,
-    },
-    /// The job is over.
-    Finish(Verdict),
-}
-
-/// How the job ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Verdict {
-    Done,
-    Failed(Box<Failed>),
-    Lost {
-        node: u32,
-        #[serde(deserialize_with = "wire::text")]
-        host: String,
-        #[serde(deserialize_with = "wire::text")]
-        reason: String,
-    },
-}
-
-/// The last failure, and the history that led to it, which only the first node reports.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failed {
-    pub failure: Failure,
-    #[serde(skip)]
-    pub endings: Vec<Ending>,
-    /// The failures of earlier attempts.
-    #[serde(skip)]
-    pub earlier: Vec<Failure>,
-    #[serde(skip)]
-    pub most: u32,
-}
-
 /// Decides for all nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Coordinator {
     nodes: usize,
-    /// The maximum number of restarts.
-    most: u32,
-    again: u32,
+    max_restarts: u32,
     now: Progress,
     has_signal: bool,
+    /// The failures of earlier attempts: one for each restart.
     earlier: Vec<Failure>,
     is_over: bool,
 }
@@ -118,16 +37,8 @@ struct Progress {
 }
 
 impl Coordinator {
-    pub(crate) fn new(nodes: u32, most: u32) -> Coordinator {
-        Coordinator {
-            nodes: nodes as usize,
-            most,
-            again: 0,
-            now: Progress::default(),
-            has_signal: false,
-            earlier: Vec::new(),
-            is_over: false,
-        }
+    pub(crate) fn new(nodes: u32, max_restarts: u32) -> Coordinator {
+        Coordinator { nodes: nodes as usize, max_restarts, ..Coordinator::default() }
     }
 
     /// Returns the order that follows from an event on a node, if any. Nothing follows once the job
@@ -182,23 +93,29 @@ impl Coordinator {
         let is_new = self.now.first.is_none() || is_urgent;
         self.now.is_urgent |= is_urgent;
         self.now.first.get_or_insert(node);
-        is_new.then_some(Order::Stop { again: self.again, haste })
+        is_new.then_some(Order::Stop { again: self.restarts(), haste })
     }
 
     /// Decides once no worker is left on any node.
     fn decide(&mut self) -> Order {
         let Some(failure) = self.now.failure.take() else { return Order::Finish(Verdict::Done) };
-        let may_restart = failure.is_final.is_none() && !self.has_signal && self.again < self.most;
-        if !may_restart {
+        if failure.is_final.is_some() || self.has_signal || !self.is_restart_left() {
             return self.fail(failure);
         }
-        self.again += 1;
         self.now = Progress::default();
         // The report quotes the stderr of the last attempts only.
         self.earlier.last_mut().into_iter().for_each(Failure::shorten);
         self.earlier.push(failure.clone());
-        let (again, failure) = (self.again, Box::new(failure));
+        let (again, failure) = (self.restarts(), Box::new(failure));
         Order::Start { again, pause: pause(again), failure }
+    }
+
+    fn restarts(&self) -> u32 {
+        self.earlier.len() as u32
+    }
+
+    fn is_restart_left(&self) -> bool {
+        self.restarts() < self.max_restarts
     }
 
     /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed
@@ -225,9 +142,11 @@ impl Coordinator {
         if self.has_signal {
             failure.is_final = Some(Final::Signal);
         }
+        let not_restarted = failure.is_final.filter(|_| self.is_restart_left());
         let endings = std::mem::take(&mut self.now.endings);
-        let (earlier, most) = (std::mem::take(&mut self.earlier), self.most);
-        Order::Finish(Verdict::Failed(Box::new(Failed { failure, endings, earlier, most })))
+        let earlier = std::mem::take(&mut self.earlier);
+        let failed = Failed { failure, endings, earlier, not_restarted };
+        Order::Finish(Verdict::Failed(Box::new(failed)))
     }
 }
 
@@ -294,7 +213,7 @@ mod tests {
             assert!(matches!(order, Some(Order::Start { again: next, .. }) if next == again));
         }
         let last = last(fail(&mut job, 0, None));
-        assert_eq!((last.failure.node, last.earlier.len(), last.most), (0, 2, 2));
+        assert_eq!((last.failure.node, last.earlier.len(), last.not_restarted), (0, 2, None));
     }
 
     #[test]
@@ -327,7 +246,9 @@ mod tests {
 
     #[test]
     fn nothing_starts_again_after_a_final_failure_or_a_signal_on_any_node() {
-        last(fail(&mut Coordinator::new(2, 5), 0, Some(Final::Code(2))));
+        let usage = Some(Final::Code(2));
+        assert_eq!(last(fail(&mut Coordinator::new(2, 5), 0, usage)).not_restarted, usage);
+        assert_eq!(last(fail(&mut Coordinator::new(2, 0), 0, usage)).not_restarted, None);
         let mut job = Coordinator::new(2, 5);
         job.on(0, failing());
         job.on(1, stopped(true));
@@ -340,6 +261,7 @@ mod tests {
         fail(&mut job, 1, None);
         let end = last(job.on(0, Event::Signal));
         assert_eq!((end.failure.node, end.earlier.len()), (1, 0));
+        assert_eq!(end.not_restarted, Some(Final::Signal));
         // A signal that arrives while the workers are being stopped is remembered.
         let mut job = Coordinator::new(2, 5);
         job.on(0, failing());

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::coordinator::{Coordinator, Event, Haste, Order};
+use super::coordinator::Coordinator;
 use super::mailbox::Mailbox;
+use super::message::{Event, Haste, Order};
 #[cfg(feature = "rendezvous")]
 use super::nodes::Nodes;
 use crate::launch::supervisor::Waker;
@@ -25,12 +26,12 @@ enum Route {
 }
 
 impl Link {
-    pub(crate) fn alone(node: u32, most: u32) -> Link {
+    pub(crate) fn alone(node: u32, max_restarts: u32) -> Link {
         // The coordinator of a single node knows it as node 0.
         Link {
             node,
             mailbox: Arc::default(),
-            route: Route::Alone(Mutex::new(Coordinator::new(1, most))),
+            route: Route::Alone(Mutex::new(Coordinator::new(1, max_restarts))),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::coordinator::{Haste, Order};
+use super::message::{Haste, Order};
 use crate::launch::supervisor::Waker;
 
 /// Orders for this node.
@@ -35,9 +35,9 @@ impl Mailbox {
     }
 
     /// Returns how soon the workers of this attempt must be stopped, if they must.
-    pub(super) fn stop(&self, attempt: u32) -> Option<Haste> {
+    pub(super) fn stop(&self, again: u32) -> Option<Haste> {
         let content = self.lock();
-        let stop = content.stop.filter(|(again, _)| *again == attempt).map(|(_, haste)| haste);
+        let stop = content.stop.filter(|(of, _)| *of == again).map(|(_, haste)| haste);
         let is_over = || content.orders.iter().any(|order| matches!(order, Order::Finish(_)));
         stop.or_else(|| is_over().then_some(Haste::Failure))
     }

@@ -10,7 +10,6 @@ mod other;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -20,101 +19,102 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::coordinator::{Coordinator, Event};
+use super::coordinator::Coordinator;
 use super::link::Link;
 use super::mailbox::Mailbox;
-use super::own_host;
+use super::message::Event;
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
 use crate::launch::wire;
 use crate::rendezvous::star::{Heard, Star, Times, Waker};
 use crate::rendezvous::{self, Gathered, Rendezvous};
+use crate::value::printable::printable;
 use mpienv_core::seam::InfoSeam as _;
 
 /// The stack size of the thread that serves the connections.
 const STACK: usize = 256 << 10;
+/// How long the launches of all nodes may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(600);
 
-/// What a launch contributes to the meeting.
-pub(crate) struct Meeting<'a> {
-    /// The only process on this node.
-    pub info: &'a ClusterInfo,
+/// What a launch tells the others when they meet.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Introduction {
     /// How often the platform had restarted the job, as this node knows it.
     pub base: u32,
-    pub most: u32,
-    /// How long all launches may take to arrive.
-    pub arrival: Duration,
-    /// How long a node may be silent.
-    pub silence: Duration,
-}
-
-/// What a launch sends to the meeting.
-#[derive(Serialize, Deserialize)]
-struct Introduction {
-    /// How often the platform had restarted the job, as this node knows it.
-    base: u32,
-    #[serde(deserialize_with = "wire::text")]
-    host: String,
-}
-
-/// The answer of the first launch.
-#[derive(Serialize, Deserialize)]
-struct Terms {
-    /// The highest restart count of any node.
-    base: u32,
+    pub max_restarts: u32,
     /// How long a node may be silent.
     #[serde(with = "wire::milliseconds")]
-    silence: Duration,
+    pub node_timeout: Duration,
+    #[serde(deserialize_with = "wire::text")]
+    pub host: String,
 }
 
-/// Waits for the launches of all nodes, and connects them. Also returns how often the platform had
-/// restarted the job.
-pub(crate) fn meet(meeting: Meeting<'_>) -> Result<(Link, u32), LaunchError> {
-    let Meeting { info, base, most, arrival, silence } = meeting;
+/// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also returns
+/// how often the platform had restarted the job.
+pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32), LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
     let master = info.master_addr()?.clone();
-    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(arrival);
-    let agreed = Cell::new(base);
-    let answer = |all: &rendezvous::Meeting| {
-        let brought = all.members().iter().filter_map(introduction);
-        agreed.set(brought.map(|other| other.base).max().unwrap_or(base));
-        bytes(&Terms { base: agreed.get(), silence })
-    };
-    let own = bytes(&Introduction { base, host: own_host() });
-    let met = rendezvous::stay_connected(&rendezvous, own, answer);
+    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
+    let answer = |all: &rendezvous::Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
+    let met = rendezvous::stay_connected(&rendezvous, bytes(own), answer);
     let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
-    let (terms, hosts) = match gathered {
-        Gathered::All(all) => {
-            let host = |member| introduction(member).map(|other| other.host).unwrap_or_default();
-            (Terms { base: agreed.get(), silence }, all.members().iter().map(host).collect())
-        }
-        Gathered::Reply(reply) => {
-            let terms = serde_json::from_slice(&reply).map_err(|_| {
-                LaunchError::Nodes(io::Error::other("the first node's answer cannot be read"))
-            })?;
-            (terms, Vec::new())
-        }
+    let agreed = match gathered {
+        Gathered::All(all) => agree(all.members()),
+        Gathered::Reply(reply) => serde_json::from_slice::<Result<u32, String>>(&reply)
+            .map_err(|_| io::Error::other("the first node's answer cannot be read"))
+            .map_err(LaunchError::Nodes)?
+            .map(|base| (base, Vec::new())),
     };
+    let mismatch = |reason: String| LaunchError::Mismatch { reason: printable(reason.as_bytes()) };
+    let (base, hosts) = agreed.map_err(mismatch)?;
+    let Introduction { max_restarts, node_timeout, .. } = *own;
     let mailbox = Arc::<Mailbox>::default();
     let connect = || {
-        let mut star = Star::new(Times::of(terms.silence))?;
+        let mut star = Star::new(Times::of(node_timeout))?;
         channels.into_iter().try_for_each(|channel| star.add(channel))?;
         let post = Arc::clone(&mailbox);
         if rank.is_first() {
-            let coordinator = Coordinator::new(rank.size(), most);
-            let hub = first::Hub { star, hosts, coordinator, mailbox: post, silence };
+            let coordinator = Coordinator::new(rank.size(), max_restarts);
+            let hub = first::Hub { star, hosts, coordinator, mailbox: post, node_timeout };
             Nodes::start(hub.star.waker(), move |events| hub.serve(&events))
         } else {
-            let (host, silence) = (master.to_string(), terms.silence);
-            let member = other::Member { star, host, mailbox: post, silence };
+            let member =
+                other::Member { star, host: master.to_string(), mailbox: post, node_timeout };
             Nodes::start(member.star.waker(), move |events| member.serve(&events))
         }
     };
     let nodes = connect().map_err(LaunchError::Nodes)?;
-    Ok((Link::several(rank.index(), nodes, mailbox), terms.base))
+    Ok((Link::several(rank.index(), nodes, mailbox), base))
 }
 
-fn introduction(member: &rendezvous::Member) -> Option<Introduction> {
-    serde_json::from_slice(member.blob()).ok()
+/// Returns the highest restart count and the hosts of all nodes, or which two nodes differ.
+fn agree(members: &[rendezvous::Member]) -> Result<(u32, Vec<String>), String> {
+    let read = |(node, member): (usize, &rendezvous::Member)| {
+        let other = "runs another version of mpienv; use the same on every node";
+        serde_json::from_slice::<Introduction>(member.blob())
+            .map_err(|_| format!("node {node} ({}) {other}", member.address()))
+    };
+    let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    for (node, (one, next)) in all.iter().zip(all.iter().skip(1)).enumerate() {
+        let mut options = one.options().into_iter().zip(next.options());
+        if let Some((option, other)) = options.find(|(option, other)| option != other) {
+            let (host, next_host, next_node) = (&one.host, &next.host, node + 1);
+            return Err(format!(
+                "node {node} ({host}) has {option}, and node {next_node} ({next_host}) has \
+                 {other}; pass the same on every node"
+            ));
+        }
+    }
+    let base = all.iter().fold(0, |base, one| base.max(one.base));
+    Ok((base, all.into_iter().map(|one| one.host).collect()))
+}
+
+impl Introduction {
+    /// The options that must be the same on all nodes.
+    fn options(&self) -> [String; 2] {
+        let (max_restarts, node_timeout) = (self.max_restarts, self.node_timeout.as_secs_f64());
+        [format!("--max-restarts {max_restarts}"), format!("--node-timeout {node_timeout}")]
+    }
 }
 
 /// Writes what another node reads.
@@ -162,7 +162,7 @@ impl Drop for Nodes {
 }
 
 /// Returns what another node said, or why it is lost.
-fn said<T: DeserializeOwned>(heard: Heard, silence: Duration) -> Option<Result<T, String>> {
+fn said<T: DeserializeOwned>(heard: Heard, node_timeout: Duration) -> Option<Result<T, String>> {
     let error = match heard {
         Heard::Came => return None,
         Heard::Said(body) => match serde_json::from_slice(&body) {
@@ -173,7 +173,7 @@ fn said<T: DeserializeOwned>(heard: Heard, silence: Duration) -> Option<Result<T
     };
     Some(Err(match error.kind() {
         io::ErrorKind::TimedOut => {
-            format!("nothing was heard from it for {} s", silence.as_secs_f64())
+            format!("nothing was heard from it for {} s", node_timeout.as_secs_f64())
         }
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::ConnectionReset

@@ -6,10 +6,10 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::auth::{Directions, JobKey, LENGTH, digest, nonce};
-use crate::rendezvous::error::ConnectFailure;
-use crate::rendezvous::frame::{HERE, Hello, REPLY_HEAD, ReplyHead, ReplyKind, reply};
-use crate::rendezvous::munge::LONGEST_CREDENTIAL;
+use crate::auth::{Directions, Exchange, JobKey, LENGTH, digest};
+use crate::error::ConnectFailure;
+use crate::frame::{HERE, Hello, REPLY_HEAD, ReplyHead, ReplyKind, reply};
+use crate::munge::LONGEST_CREDENTIAL;
 
 /// A connection whose reads and writes fail after a deadline.
 pub(crate) struct Link {
@@ -77,7 +77,9 @@ impl Link {
         key: &JobKey,
         greeting: &[u8],
     ) -> io::Result<(Introduced, io::Result<()>)> {
-        let (hello, directions) = hello.encode(key, greeting, &nonce()?);
+        let encoded = hello.encode(key, greeting, Exchange::new()?);
+        let (hello, directions) =
+            encoded.ok_or_else(|| io::Error::other("its public key cannot be used"))?;
         let written = self.write_all(&hello);
         Ok((Introduced { line: self, directions }, written))
     }

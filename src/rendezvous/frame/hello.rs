@@ -1,9 +1,9 @@
 //! The first message from a rank: its identity, the proof that it has the job's token, and its
 //! blob.
 
-use super::{MAGIC, Version, greeting, take};
-use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, Directions, JobKey, LENGTH, Role, Run, digest};
+use super::{GREETING, MAGIC, REPLY_HEAD, ReplyHead, Version, greeting, take};
+use crate::LONGEST_BLOB;
+use crate::auth::{Bytes32, Directions, Exchange, JobKey, LENGTH, Role, Run, digest};
 use crate::value::port::Port;
 
 /// Length of the part before the proof.
@@ -77,11 +77,10 @@ impl Secret {
         Secret { token: None, role, run, key: JobKey::of_bytes(key), credential }
     }
 
-    /// The connection's keys, for the run of the job that the other end claims.
-    fn directions(&self, run: Run, greeting: &[u8], claim: &[u8]) -> Directions {
+    /// The key for the run of the job that the other end claims.
+    fn key_of(&self, run: Run) -> JobKey {
         let token = self.token.as_ref().filter(|_| run != self.run);
-        let other = token.map(|token| JobKey::new(token, self.role, run));
-        other.as_ref().unwrap_or(&self.key).directions(greeting, claim)
+        token.map_or_else(|| self.key.clone(), |token| JobKey::new(token, self.role, run))
     }
 }
 
@@ -100,13 +99,15 @@ pub(crate) struct Hello {
 
 impl Hello {
     /// Encodes the answer to a greeting, and derives the connection's keys. The caller has checked
-    /// the blob's length.
+    /// the blob's length. `None` if the greeting holds no part of a key exchange.
+    ///
+    /// Two ends of different versions do without the exchange: they only name each other.
     pub(crate) fn encode(
         &self,
         key: &JobKey,
         greeting: &[u8],
-        nonce: &Bytes32,
-    ) -> (Vec<u8>, Directions) {
+        exchange: Exchange,
+    ) -> Option<(Vec<u8>, Directions)> {
         let mut out = Vec::with_capacity(CLAIM + LENGTH + self.blob.len() + LENGTH);
         out.extend(MAGIC);
         self.version.put(&mut out);
@@ -117,12 +118,17 @@ impl Hello {
         out.extend(self.port.get().to_be_bytes());
         out.extend(self.run.job);
         out.extend(self.run.attempt.to_be_bytes());
-        out.extend(nonce);
+        out.extend(exchange.public);
+        let head = ReplyHead::decode(*greeting.first_chunk()?)?;
+        let key = match head.version == self.version {
+            true => key.exchanged(exchange, greeting.get(REPLY_HEAD..GREETING)?)?,
+            false => key.clone(),
+        };
         let mut directions = key.directions(greeting, &out).reversed();
         out.extend(directions.outgoing.tag(&digest(&[])));
         out.extend(&self.blob);
         out.extend(directions.outgoing.tag(&digest(&[&self.blob])));
-        (out, directions)
+        Some((out, directions))
     }
 }
 
@@ -147,7 +153,9 @@ pub(crate) enum Reject {
 /// and its tag. The length is checked first, and memory is allocated only as bytes arrive.
 #[derive(Debug)]
 pub(crate) struct HelloReader {
-    nonce: Bytes32,
+    /// This end's part of the greeting, and what it needs to make use of the other end's.
+    public: Bytes32,
+    exchange: Option<Exchange>,
     head: Vec<u8>,
     hello: Option<Hello>,
     directions: Option<Directions>,
@@ -157,10 +165,11 @@ pub(crate) struct HelloReader {
 }
 
 impl HelloReader {
-    /// Reads the answer to the greeting with this nonce, for one of these purposes.
-    pub(crate) fn new(nonce: Bytes32, purposes: &'static [Purpose]) -> HelloReader {
-        let (head, hello, directions, blob_length) = (Vec::new(), None, None, 0);
-        HelloReader { nonce, head, hello, directions, blob_length, purposes }
+    /// Reads the answer to the greeting with this part of a key exchange, for one of these purposes.
+    pub(crate) fn new(exchange: Exchange, purposes: &'static [Purpose]) -> HelloReader {
+        let (public, exchange, head) = (exchange.public, Some(exchange), Vec::new());
+        let (hello, directions, blob_length) = (None, None, 0);
+        HelloReader { public, exchange, head, hello, directions, blob_length, purposes }
     }
 
     /// Returns whether the sender has not proven yet that it has the token.
@@ -230,8 +239,13 @@ impl HelloReader {
     fn parse(&mut self, secret: &Secret) -> Result<Hello, Reject> {
         let (claim, proof) = self.head.split_at(CLAIM);
         let (hello, blob_length) = fields(claim).ok_or(Reject::NotMpienv)?;
-        let mut directions =
-            secret.directions(hello.run, &greeting(&self.nonce, &secret.credential), claim);
+        let mut key = secret.key_of(hello.run);
+        if hello.version == Version::OWN {
+            let exchange = self.exchange.take().ok_or(Reject::NotMpienv)?;
+            key = key.exchanged(exchange, &claim[CLAIM - LENGTH..]).ok_or(Reject::OtherJob)?;
+        }
+        let greeting = greeting(&self.public, &secret.credential);
+        let mut directions = key.directions(&greeting, claim);
         if !directions.incoming.verify(&digest(&[]), proof) {
             return Err(Reject::OtherJob);
         }

@@ -6,10 +6,10 @@ use mio::net::TcpStream;
 
 use super::visitor::Visitor;
 use super::{Connection, Server};
-use crate::rendezvous::auth::nonce;
-use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::frame::greeting;
-use crate::rendezvous::lines::Arrival;
+use crate::auth::Exchange;
+use crate::error::RendezvousError;
+use crate::frame::greeting;
+use crate::lines::Arrival;
 use crate::value::port::Port;
 
 /// How many connections to accept before reading from the others again.
@@ -40,14 +40,14 @@ impl Server<'_> {
         peer: SocketAddr,
         port: Port,
     ) -> Result<(), RendezvousError> {
-        // Each connection has its own nonce, so that a hello recorded on one is useless on another.
-        let nonce = nonce().map_err(RendezvousError::System)?;
+        // Each connection has its own, so that a hello recorded on one is useless on another.
+        let exchange = Exchange::new().map_err(RendezvousError::System)?;
+        let greeting = greeting(&exchange.public, &self.secret.credential);
         if self.lines.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
             self.close_oldest();
         }
-        match self.lines.add(stream, peer.ip(), Visitor::new(port, nonce)) {
+        match self.lines.add(stream, peer.ip(), Visitor::new(port, exchange)) {
             Ok(id) => {
-                let greeting = greeting(&nonce, &self.secret.credential);
                 self.write(id, |connection: &mut Connection| connection.send(greeting));
             }
             Err(_) => self.problems.rejected += 1,

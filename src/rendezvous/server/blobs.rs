@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::guesses::network;
-use crate::rendezvous::sorted::Sorted;
+use crate::sorted::Sorted;
 
 /// How many bytes of unfinished long blobs rank 0 holds at most.
 const UNFINISHED: usize = 16 << 20;

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::{Connection, Reply, Served, Server, Stage};
-use crate::rendezvous::auth::Role;
-use crate::rendezvous::error::RendezvousError;
-use crate::rendezvous::frame::{Message, ReplyKind};
-use crate::rendezvous::table::{self, Row};
-use crate::rendezvous::{Channel, DRAIN, GRACE, LONGEST_BLOB};
+use crate::auth::Role;
+use crate::error::RendezvousError;
+use crate::frame::{Message, ReplyKind};
+use crate::table::{self, Row};
+use crate::{Channel, DRAIN, GRACE, LONGEST_BLOB};
 
 /// How long the ranks may take to close their connections.
 const CLOSE: Duration = Duration::from_secs(2);

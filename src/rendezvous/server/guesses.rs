@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use crate::rendezvous::sorted::Sorted;
+use crate::sorted::Sorted;
 
 /// How many wrong tokens an address may try at once: more than another job usually has ranks on one
 /// host.

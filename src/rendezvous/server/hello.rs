@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use super::liveness::Presence;
 use super::visitor::Altered;
 use super::{Connection, Joined, Server, Stage, outliers};
-use crate::rendezvous::frame::{
-    FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply,
-};
-use crate::rendezvous::lines::read;
-use crate::rendezvous::most_in_all;
-use crate::rendezvous::table::{Origin, Row};
+use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
+use crate::lines::read;
+use crate::most_in_all;
+use crate::table::{Origin, Row};
 use crate::value::port::Port;
 
 /// How long after a newer connection an older one's close may arrive.

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use super::{Joined, Server};
-use crate::rendezvous::ANSWER;
-use crate::rendezvous::frame::{Message, ReplyKind};
+use crate::ANSWER;
+use crate::frame::{Message, ReplyKind};
 
 /// Whether a rank that joined is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

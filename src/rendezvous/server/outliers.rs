@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::{SETTLE, Server, Stage};
-use crate::rendezvous::auth::Run;
-use crate::rendezvous::frame::{Message, ReplyKind};
+use crate::auth::Run;
+use crate::frame::{Message, ReplyKind};
 
 /// Connections of ranks with another world size, in order of arrival.
 #[derive(Debug, Default)]

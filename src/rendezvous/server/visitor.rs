@@ -2,10 +2,10 @@
 
 use std::io;
 
-use crate::rendezvous::LONGEST_BLOB;
-use crate::rendezvous::auth::{Bytes32, Directions, LENGTH, digest};
-use crate::rendezvous::frame::{HERE, HelloReader, Message, Purpose};
-use crate::rendezvous::lines::Line;
+use crate::LONGEST_BLOB;
+use crate::auth::{Bytes32, Directions, Exchange, LENGTH, digest};
+use crate::frame::{HERE, HelloReader, Message, Purpose, ReplyKind};
+use crate::lines::Line;
 use crate::value::port::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
@@ -46,9 +46,9 @@ pub(super) type Connection = Line<Visitor>;
 pub(super) struct Altered;
 
 impl Visitor {
-    /// A new connection, to be greeted with this nonce.
-    pub(super) fn new(port: Port, nonce: Bytes32) -> Visitor {
-        let stage = Stage::Unknown(Box::new(HelloReader::new(nonce, Purpose::OF_MEETING)));
+    /// A new connection, to be greeted with this part of a key exchange.
+    pub(super) fn new(port: Port, exchange: Exchange) -> Visitor {
+        let stage = Stage::Unknown(Box::new(HelloReader::new(exchange, Purpose::OF_MEETING)));
         Visitor { port, stage, directions: None, heard: Vec::new(), discarded: 0 }
     }
 
@@ -85,6 +85,13 @@ impl Visitor {
 }
 
 impl Connection {
+    /// Says that rank 0 will wait for `left` milliseconds, and the meeting's number.
+    pub(super) fn welcome(&mut self, left: u32, number: &Bytes32) -> io::Result<()> {
+        let Some(directions) = &self.state.directions else { return Ok(()) };
+        let payload = [&left.to_be_bytes()[..], &directions.seal_number(number)?].concat();
+        self.say(&Message::new(ReplyKind::Welcome, &payload))
+    }
+
     /// Writes a message with this connection's next tag.
     pub(super) fn say(&mut self, message: &Message) -> io::Result<()> {
         let Some(directions) = &mut self.state.directions else { return Ok(()) };

@@ -7,10 +7,10 @@ use std::ops::Range;
 use mio::net::TcpStream;
 
 use super::{AT_ONCE, Heard, Member, Party, Star};
-use crate::rendezvous::auth::{Directions, digest, nonce};
-use crate::rendezvous::frame::{FIRST, HelloReader, ReplyKind, greeting, reply};
-use crate::rendezvous::handshake::ConnectionKey;
-use crate::rendezvous::lines::{Arrival, read};
+use crate::auth::{Directions, Exchange, digest};
+use crate::frame::{FIRST, HelloReader, ReplyKind, greeting, reply};
+use crate::handshake::ConnectionKey;
+use crate::lines::{Arrival, read};
 use crate::value::port::Port;
 
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
@@ -49,9 +49,9 @@ pub struct Stranger;
 impl Guest {
     /// A guest for a new connection, and the greeting to send first.
     pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
-        let nonce = nonce()?;
-        let reader = Box::new(HelloReader::new(nonce, key.purposes()));
-        Ok((Guest(reader), greeting(&nonce, &[])))
+        let exchange = Exchange::new()?;
+        let greeting = greeting(&exchange.public, &[]);
+        Ok((Guest(Box::new(HelloReader::new(exchange, key.purposes()))), greeting))
     }
 
     /// Takes the next bytes. Returns the rank once its hello is complete and has the world size

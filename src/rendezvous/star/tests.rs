@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use proptest::prelude::*;
 
 use super::*;
-use crate::rendezvous::auth::{JobKey, Role, Run};
+use crate::auth::{JobKey, Role, Run};
 
 const LONG: Duration = Duration::from_secs(1200);
 

@@ -1,6 +1,6 @@
 //! What a rank experiences if rank 0 is not there, or is gone.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -82,6 +82,52 @@ fn for_a_master_with_a_name_the_error_is_the_last_real_cause_and_not_what_the_de
             (0..50).map(|_| fail()).find(|failure| !is_slow(failure)).unwrap_or_else(fail);
         assert!(matches!(failure, ConnectFailure::Refused), "{timeout} ms: {failure:?}");
     }
+}
+
+#[test]
+fn a_rank_0_of_an_earlier_protocol_believes_the_hello_and_its_answer_names_both() {
+    let port = free_port();
+    let listener = TcpListener::bind(("127.0.0.1", port.get())).unwrap();
+    let [protocol, ..] = wire::own_version();
+    let text = "rank 1 (127.0.0.1) runs mpienv of now, rank 0 runs mpienv of then";
+    let of_then = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut greeting = wire::greeting();
+        greeting[8..10].copy_from_slice(&(protocol - 1).to_be_bytes());
+        stream.write_all(&greeting).unwrap();
+        let mut hello = [0; wire::CLAIM + 32];
+        stream.read_exact(&mut hello).unwrap();
+        assert_eq!(hello[8..10], protocol.to_be_bytes());
+        // Protocol 7 makes its keys without an exchange.
+        let (claim, proof) = hello.split_at(wire::CLAIM);
+        let mut session = wire::Session::unexchanged(&wire::job_key(b"job 1"), &greeting, claim);
+        assert_eq!(proof, session.of_rank.tag(b""));
+        let welcome = session.reply(1, &[&10_000u32.to_be_bytes()[..], &[7; 32]].concat());
+        let mismatch = session.reply(5, text.as_bytes());
+        stream.write_all(&[welcome, mismatch].concat()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+        // It is not believed that it can give the rank a place.
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(&greeting).unwrap();
+        stream.read_exact(&mut hello).unwrap();
+        let mut session =
+            wire::Session::unexchanged(&wire::job_key(b"job 1"), &greeting, &hello[..wire::CLAIM]);
+        let welcome = session.reply(1, &[&10_000u32.to_be_bytes()[..], &[7; 32]].concat());
+        let mut done = wire::reply(3, 0, b"");
+        done[8..10].copy_from_slice(&greeting[8..10]);
+        let tag = session.of_master.tag(&done);
+        stream.write_all(&[&welcome[..], &done, &tag].concat()).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let error = part(1, 2, port).all_gather("").unwrap_err();
+    assert!(
+        matches!(&error, RendezvousError::Mismatch { report, .. } if report == text),
+        "{error}"
+    );
+    let error = part(1, 2, port).all_gather("").unwrap_err().to_string();
+    let runs = format!("it runs mpienv {} (protocol {})", env!("CARGO_PKG_VERSION"), protocol - 1);
+    assert!(error.contains(&runs), "{error}");
+    of_then.join().unwrap();
 }
 
 #[test]

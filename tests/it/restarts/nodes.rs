@@ -276,6 +276,33 @@ fn a_node_that_is_gone_ends_the_job_with_its_name_on_all_others() {
 }
 
 #[test]
+fn nodes_with_different_settings_are_named_with_both_values() {
+    let settings = |max_restarts, node_timeout| {
+        ["--max-restarts", max_restarts, "--node-timeout", node_timeout]
+    };
+    let usual = settings("3", "1200");
+    for (other, of_other, of_first) in [
+        (settings("5", "1200"), "--max-restarts 5", "--max-restarts 3"),
+        (settings("3", "1200.5"), "--node-timeout 1200.5", "--node-timeout 1200"),
+    ] {
+        let port = master_port();
+        let nodes = [(0, usual), (1, other)]
+            .map(|(rank, options)| piped(&mut node("settings", rank, port, &options, "echo up")));
+        for output in nodes.map(|node| node.wait_with_output().unwrap()) {
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(3), "{said}");
+            assert!(output.stdout.is_empty(), "a worker has started: {said}");
+            let names = |node: u32, option: &str| {
+                said.contains(&format!("node {node} ("))
+                    && said.contains(&format!(") has {option}"))
+            };
+            assert!(names(0, of_first) && names(1, of_other), "{said}");
+            assert!(said.ends_with("; pass the same on every node\n"), "{said}");
+        }
+    }
+}
+
+#[test]
 fn a_node_that_never_comes_is_named() {
     // The meeting's default timeout is ten minutes; --meet is shorter.
     let options = ["--max-restarts", "1", "--meet", "1"];

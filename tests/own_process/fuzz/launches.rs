@@ -18,7 +18,7 @@ use proptest::test_runner::TestCaseResult;
 
 const TOKEN: &[u8] = b"job 1";
 /// The blob of the simulated launch.
-const BLOB: &[u8] = br#"{"base":2,"host":"node one"}"#;
+const BLOB: &[u8] = br#"{"base":2,"max_restarts":1,"node_timeout":30000,"host":"node one"}"#;
 
 /// The launch on one of two nodes, whose worker runs until it is stopped.
 fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
@@ -34,6 +34,8 @@ fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
     })
 }
 
+/// What the first launch answers if all fit together.
+const OK: &str = r#"{"Ok":0}"#;
 /// A failure of a worker with two lines of stderr, and another one.
 const OF_WORKER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":null,"cause":{"worker":{"rank":1,"status":9,"stderr":["a\u001b[2J",""]}}}"#;
 const OTHER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":{"code":2},"cause":{"other":{"text":"cannot start"}}}"#;
@@ -133,9 +135,8 @@ fn turn_away(listener: &TcpListener, is_over: &AtomicBool) {
 
 #[test]
 fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
-    let begin = |base: u32, silence: u32| {
+    let begin = |terms: &str| {
         let welcome = [&1000u32.to_be_bytes()[..], &[7; 32]].concat();
-        let terms = format!(r#"{{"base":{base},"silence":{silence}}}"#);
         let reply = |kind, payload: &[u8]| {
             wire::reply(kind, u32::try_from(payload.len()).unwrap(), payload)
         };
@@ -148,11 +149,12 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
     let failed = format!(r#"{{"finish":{{"failed":{{"failure":{OTHER}}}}}}}"#);
     let lost = r#"{"finish":{"lost":{"node":2,"host":"node2","reason":"its mpienv closed the connection"}}}"#;
     let seeds = [
-        [begin(0, 2000), messages(&[stop, &start(1)])].concat(),
-        [begin(3, 2000), messages(&["", stop, &start(u32::MAX), done])].concat(),
-        [begin(0, 30_000), messages(&[&failed])].concat(),
-        [begin(0, 1), messages(&[lost])].concat(),
-        [begin(0, u32::MAX), messages(&[done])].concat(),
+        [begin(OK), messages(&[stop, &start(1)])].concat(),
+        [begin(r#"{"Ok":3}"#), messages(&["", stop, &start(u32::MAX), done])].concat(),
+        [begin(OK), messages(&[&failed])].concat(),
+        [begin(OK), messages(&[lost])].concat(),
+        [begin(r#"{"Ok":4294967295}"#), messages(&[done])].concat(),
+        begin(r#"{"Err":"node 0 \u001b[2J"}"#),
     ];
     let has_ended_well = AtomicBool::new(false);
     fuzz("orders", &marked(&seeds), WORDS, |bytes| {

@@ -56,7 +56,8 @@ fn become_rank_1(port: Port) -> (TcpStream, wire::Session) {
     let mut session = wire::played(1, 2, true, b"job 1", 5).join(&mut meeting, &blob);
     let mut bytes = [0; wire::WELCOME + wire::READY];
     meeting.read_exact(&mut bytes).unwrap();
-    let number = bytes[wire::HEAD + 4..wire::HEAD + 36].to_vec();
+    let number = &bytes[wire::HEAD + 4..wire::HEAD + 4 + wire::NUMBER];
+    let number = session.of_master.open_number(number).unwrap();
     meeting.write_all(&session.here()).unwrap();
     let mut table = vec![0; wire::HEAD];
     meeting.read_exact(&mut table).unwrap();

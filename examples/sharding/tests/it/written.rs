@@ -14,7 +14,7 @@ use mpienv_sharding::network::Chain;
 use mpienv_sharding::plan::{Collectives, Plan, Terms};
 
 /// The bytes before each message: the header of a frame.
-const HEAD: u64 = 24;
+const HEAD: u64 = 28;
 const STEPS: u64 = 3;
 
 /// The quick start on 8 ranks, with this strategy for its first product.

@@ -1,11 +1,12 @@
 //! A collective that counts what its calls send, in the same way as plans do.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mpienv::Rank;
-use mpienv::collective::seam::{Call, Numbers, Reduction, Transport, group_over, transport_of};
+use mpienv::collective::seam::{
+    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
+};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_sharding::traffic::Traffic;
 
@@ -13,20 +14,27 @@ use mpienv_sharding::traffic::Traffic;
 pub struct Counting {
     transport: Box<dyn Transport>,
     world: u64,
-    count: Rc<Cell<Traffic>>,
+    count: Arc<Mutex<Traffic>>,
+    /// Whether an all-gather of bytes has exchanged its lengths.
+    has_lengths: bool,
 }
 
 impl Counting {
     /// Counts the calls on `group`, which is the world.
     pub fn new(group: Group) -> Counting {
         let world = u64::from(group.size());
-        Counting { transport: transport_of(group), world, count: Rc::default() }
+        Counting {
+            transport: transport_of(group),
+            world,
+            count: Arc::default(),
+            has_lengths: false,
+        }
     }
 
     /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the
     /// group has moved.
     pub fn counter(&self) -> Counter {
-        Counter(Rc::clone(&self.count))
+        Counter(Arc::clone(&self.count))
     }
 
     fn ranks(&self) -> u64 {
@@ -34,20 +42,18 @@ impl Counting {
     }
 
     fn count(&self, traffic: Traffic) {
-        let mut sum = self.count.get();
-        sum += traffic;
-        self.count.set(sum);
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += traffic;
     }
 }
 
 /// What a [`Counting`] group has counted.
 #[derive(Clone, Debug)]
-pub struct Counter(Rc<Cell<Traffic>>);
+pub struct Counter(Arc<Mutex<Traffic>>);
 
 impl Counter {
     /// Returns the count and resets it.
     pub fn take(&self) -> Traffic {
-        self.0.take()
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -69,18 +75,87 @@ impl Transport for Counting {
         self.transport.all_reduce(numbers, by)
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.count(Traffic::of_all_gather(self.world, self.ranks(), bytes.len() as u64));
-        self.transport.all_gather(bytes)
+    fn note(&mut self, made: u32) {
+        self.transport.note(made);
+    }
+
+    fn reduce(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        self.transport.reduce(numbers, by, root)
     }
 
     /// Not counted, because no step of a plan broadcasts.
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        self.transport.broadcast(bytes, root)
+    fn broadcast(
+        &mut self,
+        call: Call,
+        bytes: &mut [u8],
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        self.transport.broadcast(call, bytes, root)
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<(), CollectiveError> {
+        self.transport.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.transport.give_up_on(rank, reason)
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
+        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), values.len() as u64));
+        self.transport.reduce_scatter(values, part, by)
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        // The lengths, which an all-gather of bytes exchanges first, are not part of a plan.
+        if self.has_lengths {
+            self.has_lengths = false;
+            self.count(Traffic::of_all_gather(self.world, self.ranks(), bytes.len() as u64));
+            return self.transport.gather(call, bytes, into, root);
+        }
+        self.transport.gather(call, bytes, into, root)?;
+        self.has_lengths = into.iter().any(|length| length.iter().any(|&byte| byte != 0));
+        Ok(())
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), bytes as u64));
+        self.transport.scatter(call, parts, into, root)
     }
 
     fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.transport.meet(call)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.transport.cancel()
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
@@ -89,26 +164,8 @@ impl Transport for Counting {
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
         let transport = self.transport.split(color, key)?;
-        Ok(Box::new(Counting { transport, world: self.world, count: Rc::clone(&self.count) }))
-    }
-
-    fn reduce_scatter(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.count(Traffic::of_reduce_scatter(
-            self.world,
-            self.ranks(),
-            numbers.bytes().len() as u64,
-        ));
-        self.transport.reduce_scatter(numbers, by)
-    }
-
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let bytes: usize = parts.iter().map(Vec::len).sum();
-        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), bytes as u64));
-        self.transport.all_to_all(parts)
+        let count = Arc::clone(&self.count);
+        Ok(Box::new(Counting { transport, world: self.world, count, has_lengths: false }))
     }
 }
 

@@ -3,11 +3,14 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::few_digits::few_digits;
 use mpienv::Rank;
-use mpienv::collective::seam::{Call, Numbers, Reduction, Transport, group_over, transport_of};
+use mpienv::collective::seam::{
+    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
+};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::data::Datasets;
@@ -175,20 +178,75 @@ impl Transport for Faulty {
         Ok(())
     }
 
-    fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.transport.all_gather(bytes)
+    fn note(&mut self, made: u32) {
+        self.transport.note(made);
     }
 
-    fn broadcast(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<(), CollectiveError> {
-        self.transport.broadcast(bytes, root)
+    fn reduce(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        self.transport.reduce(numbers, by, root)
     }
 
-    fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.transport.all_to_all(parts)
+    fn broadcast(
+        &mut self,
+        call: Call,
+        bytes: &mut [u8],
+        root: u32,
+    ) -> Result<(), CollectiveError> {
+        self.transport.broadcast(call, bytes, root)
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<(), CollectiveError> {
+        self.transport.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.transport.give_up_on(rank, reason)
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<(), CollectiveError> {
+        self.transport.reduce_scatter(values, part, by)
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        self.transport.gather(call, bytes, into, root)
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<(), CollectiveError> {
+        self.transport.scatter(call, parts, into, root)
     }
 
     fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
         self.transport.meet(call)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.transport.cancel()
     }
 
     fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {

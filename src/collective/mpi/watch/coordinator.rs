@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use super::{LAST_WORD, Message, Own, host, reason};
-use crate::collective::error::CollectiveError;
+use crate::error::CollectiveError;
 use crate::rendezvous::star::{Heard, Star};
 
 /// What rank 0 knows of another rank's main thread.

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Message, Own, host, reason};
-use crate::collective::error::CollectiveError;
-use crate::collective::host_info::Listener;
+use crate::error::CollectiveError;
+use crate::host_info::Listener;
 use crate::rendezvous::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
 use crate::rendezvous::star::{Channel, Heard, Star};
 use crate::value::rank::Rank;

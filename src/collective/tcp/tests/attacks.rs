@@ -5,11 +5,12 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::collective::tcp::handshake;
-use crate::collective::tcp::members::Members;
-use crate::collective::tcp::peer::Peer;
-use crate::collective::tcp::seal::{SEALED_HEAD, Seal, sealed_length};
-use crate::collective::tcp::transfer::Links;
+use crate::tcp::frame::HEAD;
+use crate::tcp::handshake;
+use crate::tcp::members::Members;
+use crate::tcp::peer::Peer;
+use crate::tcp::seal::{SEALED_HEAD, Seal, sealed_length};
+use crate::tcp::transfer::Links;
 
 const KEY: [u8; 32] = [7; 32];
 /// Numbers of a sum: the gradient of the trainer's linear model.
@@ -137,7 +138,7 @@ fn one_byte_of_a_gradient_that_was_changed_on_the_way_is_detected_whichever_it_i
         4,
         8,
         23,
-        24,
+        HEAD,
         SEALED_HEAD - 1,
         SEALED_HEAD,
         10_000,
@@ -222,7 +223,7 @@ fn a_gradient_that_is_cut_off_is_a_lost_rank() {
 fn shows_numbers(is_sealed: bool) -> bool {
     let heard = std::sync::Mutex::new(Vec::new());
     let listen = |from: &mut TcpStream, to: &mut TcpStream| {
-        let length = if is_sealed { MESSAGE } else { 24 + 4 * LENGTH };
+        let length = if is_sealed { MESSAGE } else { HEAD + 4 * LENGTH };
         *heard.lock().unwrap() = pass(length, from, to);
         pass_on(from, to);
     };
@@ -244,7 +245,7 @@ fn gradients_can_be_read_on_the_way_without_a_secret() {
 #[test]
 fn a_gradient_that_was_changed_on_the_way_is_summed_without_a_secret() {
     let change = |from: &mut TcpStream, to: &mut TcpStream| {
-        pass(24 + 3, from, to);
+        pass(HEAD + 3, from, to);
         let mut byte = [0];
         from.read_exact(&mut byte).unwrap();
         // The sign of the first number.

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 
 use super::*;
-use crate::collective::tests::measured::longer_than;
+use crate::tests::measured::longer_than;
 
 #[test]
 fn a_group_outlives_the_one_that_it_is_split_from() {

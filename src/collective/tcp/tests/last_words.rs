@@ -5,11 +5,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::AtomicBool;
 
 use super::*;
-use crate::collective::tcp::frame::{HEAD, SUSPECT, Transfer, head};
-use crate::collective::tcp::handshake::{self, Joined};
-use crate::collective::tcp::peer::{Fault, Peer, Reason};
-use crate::collective::tcp::seal::{SEALED_HEAD, Seal};
-use crate::collective::tcp::transfer::Links;
+use crate::tcp::frame::{HEAD, SUSPECT, Transfer, head};
+use crate::tcp::handshake::{self, Joined};
+use crate::tcp::peer::{Fault, Peer, Reason};
+use crate::tcp::seal::{SEALED_HEAD, Seal};
+use crate::tcp::transfer::Links;
 
 const REASON: &str = "its memory is full";
 const PAUSE: Duration = Duration::from_millis(100);
@@ -173,7 +173,8 @@ fn a_reason_is_sent_once_a_full_socket_has_room_again() {
 /// What rank 0 of 3 reports, which waits for the others.
 fn error_of_waiting(links: &mut Links) -> CollectiveError {
     let mut words = [[0; 4]; 3];
-    let mut all = words.each_mut().map(|word| Exchange { send: None, receive: Some(word) });
+    let mut all =
+        words.each_mut().map(|word| Exchange { receive: Some(word), ..Exchange::default() });
     links.transfer(Transfer { number: 0, call: Call::BARRIER }, &mut all).unwrap_err()
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::frame::Transfer;
 use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Exchange, Links};
-use crate::collective::error::{CollectiveError, aborted};
+use crate::error::{CANCELED, CollectiveError, aborted};
 
 /// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
 /// one is to blame.
@@ -12,6 +13,15 @@ const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
 const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 /// How long the peers may take to read why this rank gave up.
 const DELIVERY: Duration = Duration::from_secs(1);
+
+/// A peer that does not know yet why this rank gives up.
+struct Unaware<'a> {
+    peer: &'a mut Peer,
+    /// What the current transfer sends to it.
+    send: Option<(Transfer, &'a [u8])>,
+    /// Whether the report has begun.
+    is_told: bool,
+}
 
 impl Links {
     /// Handles a timeout, here or at the accuser. The rank to blame is a suspect that reports
@@ -101,8 +111,9 @@ impl Links {
             Fault::Abort { blamed, reason } => self.blame(index, blamed, reason),
             Fault::Differs(call) => {
                 let rank = index as u32;
-                let error =
-                    CollectiveError::different_calls(rank, call, self.own, self.current.call);
+                let pair = all.get(index).and_then(|one| one.pair);
+                let own = pair.map_or(self.current.call, |[said, _]| said);
+                let error = CollectiveError::different_calls(rank, call, self.own, own);
                 (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };
@@ -114,10 +125,21 @@ impl Links {
 
     /// Gives up because this rank aborts the job, and reports itself to all peers.
     pub(in super::super) fn abort(&mut self, code: u8) {
+        self.leave(&[], aborted(code));
+    }
+
+    /// Gives up because another thread cancels the calls.
+    pub(super) fn give_up_canceled(&mut self, all: &[Exchange<'_>]) -> CollectiveError {
+        self.leave(all, CANCELED.to_owned());
+        CollectiveError::Canceled
+    }
+
+    /// Gives up for a reason of this rank's own, and reports itself to all peers.
+    fn leave(&mut self, all: &[Exchange<'_>], reason: String) {
         // After a failure, the peers know whom to blame. A forked child would speak for its parent.
         if self.failed.is_none() && self.owner.is_here() {
-            let reason = Reason::Lost(aborted(code));
-            self.abort_all(&[], self.own, &reason);
+            let reason = Reason::Lost(reason);
+            self.abort_all(all, self.own, &reason);
             self.hang_up();
             self.failed = Some((self.own, reason));
         }
@@ -181,23 +203,24 @@ impl Links {
     /// Completes half-sent frames first: the peer would take the report for their bytes.
     fn abort_all(&mut self, all: &[Exchange<'_>], culprit: u32, reason: &Reason) {
         let (transfer, until) = (self.current, Instant::now() + DELIVERY.min(self.timeout));
-        let sends = all.iter().map(|exchange| exchange.send).chain(std::iter::repeat(None));
-        let mut unaware: Vec<(&mut Peer, Option<&[u8]>, bool)> = Vec::new();
-        let peers = self.peers.iter_mut().zip(sends);
-        unaware.extend(peers.filter_map(|(peer, send)| Some((peer.as_mut()?, send, false))));
+        let sends = all.iter().map(|one| one.send.map(|bytes| (one.transfers(transfer)[0], bytes)));
+        let peers = self.peers.iter_mut().zip(sends.chain(std::iter::repeat(None)));
+        let mut unaware: Vec<_> = peers
+            .filter_map(|(peer, send)| Some(Unaware { peer: peer.as_mut()?, send, is_told: false }))
+            .collect();
         loop {
-            unaware.retain_mut(|(peer, send, has_begun)| {
-                if *has_begun {
+            unaware.retain_mut(|Unaware { peer, send, is_told }| {
+                if *is_told {
                     return !peer.say_rest();
                 }
-                if let Some(bytes) = send.filter(|_| peer.is_half_sent()) {
+                if let Some((transfer, bytes)) = send.filter(|_| peer.is_half_sent()) {
                     match peer.push(transfer, bytes) {
                         Ok(Progress { done: true, .. }) => {}
                         Ok(_) => return true,
                         Err(_) => return false,
                     }
                 }
-                *has_begun = true;
+                *is_told = true;
                 !peer.abort(culprit, reason)
             });
             if unaware.is_empty() || Instant::now() >= until {

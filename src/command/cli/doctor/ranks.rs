@@ -1,5 +1,6 @@
 //! What each rank of a job reports, and how the others differ from rank 0.
 
+use super::shared_cores::Cores;
 use crate::{Finding, Severity, printable};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,7 @@ pub(super) struct Summary {
     /// The names and values of the table's rows.
     values: Vec<(String, String)>,
     findings: Vec<Remark>,
+    pub(super) cores: Cores,
 }
 
 /// A finding in one line.
@@ -24,21 +26,25 @@ struct Remark {
 }
 
 impl Summary {
-    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding]) -> Summary {
+    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding], cores: Cores) -> Summary {
         let line = |finding: &Finding| {
             let Finding { severity, code, what, remedy, .. } = finding;
             let what = format!("{severity} [{code}]: {what}");
             Remark { what, remedy: remedy.clone(), is_note: *severity == Severity::Note }
         };
         let values = rows.iter().map(|[name, value, _]| (name.clone(), value.clone())).collect();
-        Summary { values, findings: findings.iter().map(line).collect() }
+        Summary { values, findings: findings.iter().map(line).collect(), cores }
     }
 
     /// Returns a substitute for a report that cannot be read.
     pub(super) fn unreadable() -> Summary {
         let what = "cannot read its report".to_owned();
         let remedy = "start the same version of mpienv on all hosts".to_owned();
-        Summary { values: Vec::new(), findings: vec![Remark { what, remedy, is_note: false }] }
+        Summary {
+            values: Vec::new(),
+            findings: vec![Remark { what, remedy, is_note: false }],
+            cores: Cores::default(),
+        }
     }
 
     /// Returns whether there is a finding other than a note.
@@ -94,7 +100,8 @@ mod tests {
             let remedy = format!("remedy of rank {rank}");
             Remark { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
         };
-        Summary { values: values.to_vec(), findings: findings.iter().map(line).collect() }
+        let findings = findings.iter().map(line).collect();
+        Summary { values: values.to_vec(), findings, cores: Cores::default() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the launcher's PMIx server adds to its variables.
 
 use crate::error::{Error, Reason};
+use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::pmix::{self, PmixInfo, PmixVars};
 use crate::value::host::HostError;
@@ -8,8 +9,6 @@ use crate::value::launcher::Launcher;
 use crate::value::sourced::{Sourced, by};
 
 use super::{Detected, read};
-
-const SOURCE: &str = "the launcher's PMIx server";
 
 /// Reads the variables, and replaces derived values with the server's answer.
 ///
@@ -23,8 +22,8 @@ pub(super) fn placement(detected: &Detected<'_>) -> Result<Placement, Error> {
         let size = answer
             .job_size
             .ok_or_else(|| refused(launcher, "it does not say how many ranks there are".into()))?;
-        let placement = Placement::new(launcher, by(pmix::RANK, answer.rank), by(SOURCE, size))?
-            .with_local(by(SOURCE, answer.local_rank), by(SOURCE, answer.local_size))?;
+        let placement = Placement::new(launcher, by(pmix::RANK, answer.rank), by(source(), size))?
+            .with_local(by(source(), answer.local_rank), by(source(), answer.local_size))?;
         let namespace = vars.namespace.map(|name| name.to_string_lossy().into_owned());
         return complete(placement.with_job(pmix::NAMESPACE, namespace), answer);
     }
@@ -47,8 +46,13 @@ fn ask(launcher: Launcher, vars: &PmixVars<'_>) -> Result<PmixInfo, Error> {
 }
 
 fn refused(launcher: Launcher, text: String) -> Error {
-    Error::new(Reason::Pmix(text), "or do not ask PMIx, and set MASTER_ADDR for all ranks")
-        .by(launcher)
+    let give = launcher.spec().advice.give_master;
+    let remedy = format!("or do not ask PMIx, and give rank 0's host to all ranks: {give}");
+    Error::new(Reason::Pmix(text), remedy).by(launcher)
+}
+
+fn source() -> &'static str {
+    Server::Pmix.source()
 }
 
 /// Adds rank 0's host and the nodes.
@@ -56,12 +60,12 @@ fn complete(mut placement: Placement, answer: PmixInfo) -> Result<Placement, Err
     let host = answer.rank0_host.parse().map_err(|error: HostError| {
         refused(placement.launcher(), format!("{}: {error}", answer.rank0_host))
     })?;
-    placement.master_addr = Some(Sourced::new(host, format!("{SOURCE}: rank 0's host")));
+    placement.master_addr = Some(Sourced::new(host, Server::Pmix.master()));
     placement.master_doubt = None;
-    placement.node_rank = by(SOURCE, answer.node_rank).or(placement.node_rank);
-    placement.node_count = by(SOURCE, answer.node_count).or(placement.node_count);
+    placement.node_rank = by(source(), answer.node_rank).or(placement.node_rank);
+    placement.node_count = by(source(), answer.node_count).or(placement.node_count);
     Ok(match answer.hosts {
-        Some(hosts) => placement.with_hosts(SOURCE, hosts),
+        Some(hosts) => placement.with_hosts(source(), hosts),
         None => placement,
     })
 }

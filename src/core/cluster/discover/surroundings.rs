@@ -15,7 +15,7 @@ use super::Place;
 /// What surrounds a rank: its device and network, the platform, and the job's earlier attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Surroundings {
-    pub nccl_socket_ifname: Sourced<Option<String>>,
+    pub nccl: nccl::Selected,
     pub device_index: Sourced<Option<u32>>,
     pub restart_count: Sourced<Option<u32>>,
     pub platform: Sourced<Option<Launcher>>,
@@ -28,7 +28,7 @@ impl Surroundings {
     ) -> Result<Surroundings, Error> {
         let Place { whole, environment, placement, azure, .. } = place;
         Ok(Surroundings {
-            nccl_socket_ifname: nccl::ifname(environment, azure.is_some(), ifname)?,
+            nccl: nccl::ifname(environment, azure.is_some(), ifname)?,
             device_index: device::index(whole, value_of(&placement.local_rank)),
             restart_count: restart_count(whole, placement.launcher())?,
             platform: platform(whole, placement),

@@ -1,20 +1,29 @@
 //! What mistral.rs reads on several nodes.
 //!
-//! One process on each node starts the other processes of its node, one for each GPU, so it does
-//! not read a rank.
+//! With NCCL, one process on each node starts the other processes of its node, one for each GPU, so
+//! it does not read a rank. The ring has one process for each rank, each with a file of its own.
 
-use super::{Set, Target, addition, number};
+use super::peers::ipv4_endpoints;
+use super::{Set, Target, TargetFile, addition, number};
 use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::value::port::Port;
 
 const LOCAL: &str = "MISTRALRS_MN_LOCAL_WORLD_SIZE";
+const NO_NCCL: &str = "MISTRALRS_NO_NCCL";
+const RING: &str = "RING_CONFIG";
+const RING_PAGE: &str = "[mistralrs-quant/src/distributed/mod.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-quant/\
+                         src/distributed/mod.rs)";
 const PAGE: &str = "[mistralrs-core/src/distributed.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-core/\
                     src/distributed.rs)";
 
 pub(super) const SET: Set = Set {
     name: "mistralrs",
     title: "mistral.rs",
-    note: "; start one process on each node, with MISTRALRS_MN_LOCAL_WORLD_SIZE set to the number of its GPUs",
+    note: "; start one process on each node, with MISTRALRS_MN_LOCAL_WORLD_SIZE set to the number of its GPUs; or, for the ring, \
+           one for each rank with MISTRALRS_NO_NCCL=1, for which the hosts of all ranks must be known, from the launcher or by \
+           exec --meet",
     additions: &[
         addition(
             "MISTRALRS_MN_GLOBAL_WORLD_SIZE",
@@ -26,21 +35,13 @@ pub(super) const SET: Set = Set {
             "MISTRALRS_MN_HEAD_NUM_WORKERS",
             "on the first of several nodes: the number of the others",
             PAGE,
-            |info| {
-                number(
-                    (info.rank().is_first() && info.world_size() > 1)
-                        .then(|| info.world_size() - 1),
-                )
-            },
+            |info| number(is_head(info).then(|| info.world_size() - 1)),
         ),
         addition(
             "MISTRALRS_MN_HEAD_PORT",
             "on the first of several nodes: the port where it listens",
             PAGE,
-            |info| {
-                let is_head = info.rank().is_first() && info.world_size() > 1;
-                Ok(is_head.then(|| info.master_port().to_string()))
-            },
+            |info| Ok(is_head(info).then(|| info.master_port().to_string())),
         ),
         addition(
             "MISTRALRS_MN_WORKER_SERVER_ADDR",
@@ -52,13 +53,76 @@ pub(super) const SET: Set = Set {
             "MISTRALRS_MN_WORKER_ID",
             "on the other nodes: the number of this node, less one",
             PAGE,
-            |info| number(info.rank().index().checked_sub(1)),
+            |info| number(info.rank().index().checked_sub(1).filter(|_| !is_ring(info))),
+        ),
+        addition(
+            RING,
+            "with MISTRALRS_NO_NCCL=1: a temporary file with this rank's place in the ring",
+            RING_PAGE,
+            |_| Ok(None),
         ),
     ],
+    file: Some(ring),
     ..Set::PLAIN
 };
 
+/// Returns whether the user has chosen the ring instead of NCCL, as mistral.rs reads it.
+fn is_ring(info: &ClusterInfo) -> bool {
+    let inherited: &Environment = &info.inherited;
+    inherited.get_str(NO_NCCL).ok().flatten() == Some("1")
+}
+
+/// Returns whether this is the first of several nodes.
+fn is_head(info: &ClusterInfo) -> bool {
+    info.rank().is_first() && info.world_size() > 1 && !is_ring(info)
+}
+
+fn ring(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
+    let inherited: &Environment = &info.inherited;
+    let size = info.world_size();
+    if size == 1 || !is_ring(info) || inherited.is_set(RING) {
+        return Ok(None);
+    }
+    if !size.is_power_of_two() {
+        let what =
+            format!("a power of two as the number of ranks of its ring, and there are {size}");
+        return Err(needs(what, "start 2, 4, 8, ... ranks"));
+    }
+    let ranks = ipv4_endpoints(info, Target::MistralRs).map_err(|error| error.of(RING))?;
+    let rank = info.rank().index();
+    let place = |rank: u32| ranks.get(rank as usize).map(|(host, port)| (host, *port));
+    let right = (rank + 1) % size;
+    let (Some((_, own)), Some((right_host, right))) = (place(rank), place(right)) else {
+        return Err(needs(
+            format!("the addresses of {size} ranks, and {} are known", ranks.len()),
+            "report this",
+        ));
+    };
+    let (own, right) = (ring_port(own)?, ring_port(right)?);
+    let (master, master_port) = (info.master_addr()?, info.master_port());
+    // Hosts and ports contain nothing that JSON must escape.
+    let text = format!(
+        "{{\"master_ip\": \"{master}\", \"master_port\": {master_port}, \"port\": {own}, \"right_ip\": \"{right_host}\", \
+         \"right_port\": {right}, \"rank\": {rank}, \"world_size\": {size}}}\n"
+    );
+    Ok(Some(TargetFile { variable: RING, text }))
+}
+
+/// Returns the port where a rank's neighbor connects: rank 0 listens on the master's port, too.
+fn ring_port(port: Port) -> Result<Port, Error> {
+    let next = port.get().checked_add(1).and_then(Port::new);
+    next.ok_or_else(|| {
+        needs(
+            format!("a port for each rank, and {port} + 1 is above 65535"),
+            "set a lower MASTER_PORT",
+        )
+    })
+}
+
 fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
+    if is_ring(info) {
+        return Ok(None);
+    }
     info.check_per_node()?;
     if info.world_size() == 1 {
         return Ok(None);
@@ -67,7 +131,7 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
     let Some(gpus) = gpus.map(str::trim).filter(|gpus| !gpus.is_empty()) else {
         return Err(needs(
             format!("{LOCAL}, the number of GPUs of each node, which no launcher gives"),
-            "set it on all nodes",
+            "set it on all nodes, or MISTRALRS_NO_NCCL=1 for the ring of all ranks",
         ));
     };
     let size = gpus
@@ -80,7 +144,7 @@ fn global_size(info: &ClusterInfo) -> Result<Option<String>, Error> {
 }
 
 fn server(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    if info.rank().is_first() {
+    if info.rank().is_first() || is_ring(info) {
         return Ok(None);
     }
     let master = info.master_addr()?;

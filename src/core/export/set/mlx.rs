@@ -1,11 +1,18 @@
 //! What `mlx.core.distributed.init()` reads.
 //!
 //! Two backends meet at an address: NCCL, and JACCL, which also needs a file with its devices. The
-//! ring backend needs a file with all addresses, which no launcher writes.
+//! ring backend needs a file with the addresses of all ranks. Without any of them, MLX starts as
+//! rank 0 of 1 and says nothing.
 
-use super::{Set, addition, number};
+use super::peers::ipv4_endpoints;
+use super::{Set, Target, TargetFile, addition, number};
 use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
 use crate::error::Error;
+
+const HOST_FILE: &str = "MLX_HOSTFILE";
+/// Variables that show which backend the user has set up.
+const BACKENDS: [&str; 3] = [HOST_FILE, "MLX_IBV_DEVICES", "NCCL_HOST_IP"];
 
 const PAGE: &str =
     "[distributed.rst](https://github.com/ml-explore/mlx/blob/main/docs/src/usage/distributed.rst)";
@@ -13,7 +20,8 @@ const PAGE: &str =
 pub(super) const SET: Set = Set {
     name: "mlx",
     title: "MLX",
-    note: "; the ring backend also needs MLX_HOSTFILE, and JACCL needs MLX_IBV_DEVICES, which you set",
+    note: "; exec and launch write the ring's MLX_HOSTFILE, for which the hosts of all ranks must be known, from the launcher or by \
+           exec --meet; set MLX_IBV_DEVICES for JACCL or NCCL_HOST_IP for NCCL, and none is written",
     additions: &[
         addition("MLX_RANK", "the number of this process, from 0", PAGE, |info| {
             number(Some(info.rank().index()))
@@ -36,10 +44,28 @@ pub(super) const SET: Set = Set {
             PAGE,
             coordinator,
         ),
+        addition(
+            HOST_FILE,
+            "a temporary file for the ring backend: a JSON list of the `address:port` of each rank",
+            PAGE,
+            |_| Ok(None),
+        ),
     ],
+    file: Some(host_file),
     ..Set::PLAIN
 };
 
 fn coordinator(info: &ClusterInfo) -> Result<Option<String>, Error> {
     Ok(Some(info.master_addr()?.with_port(info.master_port())))
+}
+
+fn host_file(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
+    let inherited: &Environment = &info.inherited;
+    if info.world_size() == 1 || BACKENDS.iter().any(|name| inherited.is_set(name)) {
+        return Ok(None);
+    }
+    // A rank may have several addresses. Neither hosts nor ports need escapes in JSON.
+    let ranks = ipv4_endpoints(info, Target::Mlx).map_err(|error| error.of(HOST_FILE))?;
+    let ranks: Vec<_> = ranks.iter().map(|(host, port)| format!("[\"{host}:{port}\"]")).collect();
+    Ok(Some(TargetFile { variable: HOST_FILE, text: format!("[{}]\n", ranks.join(", ")) }))
 }

@@ -34,6 +34,25 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
         .by(info.launcher()))
 }
 
+/// Returns the host and the port of each rank, in rank order, for programs that only know IPv4.
+pub(super) fn ipv4_endpoints(
+    info: &ClusterInfo,
+    target: Target,
+) -> Result<Vec<(String, Port)>, Error> {
+    let split = |endpoint: String| {
+        let found = endpoint
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.contains(':'))
+            .and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+        found.ok_or_else(|| {
+            let what = format!("an IPv4 address of each rank, and a rank is at {endpoint}");
+            let remedy = "set MPIENV_MASTER_ADDR to an IPv4 address, so that the ranks use IPv4";
+            Error::new(Reason::ProgramNeeds { program: target.title(), what }, remedy)
+        })
+    };
+    endpoints(info, target)?.into_iter().map(split).collect()
+}
+
 /// Returns how many ranks each node has. `None` if the launcher may assign ranks other than node by
 /// node.
 fn ranks_of_each_node(info: &ClusterInfo) -> Option<u32> {

@@ -5,8 +5,9 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use super::{bytes, said};
-use crate::launch::attempts::coordinator::{Coordinator, Event, Order};
+use crate::launch::attempts::coordinator::Coordinator;
 use crate::launch::attempts::mailbox::Mailbox;
+use crate::launch::attempts::message::{Event, Order};
 use crate::launch::attempts::own_host;
 use crate::rendezvous::star::{Heard, Star};
 
@@ -21,7 +22,7 @@ pub(super) struct Hub {
     pub coordinator: Coordinator,
     /// For the orders for this node.
     pub mailbox: Arc<Mailbox>,
-    pub silence: Duration,
+    pub node_timeout: Duration,
 }
 
 impl Hub {
@@ -58,8 +59,11 @@ impl Hub {
     }
 
     fn event(&self, node: u32, heard: Heard) -> Option<(u32, Event)> {
-        let event = said(heard, self.silence)?.map_or_else(
-            |reason| lost(self.hosts.get(node as usize).cloned().unwrap_or_default(), reason),
+        let event = said(heard, self.node_timeout)?.map_or_else(
+            |reason| {
+                let host = self.hosts.get(node as usize).map_or("an unknown host", String::as_str);
+                lost(host.to_owned(), reason)
+            },
             |event| of_node(node, event),
         );
         Some((node, event))

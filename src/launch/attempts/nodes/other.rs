@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use super::{bytes, said};
-use crate::launch::attempts::coordinator::{Event, Order, Verdict};
 use crate::launch::attempts::mailbox::Mailbox;
+use crate::launch::attempts::message::{Event, Order, Verdict};
 use crate::rendezvous::star::{Heard, Star};
 
 /// This node's connection to the first.
@@ -15,7 +15,7 @@ pub(super) struct Member {
     pub host: String,
     /// For the orders.
     pub mailbox: Arc<Mailbox>,
-    pub silence: Duration,
+    pub node_timeout: Duration,
 }
 
 impl Member {
@@ -45,6 +45,6 @@ impl Member {
 
     fn order(&self, heard: Heard) -> Option<Order> {
         let lost = |reason| Verdict::Lost { node: 0, host: self.host.clone(), reason };
-        Some(said(heard, self.silence)?.unwrap_or_else(|reason| Order::Finish(lost(reason))))
+        Some(said(heard, self.node_timeout)?.unwrap_or_else(|reason| Order::Finish(lost(reason))))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::first::of_node;
 use super::*;
-use crate::launch::attempts::coordinator::{Failed, Haste, Order, Verdict};
+use crate::launch::attempts::message::{Failed, Haste, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How, by_signal};
 
 fn failure() -> Failure {
@@ -29,7 +29,8 @@ fn all_events() -> Vec<Event> {
 }
 
 fn all_orders() -> Vec<Order> {
-    let failed = Failed { failure: failure(), endings: vec![], earlier: vec![], most: 0 };
+    let failed =
+        Failed { failure: failure(), endings: vec![], earlier: vec![], not_restarted: None };
     let (host, reason) = ("nodeC".to_owned(), "gone".to_owned());
     vec![
         Order::Stop { again: 4, haste: Haste::Failure },

@@ -3,19 +3,20 @@
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::launch::cores;
+use crate::launch::affinity;
 
 /// While this exists, this thread and the processes that it starts may use every core that the
-/// cgroup allows.
+/// cgroup allows, unless the binding is kept. Then the thread gets its former binding back, whatever
+/// it was bound to meanwhile.
 pub(crate) struct Unbound {
     before: Option<CpuSet>,
 }
 
 impl Unbound {
-    pub(crate) fn of_this_thread() -> Unbound {
+    pub(crate) fn of_this_thread(is_kept: bool) -> Unbound {
         let before = sched_getaffinity(None).ok();
         // If Linux refuses, the binding stays.
-        let _ = cores::widen();
+        let _ = !is_kept && affinity::widen();
         Unbound { before }
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) struct Unbound;
 
 impl Unbound {
-    pub(crate) fn of_this_thread() -> Unbound {
+    pub(crate) fn of_this_thread(_is_kept: bool) -> Unbound {
         Unbound
     }
 }

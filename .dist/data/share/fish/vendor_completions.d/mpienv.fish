@@ -63,6 +63,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-addr -d 
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l shell -d 'The shell or file format to print for' -r -f -a "sh\t'Any POSIX shell: sh, dash, ksh'
@@ -73,7 +74,8 @@ csh\t'csh and tcsh'
 powershell\t'PowerShell on any system'
 cmd\t'Windows\' cmd.exe'
 dotenv\t'A .env file, as Docker Compose, python-dotenv and Node read it'
-docker\t'A file for docker run --env-file'
+docker\t'A file for docker run --env-file or podman run --env-file'
+apptainer\t'Variables of sh for a container of Apptainer or Singularity, also with --cleanenv'
 github\t'Lines to append to $GITHUB_ENV in a GitHub Actions step'
 json\t'One JSON object for programs; null means unset'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
@@ -85,9 +87,13 @@ tensorflow\t''
 paddle\t''
 oneccl\t''
 mlx\t''
-mistralrs\t''"
+mistralrs\t''
+lamellar\t''
+torchcomms\t''"
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l threads -d 'Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l per-node -d 'Print the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s v -l verbose -d 'Print all findings on stderr, including notes'
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
@@ -119,6 +125,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-addr -d 'T
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
@@ -130,11 +137,19 @@ tensorflow\t''
 paddle\t''
 oneccl\t''
 mlx\t''
-mistralrs\t''"
+mistralrs\t''
+lamellar\t''
+torchcomms\t''"
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l bind -d 'Bind the command to cores; memory follows by the first write to it' -r -f -a "none\t'No binding: all cores that the cgroup allows'
+core\t'A rank\'s share of the node\'s cores: whole cores, next to each other, on one NUMA node if they fit'
+numa\t'All cores of a NUMA node; the ranks are spread evenly over the NUMA nodes'
+device\t'A rank\'s share of the cores of its GPU\'s NUMA node'"
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l threads -d 'Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l wait-for-master -d 'Start once the master\'s name resolves, or fail after so many seconds' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
@@ -169,6 +184,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-addr -d 
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
@@ -180,15 +196,23 @@ tensorflow\t''
 paddle\t''
 oneccl\t''
 mlx\t''
-mistralrs\t''"
+mistralrs\t''
+lamellar\t''
+torchcomms\t''"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node -d 'How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all nodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l max-restarts -d 'Start all workers again after one has failed, at most N times' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts on several nodes: how long a node may be silent before the job ends' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts on several nodes: how long a node may be silent before the job ends; the same on every node' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l bind -d 'Bind each worker to cores; memory follows by the first write to it' -r -f -a "none\t'No binding: all cores that the cgroup allows'
+core\t'A rank\'s share of the node\'s cores: whole cores, next to each other, on one NUMA node if they fit'
+numa\t'All cores of a NUMA node; the ranks are spread evenly over the NUMA nodes'
+device\t'A rank\'s share of the cores of its GPU\'s NUMA node'"
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l threads -d 'Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l keep-binding -d 'Keep the launcher\'s binding to cores; without this option the workers may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
@@ -221,6 +245,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-addr -d 'T
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
@@ -256,6 +281,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-addr -d 
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 inspects this rank only' -r
@@ -290,12 +316,14 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-addr -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l master-port -d 'The port at the host of rank 0, or `auto` to derive one from the job [env: MPIENV_MASTER_PORT]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l port-range -d 'Derive ports from this range, 20000-29999 by default; the same on all ranks [env: MPIENV_PORT_RANGE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bind -d 'The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -1,0 +1,396 @@
+//! The calls that move values from rank to rank.
+
+use bytemuck::cast_slice;
+
+use super::Group;
+use crate::call::{Call, Message, Operation};
+use crate::element::Element;
+use crate::error::{CollectiveError, Result};
+
+/// `bytes` in one part for each of `size` ranks.
+fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
+    let (length, mut rest) = (bytes.len() / size, bytes);
+    let part = |_| {
+        let part;
+        (part, rest) = std::mem::take(&mut rest).split_at_mut(length);
+        part
+    };
+    (0..size).map(part).collect()
+}
+
+impl Group {
+    /// Replaces every rank's `values` with those of rank `root`.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let mut weights = if group.rank().is_first() { [0.5_f32, 0.25] } else { [0.0; 2] };
+    /// group.broadcast(&mut weights, 0)?;
+    /// assert_eq!(weights, [0.5, 0.25]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
+    /// group.
+    pub fn broadcast<T: Element>(&mut self, values: &mut [T], root: u32) -> Result<()> {
+        self.check_root(Operation::Broadcast, root)?;
+        let call = Call::moving(Operation::Broadcast, T::KIND, values.len()).with(root);
+        let transport = self.next();
+        T::with_bytes(values, |bytes| transport.broadcast(call, bytes, root))
+    }
+
+    /// Replaces every rank's bytes with those of rank `root`, of which only the root knows how many.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let mut id = if group.rank().is_first() { b"id of NCCL".to_vec() } else { Vec::new() };
+    /// group.broadcast_bytes(&mut id, 0)?;
+    /// assert_eq!(id, b"id of NCCL");
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
+    /// group.
+    pub fn broadcast_bytes(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
+        self.check_root(Operation::Broadcast, root)?;
+        let is_root = self.rank().index() == root;
+        let (call, transport) = (Call::broadcast(root), self.next());
+        let mut length = (bytes.len() as u64).to_le_bytes();
+        transport.broadcast(call, &mut length, root)?;
+        if !is_root {
+            bytes.clear();
+            self.reserve(root, bytes, u64::from_le_bytes(length))?;
+        }
+        if bytes.is_empty() { Ok(()) } else { self.transport.broadcast(call, bytes, root) }
+    }
+
+    /// Every rank gets the values of all ranks in `all`, in rank order. All ranks have as many
+    /// values.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let mut all = [0; 4];
+    /// group.all_gather_into(&[group.rank().index(), 7], &mut all)?;
+    /// assert_eq!(all, [0, 7, 1, 7]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `all` has no room for as many
+    /// values of each rank.
+    pub fn all_gather_into<T: Element>(&mut self, values: &[T], all: &mut [T]) -> Result<()> {
+        self.check_parts(Operation::AllGather, values.len(), all.len())?;
+        let call = Call::moving(Operation::AllGather, T::KIND, values.len());
+        let (size, transport) = (self.size() as usize, self.next());
+        T::with_bytes(all, |all| {
+            transport.gather(call, cast_slice(values), &mut parts(all, size), None)
+        })
+    }
+
+    /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let name = format!("rank {}", group.rank().index());
+    /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (size, call) = (self.size() as usize, Call::ALL_GATHER);
+        let mut lengths = vec![0; size_of::<u64>() * size];
+        let own = (bytes.len() as u64).to_le_bytes();
+        self.next().gather(call, &own, &mut parts(&mut lengths, size), None)?;
+        let mut all = vec![Vec::new(); size];
+        for (rank, (into, length)) in (0..).zip(all.iter_mut().zip(lengths.as_chunks().0)) {
+            self.reserve(rank, into, u64::from_le_bytes(*length))?;
+        }
+        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        if into.iter().any(|into| !into.is_empty()) {
+            self.transport.gather(call, bytes, &mut into, None)?;
+        }
+        Ok(all)
+    }
+
+    /// Makes room for the bytes that a rank has announced.
+    fn reserve(&mut self, rank: u32, bytes: &mut Vec<u8>, announced: u64) -> Result<()> {
+        let length = usize::try_from(announced).ok();
+        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
+            Some(length) => {
+                bytes.resize(length, 0);
+                Ok(())
+            }
+            None => {
+                let reason =
+                    format!("it announced {announced} bytes, more than this rank can allocate");
+                Err(self.transport.give_up_on(rank, reason))
+            }
+        }
+    }
+
+    /// Rank `root` gets the values of all ranks in `all`, in rank order. All ranks have as many
+    /// values. On the other ranks, `all` is not used and may be empty.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let mut all = if group.rank().is_first() { vec![0.0; 2] } else { vec![] };
+    /// group.gather(&[0.5 * f64::from(group.rank().index())], &mut all, 0)?;
+    /// assert_eq!(all, if group.rank().is_first() { vec![0.0, 0.5] } else { vec![] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
+    /// group, or if `all` has no room on the root for as many values of each rank.
+    pub fn gather<T: Element>(&mut self, values: &[T], all: &mut [T], root: u32) -> Result<()> {
+        self.check_root(Operation::Gather, root)?;
+        let is_root = self.rank().index() == root;
+        if is_root {
+            self.check_parts(Operation::Gather, values.len(), all.len())?;
+        }
+        let call = Call::moving(Operation::Gather, T::KIND, values.len()).with(root);
+        let all = if is_root { all } else { &mut [] };
+        let (size, transport) = (self.size() as usize, self.next());
+        T::with_bytes(all, |all| {
+            transport.gather(call, cast_slice(values), &mut parts(all, size), Some(root))
+        })
+    }
+
+    /// Rank `root` sends part r of its `values` to rank r, which gets it in `part`. All parts have
+    /// the same length. On the other ranks, `values` is not used and may be empty.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let values: &[i64] = if group.rank().is_first() { &[1, 2, 3, 4] } else { &[] };
+    /// let mut part = [0; 2];
+    /// group.scatter(values, &mut part, 0)?;
+    /// assert_eq!(part, if group.rank().is_first() { [1, 2] } else { [3, 4] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
+    /// group, or if the root does not have as many values for each rank.
+    pub fn scatter<T: Element>(&mut self, values: &[T], part: &mut [T], root: u32) -> Result<()> {
+        self.check_root(Operation::Scatter, root)?;
+        let is_root = self.rank().index() == root;
+        if is_root {
+            self.check_parts(Operation::Scatter, part.len(), values.len())?;
+        }
+        let call = Call::moving(Operation::Scatter, T::KIND, part.len()).with(root);
+        let (size, transport) = (self.size() as usize, self.next());
+        T::with_bytes(part, |part| {
+            let values: &[u8] = cast_slice(values);
+            let of = |rank: usize| &values[rank * part.len()..(rank + 1) * part.len()];
+            let sent: Vec<&[u8]> = (0..size).filter(|_| is_root).map(of).collect();
+            let mut into: Vec<&mut [u8]> = parts(&mut [], size);
+            into[root as usize] = part;
+            transport.scatter(call, &sent, &mut into, Some(root))
+        })
+    }
+
+    /// Sends part r of `values` to rank r, and gets the parts that all ranks sent to this one in
+    /// `into`, in rank order. All parts on all ranks have the same length.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let own = group.rank().index();
+    /// let mut into = [0; 2];
+    /// group.all_to_all_into(&[10 * own, 10 * own + 1], &mut into)?;
+    /// assert_eq!(into, [own, 10 + own]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the lengths differ or do not
+    /// divide among the ranks.
+    pub fn all_to_all_into<T: Element>(&mut self, values: &[T], into: &mut [T]) -> Result<()> {
+        let (size, length) = (self.size() as usize, values.len());
+        if length != into.len() {
+            let reason = format!("{length} values, and room for {}", into.len());
+            return Err(self.refuse(Operation::AllToAll, reason));
+        }
+        self.check_parts(Operation::AllToAll, length / size, length)?;
+        let call = Call::moving(Operation::AllToAll, T::KIND, length / size);
+        let transport = self.next();
+        T::with_bytes(into, |into| {
+            let (values, length): (&[u8], _) = (cast_slice(values), into.len() / size);
+            let of = |rank: usize| &values[rank * length..(rank + 1) * length];
+            let sent: Vec<&[u8]> = (0..size).map(of).collect();
+            transport.scatter(call, &sent, &mut parts(into, size), None)
+        })
+    }
+
+    /// Sends part r to rank r and returns the parts that every rank sent to this one, in rank
+    /// order. All parts on all ranks must have the same length.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let own = group.rank().index() as u8;
+    /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
+    /// assert_eq!(received, [[0, own], [1, own]]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
+    /// the number of ranks, or the parts on this rank have different lengths.
+    pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let size = self.size();
+        let call = Operation::AllToAll;
+        if parts.len() != size as usize {
+            return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
+        }
+        if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
+            return Err(self
+                .refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
+        }
+        let length = parts[0].len();
+        let mut all = vec![vec![0; length]; parts.len()];
+        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+        self.next().scatter(Call::all_to_all(length), &parts, &mut into, None)?;
+        Ok(all)
+    }
+
+    /// Sends `values` to rank `to`, which calls [`receive`](Group::receive) for as many values of
+    /// the same type. Returns once that rank has begun to receive them.
+    ///
+    /// Only these two ranks make the call. Messages between two ranks are received in the order in
+    /// which they are sent. Two ranks that send to each other, or ranks that send in a ring, call
+    /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the other.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
+    /// // Three ranks.
+    /// let mut values = [0.0_f32; 2];
+    /// match group.rank().index() {
+    ///     0 => group.send(&[0.5_f32, 0.25], 2)?,
+    ///     2 => group.receive(&mut values, 0)?,
+    ///     _ => {}
+    /// }
+    /// assert_eq!(values, if group.rank().index() == 2 { [0.5, 0.25] } else { [0.0; 2] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `to` is not another rank of
+    /// the group. If one rank sends where the other makes a call of all ranks, both get an error at
+    /// once; over MPI, after the timeout.
+    pub fn send<T: Element>(&mut self, values: &[T], to: u32) -> Result<()> {
+        self.check_other(Operation::Send, to)?;
+        let message = Message::to(to, self.rank().index(), T::KIND, values.len());
+        self.transport.pass(Some((message, cast_slice(values))), None)
+    }
+
+    /// Receives the values that rank `from` [sends](Group::send) to this one.
+    ///
+    /// # Errors
+    /// As [`Group::send`].
+    pub fn receive<T: Element>(&mut self, values: &mut [T], from: u32) -> Result<()> {
+        self.check_other(Operation::Receive, from)?;
+        let message = Message::from(from, self.rank().index(), T::KIND, values.len());
+        let transport = &mut self.transport;
+        T::with_bytes(values, |bytes| transport.pass(None, Some((message, bytes))))
+    }
+
+    /// Sends `values` to rank `to`, and meanwhile receives those that rank `from` sends to this one
+    /// in `into`. Both may be the same rank, which must then make this call too; if they are this
+    /// rank, it copies the values.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
+    /// // Three ranks, in a ring.
+    /// let own = group.rank().index();
+    /// let mut left = [0];
+    /// group.send_receive(&[own], (own + 1) % 3, &mut left, (own + 2) % 3)?;
+    /// assert_eq!(left, [(own + 2) % 3]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::send`]; [`CollectiveError::Argument`] if only one of the ranks is this one, or if
+    /// both are and the lengths differ.
+    pub fn send_receive<T: Element>(
+        &mut self,
+        values: &[T],
+        to: u32,
+        into: &mut [T],
+        from: u32,
+    ) -> Result<()> {
+        let own = self.rank().index();
+        if (to, from) == (own, own) && values.len() == into.len() {
+            into.copy_from_slice(values);
+            return Ok(());
+        }
+        self.check_other(Operation::Send, to)?;
+        self.check_other(Operation::Receive, from)?;
+        let sent = Message::to(to, own, T::KIND, values.len());
+        let received = Message::from(from, own, T::KIND, into.len());
+        let transport = &mut self.transport;
+        T::with_bytes(into, |bytes| {
+            transport.pass(Some((sent, cast_slice(values))), Some((received, bytes)))
+        })
+    }
+
+    /// Fails unless `other` is another rank of the group. The ranks of a message cannot be told:
+    /// nobody knows which others wait.
+    fn check_other(&self, operation: Operation, other: u32) -> Result<()> {
+        let (size, own) = (self.size(), self.rank().index());
+        let reason = match other {
+            _ if other >= size => format!("rank {other} of a group of {size}"),
+            _ if other == own => format!("rank {other} is this rank"),
+            _ => return Ok(()),
+        };
+        Err(CollectiveError::Argument { call: Call::refused(operation).name(), reason })
+    }
+
+    /// Fails unless `root` is a rank of the group.
+    pub(super) fn check_root(&mut self, operation: Operation, root: u32) -> Result<()> {
+        let size = self.size();
+        if root < size {
+            return Ok(());
+        }
+        Err(self.refuse(operation, format!("rank {root} of a group of {size}")))
+    }
+
+    /// Fails unless `all` values are `part` values for each rank.
+    fn check_parts(&mut self, operation: Operation, part: usize, all: usize) -> Result<()> {
+        let size = self.size();
+        if part.checked_mul(size as usize) == Some(all) {
+            return Ok(());
+        }
+        Err(self.refuse(operation, format!("{all} values for {size} parts of {part}")))
+    }
+}

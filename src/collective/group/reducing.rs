@@ -1,0 +1,195 @@
+//! The calls that reduce numbers.
+
+use bytemuck::cast_slice;
+
+use super::Group;
+use crate::call::{Operation, Results};
+use crate::element::Element;
+use crate::error::Result;
+use crate::numbers::Numbers;
+use crate::reduction::Reduction;
+
+impl Group {
+    /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
+    /// // Three ranks.
+    /// let mut values = [f64::from(group.rank().index()), 10.0];
+    /// group.all_reduce_sum(&mut values)?;
+    /// assert_eq!(values, [3.0, 30.0]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If a rank is lost, hangs, passes another length or makes another call. The values are then
+    /// undefined.
+    pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, Reduction::Sum)
+    }
+
+    /// Every rank gets the smallest of the ranks' values, element by element; NaN if one is NaN.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
+    /// // Three ranks.
+    /// let mut samples_left = [10 - group.rank().index()];
+    /// group.all_reduce_min(&mut samples_left)?;
+    /// assert_eq!(samples_left, [8]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, Reduction::Min)
+    }
+
+    /// Every rank gets the largest of the ranks' values, element by element; NaN if one is NaN.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
+    /// // Three ranks.
+    /// let mut seconds = [0.5 * f64::from(group.rank().index())];
+    /// group.all_reduce_max(&mut seconds)?;
+    /// assert_eq!(seconds, [1.0]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
+        self.all_reduce(values, Reduction::Max)
+    }
+
+    /// Reduces the ranks' `values` element by element, in place. Every rank gets the result.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// use mpienv::collective::Reduction;
+    /// use mpienv::collective::half::bf16;
+    ///
+    /// let own = group.rank().index() as f32;
+    /// let mut gradients = [1.0, 3.0 * own].map(bf16::from_f32);
+    /// group.all_reduce(&mut gradients, Reduction::Mean)?;
+    /// assert_eq!(gradients.map(bf16::to_f32), [1.0, 1.5]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`Argument`] for a mean of integers or `bool`.
+    ///
+    /// [`Argument`]: crate::CollectiveError::Argument
+    pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
+        self.check_mean::<T>(by, Results::ToAll)?;
+        let transport = self.next();
+        T::with_bytes(values, |bytes| transport.all_reduce(Numbers::of(T::KIND, bytes), by))
+    }
+
+    /// Like [`all_reduce`](Group::all_reduce), but only rank `root` gets the result. The values of
+    /// the other ranks do not change.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// use mpienv::collective::Reduction;
+    ///
+    /// let mut factors = [2_u8, 5];
+    /// group.reduce(&mut factors, Reduction::Product, 1)?;
+    /// assert_eq!(factors, if group.rank().is_first() { [2, 5] } else { [4, 25] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`Argument`] if `root` is not a rank of the
+    /// group, or for a mean of integers or `bool`.
+    ///
+    /// [`Argument`]: crate::CollectiveError::Argument
+    pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
+        self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
+        self.check_mean::<T>(by, Results::To(root))?;
+        let transport = self.next();
+        T::with_bytes(values, |bytes| transport.reduce(Numbers::of(T::KIND, bytes), by, root))
+    }
+
+    /// Reduces the ranks' `values` and returns this rank's part of the result in `part`: the numbers
+    /// from `rank * count / size` to `(rank + 1) * count / size`. [`rank`](Group::rank) has
+    /// `share_of`, which returns this range.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// use mpienv::collective::Reduction;
+    ///
+    /// let mut part = vec![0.0; group.rank().share_of(3).len()];
+    /// group.reduce_scatter_into(&[1.0_f32, 2.0, 3.0], &mut part, Reduction::Sum)?;
+    /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`]; [`Argument`] if `part` has another length, or for
+    /// a mean of integers or `bool`.
+    ///
+    /// [`Argument`]: crate::CollectiveError::Argument
+    pub fn reduce_scatter_into<T: Element>(
+        &mut self,
+        values: &[T],
+        part: &mut [T],
+        by: Reduction,
+    ) -> Result<()> {
+        self.check_mean::<T>(by, Results::InParts)?;
+        let (count, share) = (part.len(), self.rank().share_of(values.len()).len());
+        if count != share {
+            let reason = format!("room for {count} numbers, and this rank's part has {share}");
+            return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
+        }
+        let transport = self.next();
+        T::with_bytes(part, |bytes| {
+            transport.reduce_scatter(cast_slice(values), Numbers::of(T::KIND, bytes), by)
+        })
+    }
+
+    /// Adds the ranks' `values` and returns this rank's part of the sum: the numbers from
+    /// `rank * count / size` to `(rank + 1) * count / size`, so that parts differ by one number at
+    /// most.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
+    /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_sum`].
+    pub fn reduce_scatter_sum<T: Element>(&mut self, values: &[T]) -> Result<Vec<T>> {
+        let mut part = vec![T::default(); self.rank().share_of(values.len()).len()];
+        self.reduce_scatter_into(values, &mut part, Reduction::Sum)?;
+        Ok(part)
+    }
+
+    fn check_mean<T: Element>(&mut self, by: Reduction, results: Results) -> Result<()> {
+        if by != Reduction::Mean || T::KIND.has_fractions() {
+            return Ok(());
+        }
+        let reason = format!("{} has no mean: sum the values and divide", T::KIND.name());
+        Err(self.refuse(Operation::of_reduction(by, results), reason))
+    }
+}

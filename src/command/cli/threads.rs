@@ -1,0 +1,254 @@
+//! How many threads the libraries of each rank start.
+
+use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Severity, Threads};
+use clap::Args;
+use mpienv_core::seam::{InfoSeam as _, ThreadCount, error, finding};
+use mpienv_launch::seam::{Share, share_of_rank};
+use serde::Serialize;
+
+/// The option's name.
+const OPTION: &str = "--threads";
+/// The variable with the same meaning.
+const VARIABLE: &str = "MPIENV_THREADS";
+/// No host has as many cores.
+const MOST: u32 = 1 << 16;
+
+/// The number of threads of each rank.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ThreadsOption {
+    /// Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]
+    ///
+    /// share: the cores that the ranks of this node may use, divided by the number of these ranks,
+    /// at least 1, and no more than the cores to which the rank is bound. The cores are those of
+    /// the affinity mask, within the cgroup's cpu.max; hardware threads of one core count once.
+    /// keep: the variables stay as they are. A number and share replace values that are set.
+    /// Without this option, exec and launch set each of the two that is not set to the share, as
+    /// far as it is known. exec does not if there is no launcher, with --per-node, with --template
+    /// for the only rank of a node, and if the command is itself a launcher; export does not.
+    #[arg(long, value_name = "N", value_parser = parse)]
+    threads: Option<Threads>,
+}
+
+/// Parses the value for clap.
+fn parse(text: &str) -> Result<Threads, String> {
+    match (text, text.parse()) {
+        ("share", _) => Ok(Threads::Share),
+        ("keep", _) => Ok(Threads::Keep),
+        (_, Ok(number)) if (1..=MOST).contains(&number) => Ok(Threads::Number(number)),
+        _ => Err(format!("expected a whole number from 1 to {MOST}, share or keep")),
+    }
+}
+
+/// Which program gets the threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct For {
+    /// Whether it keeps the launcher's binding to cores.
+    pub keep_binding: bool,
+    /// Whether it starts other processes, which divide the node's cores by themselves.
+    pub is_starter: bool,
+}
+
+impl ThreadsOption {
+    /// For commands without the option, which read the variable.
+    pub(super) const NONE: ThreadsOption = ThreadsOption { threads: None };
+
+    /// Returns what the user asks for, and where.
+    pub(super) fn asked(
+        self,
+        environment: &Environment,
+    ) -> Result<Option<(Threads, &'static str)>, Error> {
+        if let Some(threads) = self.threads {
+            return Ok(Some((threads, OPTION)));
+        }
+        let Some(text) = environment.get(VARIABLE).filter(|_| environment.is_set(VARIABLE)) else {
+            return Ok(None);
+        };
+        let text = text.to_string_lossy();
+        let wrong = |reason| {
+            let remedy = format!("correct or unset {VARIABLE}");
+            error(Reason::Malformed(reason), remedy, VARIABLE.to_owned(), text.clone().into_owned())
+        };
+        parse(text.trim()).map(|threads| Some((threads, VARIABLE))).map_err(wrong)
+    }
+
+    /// Returns the place for a shell, which keeps its binding, and whose variables are set only on
+    /// request.
+    pub(super) fn in_shell(
+        self,
+        info: ClusterInfo,
+        environment: &Environment,
+    ) -> Result<ClusterInfo, Error> {
+        if self.threads.is_none() {
+            return Ok(info);
+        }
+        let program = For { keep_binding: true, is_starter: false };
+        Ok(self.plan(&info, environment, program)?.apply(info))
+    }
+
+    /// Decides how many threads this rank's program gets.
+    pub(super) fn plan(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        program: For,
+    ) -> Result<Plan, Error> {
+        let asked = self.asked(environment)?;
+        let share = share_of_rank(info, environment, program.keep_binding);
+        if let (Some((Threads::Share, by)), None) = (asked, &share) {
+            let reason = "the launcher does not provide the number of ranks on this node";
+            let remedy = format!("give a number, as in {OPTION} 4, or keep");
+            let reason = Reason::Malformed(reason.to_owned());
+            return Err(error(reason, remedy, by.to_owned(), "share".to_owned()));
+        }
+        let is_shared = info.launcher() != Launcher::Alone && !program.is_starter;
+        let number = share.as_ref().map(|share| share.threads);
+        let number = number.filter(|_| is_shared || asked.is_some());
+        let count = Threads::count(asked.map(|(threads, _)| threads), number);
+        let set = count.and_then(|count| info.clone().with_threads(count).omp_threads());
+        let users = info.users_threads().filter(|_| set.is_none());
+        let is_starter = program.is_starter;
+        Ok(Plan { asked, count, set, users, share, is_starter })
+    }
+}
+
+/// How many threads this rank's program gets, and why.
+#[derive(Debug)]
+pub(super) struct Plan {
+    asked: Option<(Threads, &'static str)>,
+    count: Option<ThreadCount>,
+    /// What `OMP_NUM_THREADS` is set to.
+    set: Option<u32>,
+    /// The user's own `OMP_NUM_THREADS`, which stays.
+    users: Option<usize>,
+    /// `None` if the launcher does not provide the number of ranks on this node.
+    share: Option<Share>,
+    is_starter: bool,
+}
+
+/// What `show --json` prints of a plan.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    /// What `exec` sets `OMP_NUM_THREADS` to; null if it sets nothing.
+    number: Option<u32>,
+    /// Where the number of the text output comes from.
+    source: String,
+    /// This rank's share.
+    share: Option<u32>,
+    /// The cores that the ranks of this node may use together.
+    cores: Option<u32>,
+    /// These ranks.
+    ranks: Option<u32>,
+    /// The processors that the program may use under `exec`.
+    cpus: Option<Vec<u32>>,
+}
+
+impl Plan {
+    /// Returns this place for the program.
+    pub(super) fn apply(&self, info: ClusterInfo) -> ClusterInfo {
+        match self.count {
+            Some(count) => info.with_threads(count),
+            None => info,
+        }
+    }
+
+    /// Reports far more threads than cores, if the user chose their number.
+    pub(super) fn finding(&self) -> Option<Finding> {
+        let share = self.share.as_ref().filter(|_| !self.is_starter);
+        too_many(self.asked, self.users, share?)
+    }
+
+    /// Returns the row of a table: the number of threads and its source.
+    pub(super) fn row(&self) -> [String; 3] {
+        let number = self.set.map(|set| set.to_string());
+        let number = number.or_else(|| Some(self.users?.to_string()));
+        ["threads".to_owned(), number.unwrap_or("-".to_owned()), self.source()]
+    }
+
+    fn source(&self) -> String {
+        let share = self.share.as_ref();
+        match (self.asked, self.set, share) {
+            (Some((Threads::Number(_), by)), ..) => by.to_owned(),
+            (Some((Threads::Keep, by)), ..) => format!("{by}=keep"),
+            (_, Some(set), Some(share)) if set == share.threads => share.to_string(),
+            (_, Some(_), _) => "the share of the process that an outer mpienv started".to_owned(),
+            (_, None, None) => {
+                "the launcher does not provide the number of ranks on this node".to_owned()
+            }
+            (_, None, Some(share)) if self.count.is_some() => {
+                format!("OMP_NUM_THREADS; the share is {} {share}", share.threads)
+            }
+            (_, None, Some(_)) => "set only under a launcher".to_owned(),
+        }
+    }
+
+    pub(super) fn shown(&self) -> Shown {
+        let share = self.share.as_ref();
+        Shown {
+            number: self.set,
+            source: self.source(),
+            share: share.map(|share| share.threads),
+            cores: share.map(|share| share.cores),
+            ranks: share.map(|share| share.ranks),
+            cpus: share.map(|share| share.cpus.iter().collect()),
+        }
+    }
+}
+
+/// Reports far more threads than cores, if the user chose their number by an option or a variable.
+pub(super) fn too_many(
+    asked: Option<(Threads, &'static str)>,
+    users: Option<usize>,
+    share: &Share,
+) -> Option<Finding> {
+    match asked {
+        Some((Threads::Number(number), by)) => {
+            too_many_threads(usize::try_from(number).ok()?, by, share)
+        }
+        Some((Threads::Share, _)) => None,
+        _ => too_many_threads(users?, "OMP_NUM_THREADS", share),
+    }
+}
+
+/// Reports that the ranks of this node start more than twice as many threads as they have cores.
+///
+/// `source`: where the user chose the number of each rank.
+fn too_many_threads(threads: usize, source: &str, share: &Share) -> Option<Finding> {
+    let (ranks, cores) = (share.ranks, share.at_once());
+    let all = threads.saturating_mul(ranks as usize);
+    if all <= 2 * cores as usize {
+        return None;
+    }
+    Some(finding(
+        Severity::Warning,
+        "too-many-threads",
+        format!(
+            "{source} is {threads}: the {ranks} ranks of this node start {all} threads on {cores} cores"
+        ),
+        "threads that wait for each other's core make every rank several times slower".to_owned(),
+        format!("use {}, which is a rank's share, or unset OMP_NUM_THREADS", share.threads),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_none_says_what_there_is() {
+        assert_eq!(parse("share"), Ok(Threads::Share));
+        assert_eq!(parse("keep"), Ok(Threads::Keep));
+        assert_eq!(parse("3"), Ok(Threads::Number(3)));
+        for bad in ["", "0", "-1", "1.5", "all", "Share", "65537", "99999999999"] {
+            let expected = "expected a whole number from 1 to 65536, share or keep";
+            assert_eq!(parse(bad), Err(expected.to_owned()), "{bad}");
+            let environment = Environment::from_vars([(VARIABLE, bad)]);
+            match ThreadsOption::NONE.asked(&environment) {
+                Ok(asked) => assert_eq!((asked, bad), (None, "")),
+                Err(error) => assert_eq!(
+                    error.to_string(),
+                    format!("{VARIABLE}={bad:?}: {expected}; correct or unset {VARIABLE}")
+                ),
+            }
+        }
+    }
+}

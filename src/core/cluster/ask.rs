@@ -1,0 +1,171 @@
+//! Asks the launcher what its variables do not say: rank 0's host, and the nodes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::ASK;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::launcher::context::Server;
+use crate::launcher::placement::Placement;
+use crate::launcher::spec::MpiFamily;
+use crate::launcher::starter::{Starter, ancestors};
+use crate::pmi::{self, Answer, Link, PmiError, Question};
+use crate::value::host_name::host_name;
+use crate::value::sourced::{Sourced, by};
+
+/// How long the other ranks may take to ask too, unless `MPIENV_ASK` says otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection that must stay open until a process exits, and must then say goodbye.
+#[derive(Debug)]
+pub struct Connection {
+    /// A copy of the connection.
+    pub socket: OwnedFd,
+    /// The process that the launcher has started as this rank: this one, or a parent such as a
+    /// shell.
+    pub process: u32,
+}
+
+impl ClusterInfo {
+    /// Asks the launcher's PMI server if nothing names the master. `None` if there is nothing to
+    /// ask, or if a user does not want that.
+    ///
+    /// Before this rank's first question, calls `keep` with the connection.
+    pub(crate) fn ask(
+        &self,
+        keep: impl FnOnce(Connection) -> io::Result<()>,
+    ) -> Result<Option<Answer>, Error> {
+        let Some((mut link, patience)) = self.link()? else { return Ok(None) };
+        // From the first word on, the launcher takes this process for an MPI program.
+        if !link.is_kept() {
+            let kept = self.connection(&link).and_then(keep).and_then(|()| link.mark_kept());
+            kept.map_err(|error| self.no_answer(&PmiError::NotKept(error)))?;
+        }
+        self.ask_over(&mut link, patience).map(Some)
+    }
+
+    /// Like [`ClusterInfo::ask`], for a process that needs the server only once.
+    pub(crate) fn ask_once(&self) -> Result<Option<Answer>, Error> {
+        let Some((mut link, patience)) = self.link()? else { return Ok(None) };
+        let answer = self.ask_over(&mut link, patience)?;
+        if !link.is_kept() {
+            link.finalize().map_err(|error| self.no_answer(&error))?;
+        }
+        Ok(Some(answer))
+    }
+
+    fn ask_over(&self, link: &mut Link, patience: Duration) -> Result<Answer, Error> {
+        let question = Question {
+            rank: self.rank().index(),
+            size: self.world_size(),
+            host: host_name(),
+            patience,
+        };
+        question.ask(link).map_err(|error| self.no_answer(&error))
+    }
+
+    fn connection(&self, link: &Link) -> io::Result<Connection> {
+        let unknown = || io::Error::other("/proc does not show which process it has started");
+        let process = self.process_of_rank(link.server()).ok_or_else(unknown)?;
+        Ok(Connection { socket: link.copy()?, process })
+    }
+
+    /// Returns the connection to the launcher's server, and how long the other ranks may take.
+    fn link(&self) -> Result<Option<(Link, Duration)>, Error> {
+        let environment: &Environment = &self.inherited;
+        // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its master.
+        let is_served = self.launcher().spec().mpi == MpiFamily::Mpich;
+        // The descriptors of another process are not known here.
+        if self.master_addr().is_ok() || !is_served || !environment.is_current() {
+            return Ok(None);
+        }
+        let patience = patience(environment)?;
+        let refuse =
+            |reason: Reason, name, value: &str| self.launcher().refuse(reason, name, value);
+        let link = if let Some(text) = environment.text(pmi::FD) {
+            let number = text.parse().map_err(|_| refuse(Reason::NotANumber, pmi::FD, text))?;
+            (!patience.is_zero()).then(|| Link::of_number(number))
+        } else if let Some((port, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID))
+        {
+            let id = id.parse().map_err(|_| refuse(Reason::NotANumber, pmi::ID, id))?;
+            let (host, number) = port
+                .rsplit_once(':')
+                .and_then(|(host, port)| Some((host, port.parse().ok()?)))
+                .ok_or_else(|| {
+                    refuse(Reason::Malformed("not of the form host:port".into()), pmi::PORT, port)
+                })?;
+            (!patience.is_zero()).then(|| Link::of_port(host, number, id))
+        } else {
+            None
+        };
+        let link = link.transpose().map_err(|error| self.no_answer(&error))?;
+        Ok(link.map(|link| (link, patience)))
+    }
+
+    /// Returns the process that the launcher has started as this rank, given the one that serves
+    /// PMI on this machine.
+    fn process_of_rank(&self, server: Option<u32>) -> Option<u32> {
+        let starter = || Starter::of(self.launcher(), &self.inherited).map(|starter| starter.id());
+        let below = |above: u32| {
+            let tracer = tracer();
+            let (mut child, mut grandchild) = (std::process::id(), std::process::id());
+            for parent in ancestors(&self.inherited) {
+                if parent.id == above {
+                    // `strace -f` waits for whatever it traces, so nothing traced may wait for it.
+                    return Some(if Some(child) == tracer { grandchild } else { child });
+                }
+                (child, grandchild) = (parent.id, child);
+            }
+            None
+        };
+        server.and_then(below).or_else(|| below(starter()?))
+    }
+
+    fn no_answer(&self, error: &PmiError) -> Error {
+        let environment: &Environment = &self.inherited;
+        let name = if environment.is_set(pmi::FD) { pmi::FD } else { pmi::PORT };
+        let give = self.launcher().spec().advice.give_master;
+        let remedy = format!("or give rank 0's host to all ranks: {give}; {ASK}=0 does not ask");
+        let error = Error::new(Reason::Pmi(error.to_string()), remedy).by(self.launcher());
+        error.of(name).found(environment.text(name).unwrap_or_default())
+    }
+}
+
+/// Returns the process that traces this one.
+fn tracer() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Returns how long the other ranks may take. Zero if a user does not want to ask.
+fn patience(environment: &Environment) -> Result<Duration, Error> {
+    let Some(text) = environment.get_str(ASK).map_err(Error::reading_setting)? else {
+        return Ok(PATIENCE);
+    };
+    let seconds: u32 =
+        text.parse().map_err(|_| Error::of_setting(Reason::NotANumber, ASK, text))?;
+    Ok(Duration::from_secs(seconds.into()))
+}
+
+/// Adds what the launcher has answered to what its variables say.
+pub(crate) fn complete(placement: Placement, answer: &Answer) -> Result<Placement, Error> {
+    let Some(nodes) = &answer.nodes else { return Ok(with_master(placement, answer)) };
+    let known = |number| by(Server::Pmi.source(), Some(number));
+    let local_rank = placement.local_rank.clone().or_else(|| known(nodes.local_rank));
+    let local_size = placement.local_size.clone().or_else(|| known(nodes.local_size));
+    let node_rank = placement.node_rank.clone().or_else(|| known(nodes.rank));
+    let node_count = placement.node_count.clone().or_else(|| known(nodes.count));
+    let placement = placement.with_local(local_rank, local_size)?;
+    Ok(with_master(placement.with_nodes(node_rank, node_count), answer))
+}
+
+fn with_master(mut placement: Placement, answer: &Answer) -> Placement {
+    if let Some(host) = &answer.host {
+        placement.master_addr = Some(Sourced::new(host.clone(), Server::Pmi.master()));
+    }
+    placement
+}

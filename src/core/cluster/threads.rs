@@ -1,0 +1,234 @@
+//! The number of threads that a program starts, as the libraries that it uses read it.
+
+use crate::cluster::info::ClusterInfo;
+use crate::cluster::overrides::SIMULATED;
+use crate::environment::Environment;
+use crate::launcher::context::Context;
+
+/// The variables. OpenMP, MKL, OpenBLAS, oneDNN and PyTorch read the first, Rayon the second.
+pub const VARIABLES: [&str; 2] = [OMP, RAYON];
+
+/// <https://www.openmp.org/spec-html/5.0/openmpse50.html>
+const OMP: &str = "OMP_NUM_THREADS";
+/// <https://docs.rs/rayon/latest/rayon/struct.ThreadPoolBuilder.html#method.num_threads>
+const RAYON: &str = "RAYON_NUM_THREADS";
+
+/// A number of threads for the program, and what it may replace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadCount {
+    /// This rank's share of the cores, where the user has set no number.
+    ShareIfUnset(u32),
+    /// This rank's share of the cores, also where the user has set a number.
+    Share(u32),
+    /// The number that the user asks for.
+    Asked(u32),
+}
+
+/// The variables that the exports set, and those that mpienv in an outer process has set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// What the exports set.
+    set: Vec<(&'static str, u32)>,
+    /// The variables whose value is mpienv's own, with that value: an inner mpienv may replace it.
+    ours: Vec<(&'static str, u32)>,
+}
+
+impl Threads {
+    /// Returns the inherited variables that mpienv set and nothing has changed since.
+    pub(crate) fn inherited(environment: &Environment, context: Option<&Context>) -> Threads {
+        let ours = context.map_or(Vec::new(), |context| {
+            let is_ours = |name: &&'static str| context.seen.is_known(environment, name);
+            let value = |name| Some((name, environment.text(name)?.parse().ok()?));
+            VARIABLES.into_iter().filter(is_ours).filter_map(value).collect()
+        });
+        Threads { set: Vec::new(), ours }
+    }
+
+    /// Returns the variables to set.
+    pub(crate) fn set(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.set.iter().map(|(name, count)| (*name, count.to_string()))
+    }
+
+    /// Returns the variables whose value is mpienv's own, with that value.
+    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.ours.iter().map(|(name, count)| (*name, count.to_string()))
+    }
+
+    fn decide(&mut self, environment: &Environment, count: ThreadCount) {
+        self.set.clear();
+        let inherited = std::mem::take(&mut self.ours);
+        let outer = |name| inherited.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
+        for name in VARIABLES {
+            let (value, is_ours) = match count {
+                ThreadCount::Asked(number) => (number, false),
+                ThreadCount::ShareIfUnset(_)
+                    if environment.is_set(name) && outer(name).is_none() =>
+                {
+                    continue;
+                }
+                // The share of a process that a rank starts is a part of that rank's share.
+                ThreadCount::ShareIfUnset(share) | ThreadCount::Share(share) => {
+                    (outer(name).map_or(share, |outer| outer.min(share)), true)
+                }
+            };
+            self.set.push((name, value));
+            if is_ours {
+                self.ours.push((name, value));
+            }
+        }
+    }
+}
+
+impl ClusterInfo {
+    /// Returns this place with a number of threads, which the exports set.
+    pub(crate) fn with_threads(mut self, count: ThreadCount) -> ClusterInfo {
+        self.passed_on.threads.decide(&self.inherited, count);
+        // Without a context, an inner mpienv takes what this one sets for the user's own.
+        self.passed_on.leaves_context.get_or_insert(self.placement.launcher());
+        self
+    }
+
+    /// Returns how many OpenMP threads the user asks for. `None` if mpienv has set the number. In a
+    /// list for nested regions, the first number counts.
+    pub(crate) fn users_threads(&self) -> Option<usize> {
+        if self.passed_on.threads.ours.iter().any(|(name, _)| *name == OMP) {
+            return None;
+        }
+        self.inherited.text(OMP)?.split(',').next()?.trim().parse().ok()
+    }
+
+    /// Returns how many OpenMP threads the exports set. `None` if they set no number.
+    pub(crate) fn omp_threads(&self) -> Option<u32> {
+        let mut set = self.passed_on.threads.set.iter();
+        set.find(|(name, _)| *name == OMP).map(|(_, count)| *count)
+    }
+
+    /// Returns how many ranks of the job share this host. All ranks of a simulated job do, whatever
+    /// its nodes are called.
+    pub(crate) fn ranks_on_host(&self) -> Option<u32> {
+        match self.inherited.is_set(SIMULATED) {
+            true => Some(self.world_size()),
+            false => self.local_world_size(),
+        }
+    }
+
+    /// Returns this place for a program that keeps the launcher's binding to cores.
+    pub(crate) fn keeping_binding(mut self) -> ClusterInfo {
+        self.passed_on.keeps_binding = true;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANK: [(&str, &str); 4] = [
+        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ];
+
+    /// Returns the variables of a process after another one has applied its exports to its own.
+    fn after(vars: &[(String, String)], info: &ClusterInfo) -> Vec<(String, String)> {
+        let exports = info.exports().unwrap();
+        let mut vars: std::collections::BTreeMap<_, _> = vars.iter().cloned().collect();
+        for (name, value) in exports.iter() {
+            match value {
+                Some(value) => drop(vars.insert(name.to_owned(), value.to_owned())),
+                None => drop(vars.remove(name)),
+            }
+        }
+        vars.into_iter().collect()
+    }
+
+    fn rank(more: &[(&str, &str)]) -> Vec<(String, String)> {
+        let vars = RANK.iter().chain(more);
+        vars.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn read(vars: &[(String, String)]) -> ClusterInfo {
+        ClusterInfo::from_vars(vars.iter().cloned()).unwrap()
+    }
+
+    fn threads(info: &ClusterInfo) -> [Option<String>; 2] {
+        let exports = info.exports().unwrap();
+        VARIABLES.map(|name| exports.get(name).map(str::to_owned))
+    }
+
+    fn both(omp: &str, rayon: &str) -> [Option<String>; 2] {
+        [omp, rayon].map(|value| Some(value.to_owned()).filter(|value| !value.is_empty()))
+    }
+
+    #[test]
+    fn each_variable_that_the_user_set_stays_unless_an_option_replaces_it() {
+        use ThreadCount::{Asked, Share, ShareIfUnset};
+        for (more, count, expected) in [
+            (&[][..], ShareIfUnset(3), both("3", "3")),
+            (&[(OMP, "8")], ShareIfUnset(3), both("", "3")),
+            (&[(RAYON, "8")], ShareIfUnset(3), both("3", "")),
+            (&[(OMP, " ")], ShareIfUnset(3), both("3", "3")),
+            (&[(OMP, "8")], Share(3), both("3", "3")),
+            (&[(OMP, "8")], Asked(5), both("5", "5")),
+        ] {
+            let info = read(&rank(more)).with_threads(count);
+            assert_eq!(threads(&info), expected, "{more:?} {count:?}");
+        }
+        assert_eq!(threads(&read(&rank(&[]))), both("", ""));
+    }
+
+    #[test]
+    fn an_inner_process_takes_a_part_of_the_share_that_an_outer_one_set() {
+        let outer = rank(&[]);
+        let inner = after(&outer, &read(&outer).marked().with_threads(ThreadCount::Share(4)));
+        assert_eq!(read(&inner).users_threads(), None);
+        let of = |share| read(&inner).with_threads(ThreadCount::ShareIfUnset(share));
+        assert_eq!(threads(&of(1)), both("1", "1"));
+        // What the outer process has is all that there is for the inner ones.
+        assert_eq!(threads(&of(8)), both("4", "4"));
+        // The mark stays if a process in between changes nothing.
+        let third = after(&inner, &read(&inner).marked());
+        let third = read(&third).with_threads(ThreadCount::ShareIfUnset(2));
+        assert_eq!(threads(&third), both("2", "2"));
+        // Another launcher in between changes nothing either.
+        let ranks = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")];
+        let ranks = ranks.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let nested = read(&[&inner[..], &ranks].concat());
+        assert_eq!(nested.launcher(), crate::Launcher::Hydra);
+        let nested = nested.with_threads(ThreadCount::ShareIfUnset(2));
+        assert_eq!(threads(&nested), both("2", "2"));
+    }
+
+    #[test]
+    fn what_a_user_sets_between_two_processes_or_asks_for_is_not_replaced() {
+        let outer = rank(&[]);
+        let share = read(&outer).marked().with_threads(ThreadCount::ShareIfUnset(4));
+        let mut inner = after(&outer, &share);
+        inner.iter_mut().filter(|(name, _)| name == OMP).for_each(|(_, value)| *value = "6".into());
+        assert_eq!(read(&inner).users_threads(), Some(6));
+        assert_eq!(
+            threads(&read(&inner).with_threads(ThreadCount::ShareIfUnset(1))),
+            both("", "1")
+        );
+        let asked = read(&outer).marked().with_threads(ThreadCount::Asked(4));
+        let inner = after(&outer, &asked);
+        assert_eq!(read(&inner).users_threads(), Some(4));
+        assert_eq!(threads(&read(&inner).with_threads(ThreadCount::ShareIfUnset(1))), both("", ""));
+    }
+
+    #[test]
+    fn a_nodes_exports_unset_the_share_of_the_process_that_is_replaced() {
+        let outer = [("MPIENV_LAUNCHER", "alone".to_owned())];
+        let outer: Vec<_> =
+            outer.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let inner = after(&outer, &read(&outer).marked().with_threads(ThreadCount::Share(4)));
+        let exports = read(&inner).per_node_exports().unwrap();
+        for name in VARIABLES {
+            assert!(exports.removals().any(|removed| removed == name), "{name}: {exports:?}");
+        }
+        let users = [&outer[..], &[(OMP.to_owned(), "4".to_owned())]].concat();
+        let exports = read(&users).per_node_exports().unwrap();
+        assert!(exports.removals().all(|removed| removed != OMP));
+    }
+}

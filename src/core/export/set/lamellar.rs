@@ -1,0 +1,56 @@
+//! What Lamellar's `shmem` backend reads.
+//!
+//! Its processes are on one node. Over several nodes, its `rofi` backend takes its place from the
+//! launcher's PMI server.
+
+use super::{Set, Target, addition, number};
+use crate::cluster::info::ClusterInfo;
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+
+const PAGE: &str = "[lamellae/shmem/shmem_comm.rs](https://github.com/pnnl/lamellar-runtime/blob/master/src/lamellae/shmem/\
+                    shmem_comm.rs)";
+const BACKEND: &str = "LAMELLAR_BACKEND";
+const SHMEM: &str = "shmem";
+
+pub(super) const SET: Set = Set {
+    name: "lamellar",
+    title: "Lamellar",
+    note: "; all ranks must be on one node; remove /dev/shm/lamellar_* if an earlier job was killed",
+    additions: &[
+        addition("LAMELLAR_NUM_PES", "the number of processes", PAGE, |info| {
+            number(Some(info.world_size()))
+        }),
+        addition("LAMELLAR_PE_ID", "the number of this process, from 0", PAGE, |info| {
+            number(Some(info.rank().index()))
+        }),
+        addition(
+            "LAMELLAR_JOB_ID",
+            "the master's port: the processes of a job share memory under this number",
+            PAGE,
+            |info| Ok(Some(info.master_port().to_string())),
+        ),
+        addition(
+            BACKEND,
+            "`shmem`, unless it is set",
+            "[env_var.rs](https://github.com/pnnl/lamellar-runtime/blob/master/src/env_var.rs)",
+            backend,
+        ),
+    ],
+    ..Set::PLAIN
+};
+
+fn backend(info: &ClusterInfo) -> Result<Option<String>, Error> {
+    let inherited: &Environment = &info.inherited;
+    let set = inherited.get_str(BACKEND).map_err(Error::reading_setting)?;
+    if set.is_some_and(|set| !set.is_empty() && set != SHMEM) {
+        return Ok(None);
+    }
+    if info.local_world_size() != Some(info.world_size()) && info.node_count() != Some(1) {
+        let what = "all ranks on one node, where they share memory".to_owned();
+        let remedy = "start all ranks on one node; or set LAMELLAR_BACKEND=rofi, which takes its place from the launcher's PMI";
+        let program = Target::Lamellar.title();
+        return Err(Error::new(Reason::ProgramNeeds { program, what }, remedy).of(BACKEND));
+    }
+    Ok(Some(SHMEM.to_owned()))
+}

@@ -1,0 +1,180 @@
+//! The nodes of all ranks, as `PMI_process_mapping` lists them: `(vector,(0,2,4))`.
+//!
+//! Each group has the first node, the number of nodes, and how many ranks each of them gets. If
+//! ranks remain, the groups start over.
+
+use std::collections::HashMap;
+
+/// A job with more ranks has no nodes here, so that no answer makes mpienv count for long.
+const MOST_RANKS: u32 = 1 << 24;
+
+/// Where one rank is among the nodes that hold ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// The number of the rank's node, in the order in which ranks first use the nodes: rank 0's
+    /// node is 0.
+    pub rank: u32,
+    /// The number of nodes that hold ranks.
+    pub count: u32,
+    /// The rank among those on its node.
+    pub local_rank: u32,
+    /// The number of ranks on its node.
+    pub local_size: u32,
+}
+
+/// Nodes that come one after the other, with the same number of ranks on each.
+#[derive(Clone, Copy)]
+struct Group {
+    first: u32,
+    nodes: u32,
+    ranks: u32,
+}
+
+impl Nodes {
+    /// Determines the place of a rank. `None` if the text does not show it: versions of launchers
+    /// write new forms, and rank 0's host can be asked for without the nodes.
+    pub(super) fn of(rank: u32, size: u32, text: &str) -> Option<Nodes> {
+        let groups = groups(text)?;
+        if size > MOST_RANKS || groups.iter().all(|group| group.nodes == 0 || group.ranks == 0) {
+            return None;
+        }
+        // The number of each node, and how many ranks it has.
+        let mut numbers: HashMap<u32, usize> = HashMap::new();
+        let mut sizes: Vec<u32> = Vec::new();
+        let mut own = None;
+        let mut next = 0;
+        while next < size {
+            for Group { first, nodes, ranks } in &groups {
+                for node in 0..if *ranks == 0 { 0 } else { *nodes } {
+                    if next == size {
+                        break;
+                    }
+                    let node = first.checked_add(node)?;
+                    let number = *numbers.entry(node).or_insert(sizes.len());
+                    if number == sizes.len() {
+                        sizes.push(0);
+                    }
+                    let here = (*ranks).min(size - next);
+                    if (next..next + here).contains(&rank) {
+                        own = Some((number, sizes[number] + rank - next));
+                    }
+                    sizes[number] += here;
+                    next += here;
+                }
+            }
+        }
+        let (number, local_rank) = own?;
+        let [rank, count] = [number, sizes.len()].map(|number| u32::try_from(number).ok());
+        Some(Nodes { rank: rank?, count: count?, local_rank, local_size: sizes[number] })
+    }
+}
+
+/// Parses `(vector,(0,2,4),...)`. MPICH 5 writes groups that repeat as `[(0,2,4),...]xN`.
+fn groups(text: &str) -> Option<Vec<Group>> {
+    let mut rest = text.strip_prefix("(vector")?.strip_suffix(')')?;
+    let mut groups = Vec::new();
+    while !rest.is_empty() {
+        rest = rest.strip_prefix(',')?;
+        let Some(repeated) = rest.strip_prefix('[') else {
+            let (group, later) = group(rest)?;
+            groups.push(group);
+            rest = later;
+            continue;
+        };
+        let (inner, after) = repeated.split_once("]x")?;
+        let end = after.find(',').unwrap_or(after.len());
+        let mut once = Vec::new();
+        let mut inner = inner;
+        loop {
+            let (group, later) = group(inner)?;
+            once.push(group);
+            match later.strip_prefix(',') {
+                Some(next) => inner = next,
+                None if later.is_empty() => break,
+                None => return None,
+            }
+        }
+        let times = usize::try_from(number(&after[..end])?).ok()?;
+        if times.checked_mul(once.len())? > MOST_RANKS as usize {
+            return None;
+        }
+        groups.extend((0..times).flat_map(|_| once.iter().copied()));
+        rest = &after[end..];
+    }
+    Some(groups)
+}
+
+/// Parses a group, and returns it with what follows.
+fn group(text: &str) -> Option<(Group, &str)> {
+    let (inside, later) = text.strip_prefix('(')?.split_once(')')?;
+    let numbers: Option<Vec<u32>> = inside.split(',').map(number).collect();
+    let [first, nodes, ranks] = numbers?[..] else { return None };
+    Some((Group { first, nodes, ranks }, later))
+}
+
+fn number(text: &str) -> Option<u32> {
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(size: u32, text: &str) -> Vec<[u32; 4]> {
+        let place = |rank| {
+            let nodes = Nodes::of(rank, size, text).unwrap();
+            [nodes.rank, nodes.count, nodes.local_rank, nodes.local_size]
+        };
+        (0..size).map(place).collect()
+    }
+
+    #[test]
+    fn every_rank_finds_its_node() {
+        let block = [[0, 2, 0, 2], [0, 2, 1, 2], [1, 2, 0, 2], [1, 2, 1, 2]];
+        assert_eq!(places(4, "(vector,(0,2,2))"), block);
+        let uneven = [[0, 2, 0, 3], [0, 2, 1, 3], [0, 2, 2, 3], [1, 2, 0, 1]];
+        assert_eq!(places(4, "(vector,(0,1,3),(1,1,1))"), uneven);
+        // The groups start over.
+        let by_node = [[0, 2, 0, 2], [1, 2, 0, 2], [0, 2, 1, 2], [1, 2, 1, 2]];
+        assert_eq!(places(4, "(vector,(0,2,1))"), by_node);
+        assert_eq!(places(4, "(vector,[(0,2,1)]x2)"), by_node);
+        assert_eq!(places(4, "(vector,[(0,1,1),(1,1,1)]x2)"), by_node);
+        assert_eq!(places(4, "(vector,[(0,1,2)]x1,(1,1,2))"), block);
+        // Rank 0's node is the first, whatever the launcher calls it.
+        let second_first = [[0, 2, 0, 1], [1, 2, 0, 1]];
+        assert_eq!(places(2, "(vector,(1,1,1),(0,1,1))"), second_first);
+        assert_eq!(places(2, "(vector,(0,1,8))"), [[0, 1, 0, 2], [0, 1, 1, 2]]);
+    }
+
+    #[test]
+    fn what_is_not_a_mapping_shows_no_nodes() {
+        for bad in [
+            "",
+            "(vector",
+            "vector,(0,1,1)",
+            "(vector)",
+            "(vector,(0,1))",
+            "(vector,(0,1,1,1))",
+            "(vector,(0,1,x))",
+            "(vector,(0,+1,1))",
+            "(vector,(0,1,4294967296))",
+            "(vector,(0,1,1)(1,1,1))",
+            "(vector,(0,0,1),(0,1,0))",
+            "(vector,(4294967295,2,1))",
+            "(dense,0,1)",
+            "(vector,[(0,1,1))",
+            "(vector,[]x2)",
+            "(vector,[(0,1,1)]2)",
+            "(vector,[(0,1,1)(0,1,1)]x2)",
+            "(vector,[(0,1,1)]x4294967295)",
+            "(vector,[(0,1,1)]x2(0,1,1))",
+        ] {
+            assert_eq!(Nodes::of(0, 4, bad), None, "{bad}");
+        }
+        let all = u32::MAX;
+        assert_eq!(Nodes::of(0, all, "(vector,(0,1,1))"), None);
+        let many = format!("(vector,(0,{all},{all}))");
+        assert_eq!(Nodes::of(1, 2, &many).map(|nodes| nodes.count), Some(1));
+    }
+}

@@ -1,0 +1,210 @@
+//! What is asked: the nodes, rank 0's host and a secret of the job.
+
+use std::fs::File;
+use std::io::Read;
+use std::time::Duration;
+
+use super::link::Link;
+use super::nodes::Nodes;
+use super::{FORM, PmiError, link};
+use crate::value::host::Host;
+
+/// Separates a value's words: PMI allows no blanks, and launchers' own values have it too.
+const BETWEEN: char = '#';
+/// How many bytes the secret has.
+const SECRET: usize = 32;
+/// How often a job can ask.
+const MOST_QUESTIONS: u32 = 1000;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// This process's rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub size: u32,
+    /// The name of this process's host.
+    pub host: Option<String>,
+    /// How long the other ranks may take.
+    pub patience: Duration,
+}
+
+/// What the launcher knows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Rank 0's host, by the name that it has for itself. `None` if all ranks are on one node.
+    pub host: Option<Host>,
+    /// Random text that only the ranks of this job know.
+    pub secret: Option<String>,
+    /// This process's node, if the launcher provides the nodes of all ranks.
+    pub nodes: Option<Nodes>,
+}
+
+/// Does not print the secret, because debug output goes to logs.
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Answer { host, nodes, .. } = self;
+        f.debug_struct("Answer").field("host", host).field("nodes", nodes).finish_non_exhaustive()
+    }
+}
+
+impl Question {
+    /// Asks over a connection.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer, or if not all ranks ask.
+    pub fn ask(&self, link: &mut Link) -> Result<Answer, PmiError> {
+        let mut store = Store::open(link)?;
+        let number = store.asked_before()?;
+        let nodes = store.nodes(self)?;
+        if nodes.as_ref().is_some_and(|nodes| nodes.count == 1) {
+            return Ok(Answer { host: None, secret: None, nodes });
+        }
+        let key = key(number);
+        // No rank may find this question's key while it still counts the earlier ones.
+        store.barrier(self)?;
+        if self.rank == 0 {
+            store.put(&key, &self.value())?;
+        }
+        store.barrier(self)?;
+        let (host, secret) = store.read(&key)?;
+        Ok(Answer { host: Some(host), secret, nodes })
+    }
+
+    /// Returns what rank 0 stores. The host is empty if the others could not use it: they wait, and
+    /// must learn that.
+    fn value(&self) -> String {
+        let is_usable = |name: &&str| {
+            name.parse::<Host>().is_ok_and(|host| !host.is_loopback()) && !name.contains(BETWEEN)
+        };
+        let host = self.host.as_deref().filter(is_usable).unwrap_or_default();
+        format!("{FORM}{BETWEEN}{host}{BETWEEN}{}", secret().unwrap_or_default())
+    }
+}
+
+/// Returns random bytes as text. `None` if the system provides none.
+fn secret() -> Option<String> {
+    let mut bytes = [0; SECRET];
+    File::open("/dev/urandom").ok()?.read_exact(&mut bytes).ok()?;
+    Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn key(number: u32) -> String {
+    format!("mpienv-{number}")
+}
+
+/// The job's keys and values.
+struct Store<'a> {
+    link: &'a mut link::Link,
+    name: String,
+    longest_key: usize,
+    longest_value: usize,
+}
+
+impl Store<'_> {
+    fn open(link: &mut Link) -> Result<Store<'_>, PmiError> {
+        let version = " pmi_version=1 pmi_subversion=1";
+        let line = link.ask("init", version, "response_to_init")?;
+        let why = "the launcher does not serve PMI-1";
+        if line.code()? != 0 || line.number("pmi_version", why)? != 1 {
+            return Err(line.malformed(why));
+        }
+        let line = link.ask("get_maxes", "", "maxes")?;
+        let limit = |key| line.number(key, "it does not say how long values may be");
+        let (longest_name, longest_key) = (limit("kvsname_max")?, limit("keylen_max")?);
+        let longest_value = limit("vallen_max")?;
+        let line = link.ask("get_my_kvsname", "", "my_kvsname")?;
+        let name = line.get("kvsname", "it has no name")?.to_owned();
+        if name.len() > longest_name {
+            return Err(line.malformed("the name is longer than the launcher allows"));
+        }
+        Ok(Store { link, name, longest_key, longest_value })
+    }
+
+    /// Returns how often all ranks have asked.
+    fn asked_before(&mut self) -> Result<u32, PmiError> {
+        for number in 0..MOST_QUESTIONS {
+            if self.get(&key(number))?.is_none() {
+                return Ok(number);
+            }
+        }
+        let what = "the list of questions of this job";
+        let most = MOST_QUESTIONS as usize;
+        Err(PmiError::NoRoom { what, length: most, most })
+    }
+
+    /// Returns this process's node, if the launcher lists the nodes of all ranks.
+    fn nodes(&mut self, Question { rank, size, .. }: &Question) -> Result<Option<Nodes>, PmiError> {
+        let mapping = self.get("PMI_process_mapping")?;
+        Ok(mapping.and_then(|mapping| Nodes::of(*rank, *size, &mapping)))
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<String>, PmiError> {
+        let words = format!(" kvsname={} key={key}", self.name);
+        let line = self.link.ask("get", &words, "get_result")?;
+        if line.code()? != 0 {
+            return Ok(None);
+        }
+        let value = line.get("value", "it has no value")?;
+        if value.len() > self.longest_value {
+            return Err(line.malformed("the value is longer than the launcher allows"));
+        }
+        Ok(Some(value.to_owned()))
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), PmiError> {
+        let limits = [
+            ("a key of mpienv", key, self.longest_key),
+            ("a value of mpienv", value, self.longest_value),
+        ];
+        for (what, text, most) in limits {
+            if text.len() > most {
+                return Err(PmiError::NoRoom { what, length: text.len(), most });
+            }
+        }
+        let words = format!(" kvsname={} key={key} value={value}", self.name);
+        let line = self.link.ask("put", &words, "put_result")?;
+        if line.code()? == 0 { Ok(()) } else { Err(line.malformed("it does not store the value")) }
+    }
+
+    /// Waits until every rank is here.
+    fn barrier(&mut self, question: &Question) -> Result<(), PmiError> {
+        let &Question { rank, size, patience, .. } = question;
+        let line = self.link.ask_within("barrier_in", "", "barrier_out", patience);
+        let line = line.map_err(|error| match error {
+            PmiError::Silent { seconds, .. } => PmiError::NotAll { rank, size, seconds },
+            error => error,
+        })?;
+        // Only some launchers give a code.
+        match line.find("rc") {
+            None | Some("0") => Ok(()),
+            Some(_) => Err(line.malformed("the ranks cannot wait for each other")),
+        }
+    }
+
+    /// Returns rank 0's host and the secret.
+    fn read(&mut self, key: &str) -> Result<(Host, Option<String>), PmiError> {
+        let value = self.get(key)?.unwrap_or_default();
+        let malformed = |why| PmiError::Malformed {
+            request: "get",
+            // The rest of the value is the secret.
+            answer: format!("a value of {} bytes", value.len()),
+            why,
+        };
+        let mut words = value.split(BETWEEN);
+        let mut word = || words.next();
+        let (Some(FORM), Some(host), Some(secret), None) = (word(), word(), word(), word()) else {
+            return Err(malformed("not what this version of mpienv stores on rank 0"));
+        };
+        if host.is_empty() {
+            return Err(PmiError::NoName);
+        }
+        let host = host.parse().map_err(|_| malformed("it does not name a host"))?;
+        let is_hex = secret.len() == 2 * SECRET && secret.bytes().all(|b| b.is_ascii_hexdigit());
+        match secret {
+            "" => Ok((host, None)),
+            _ if is_hex => Ok((host, Some(secret.to_owned()))),
+            _ => Err(malformed("it has no secret")),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What a node and the coordinator tell each other: events go to it, orders come from it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::launch::ending::{Ending, Failure, Final};
+use crate::launch::wire;
+
+/// How much time the workers of other nodes have to exit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Haste {
+    /// As after a signal: they may save their state.
+    Signal,
+    /// As after a failure.
+    Failure,
+    /// None, because a second signal has asked to end the job.
+    Now,
+}
+
+/// What happened on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Event {
+    /// Something has failed, and the node's workers are being stopped.
+    Failing { haste: Haste },
+    /// Something has failed on the node, and none of its workers is left.
+    Failed { failure: Box<Failure>, endings: Vec<Ending> },
+    /// Another node has failed, and none of this node's workers is left. `is_final`: the node
+    /// received a signal to end.
+    Stopped { endings: Vec<Ending>, is_final: bool },
+    /// All workers of the node have finished.
+    Done { endings: Vec<Ending> },
+    /// A signal arrived while no worker of the node was running.
+    Signal,
+    /// The process that launches the node's workers is gone. No process says so of itself.
+    #[serde(skip)]
+    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
+    Lost { host: String, reason: String },
+}
+
+/// What all nodes do next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    /// Stop the workers of this attempt.
+    Stop { again: u32, haste: Haste },
+    /// Start this attempt after a pause.
+    Start {
+        again: u32,
+        #[serde(with = "wire::milliseconds")]
+        pause: Duration,
+        failure: Box<Failure>,
+    },
+    /// The job is over.
+    Finish(Verdict),
+}
+
+/// How the job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Done,
+    Failed(Box<Failed>),
+    Lost {
+        node: u32,
+        #[serde(deserialize_with = "wire::text")]
+        host: String,
+        #[serde(deserialize_with = "wire::text")]
+        reason: String,
+    },
+}
+
+/// The last failure, and the history that led to it, which only the first node reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Failed {
+    pub failure: Failure,
+    #[serde(skip)]
+    pub endings: Vec<Ending>,
+    /// The failures of earlier attempts.
+    #[serde(skip)]
+    pub earlier: Vec<Failure>,
+    /// Why nothing restarts, if a restart is left.
+    #[serde(skip)]
+    pub not_restarted: Option<Final>,
+}

@@ -1,0 +1,141 @@
+//! Divides the cores of a node among its ranks.
+//!
+//! The division depends on nothing but its arguments: the same cores, ranks and rule give the same
+//! shares in every process of the node.
+
+use crate::launch::topology::{Core, Cpus};
+
+/// How cores are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule<'a> {
+    /// Each rank gets its own cores, on one NUMA node if they fit.
+    Core,
+    /// Each rank gets all cores of a NUMA node.
+    Numa,
+    /// Each rank gets its own cores, on the NUMA node at its place in this list.
+    Near(&'a [u32]),
+}
+
+/// The cores of a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreShare {
+    /// Its cores' CPUs.
+    pub cpus: Cpus,
+    /// Whether these cores are among some that are divided among more ranks than there are cores.
+    pub is_crowded: bool,
+    cores: usize,
+}
+
+impl CoreShare {
+    fn of(cores: &[Core]) -> CoreShare {
+        let cpus = cores.iter().flat_map(|core| core.cpus.iter()).collect();
+        CoreShare { cpus, is_crowded: false, cores: cores.len() }
+    }
+
+    /// Returns how many cores there are, whatever the number of their hardware threads.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.cores
+    }
+
+    /// Returns whether there is no core.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cores == 0
+    }
+}
+
+/// A NUMA node has too few cores for the ranks whose devices it has, while others are idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooFew {
+    /// The number of the NUMA node.
+    pub node: u32,
+    /// How many of its cores may be used.
+    pub cores: usize,
+    /// How many ranks have a device there.
+    pub ranks: usize,
+}
+
+/// Returns the share of each of the node's ranks, in the order of their local ranks.
+///
+/// `cores`: those that may be used, in the order of [`Topology`](crate::topology::Topology).
+///
+/// # Errors
+/// Returns an error if ranks with devices on one NUMA node would share cores while others are idle.
+pub fn divide(cores: &[Core], ranks: usize, rule: Rule<'_>) -> Result<Vec<CoreShare>, TooFew> {
+    match rule {
+        Rule::Core => Ok(by_core(cores, ranks)),
+        Rule::Numa => Ok(by_node(cores, ranks)),
+        Rule::Near(nodes) => near(cores, nodes),
+    }
+}
+
+fn by_core(cores: &[Core], ranks: usize) -> Vec<CoreShare> {
+    let nodes: Vec<&[Core]> = cores.chunk_by(|a, b| a.node == b.node).collect();
+    let largest = nodes.iter().map(|node| node.len()).max().unwrap_or(0);
+    // Whole cores of several NUMA nodes, or cores that several ranks share.
+    if ranks > cores.len() || cores.len() / ranks.max(1) > largest {
+        return parts(cores, ranks);
+    }
+    // Each rank goes where it gets the most cores. The lowest NUMA node of several is the first.
+    let mut counts = vec![0; nodes.len()];
+    for _ in 0..ranks {
+        let most = (0..nodes.len()).rev().max_by(|&a, &b| {
+            // Compares a.len() / (counts[a] + 1), in whole numbers.
+            let (of_a, of_b) = (nodes[a].len() * (counts[b] + 1), nodes[b].len() * (counts[a] + 1));
+            of_a.cmp(&of_b)
+        });
+        if let Some(most) = most {
+            counts[most] += 1;
+        }
+    }
+    nodes.iter().zip(counts).flat_map(|(node, count)| parts(node, count)).collect()
+}
+
+fn by_node(cores: &[Core], ranks: usize) -> Vec<CoreShare> {
+    let nodes: Vec<&[Core]> = cores.chunk_by(|a, b| a.node == b.node).collect();
+    let crowded = ranks > cores.len();
+    let share = |rank: usize| {
+        let node = nodes.get(rank * nodes.len() / ranks).copied().unwrap_or_default();
+        CoreShare { is_crowded: crowded, ..CoreShare::of(node) }
+    };
+    (0..ranks).map(share).collect()
+}
+
+fn near(cores: &[Core], homes: &[u32]) -> Result<Vec<CoreShare>, TooFew> {
+    let is_crowded = homes.len() > cores.len();
+    let mut parts_of: Vec<(u32, std::vec::IntoIter<CoreShare>)> = Vec::new();
+    let mut nodes = homes.to_vec();
+    nodes.sort_unstable();
+    nodes.dedup();
+    for node in nodes {
+        let here: Vec<Core> =
+            cores.iter().filter(|core| core.node == Some(node)).cloned().collect();
+        let ranks = homes.iter().filter(|home| **home == node).count();
+        if here.is_empty() || here.len() < ranks && !is_crowded {
+            return Err(TooFew { node, cores: here.len(), ranks });
+        }
+        parts_of.push((node, parts(&here, ranks).into_iter()));
+    }
+    let next = |home: &u32| {
+        let (_, parts) = parts_of.iter_mut().find(|(node, _)| node == home)?;
+        parts.next()
+    };
+    Ok(homes.iter().filter_map(next).collect())
+}
+
+/// Cuts cores into parts of the same size or one more. If there are more parts than cores, each is
+/// one core, and as many parts as possible have a different one.
+fn parts(cores: &[Core], count: usize) -> Vec<CoreShare> {
+    let total = cores.len();
+    if count > total {
+        let share = |part: usize| {
+            let core = part * total / count;
+            CoreShare { is_crowded: true, ..CoreShare::of(&cores[core..(core + 1).min(total)]) }
+        };
+        return (0..count).map(share).collect();
+    }
+    let (size, more) = (total / count.max(1), total % count.max(1));
+    let start = |part: usize| part * size + part.min(more);
+    (0..count).map(|part| CoreShare::of(&cores[start(part)..start(part + 1)])).collect()
+}

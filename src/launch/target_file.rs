@@ -1,0 +1,155 @@
+//! A file that a program reads, such as MLX's host file, for as long as the program runs.
+//!
+//! On Linux the file is in memory. No folder contains it, only processes of the same user can open
+//! it, and it is gone with the process that holds it, even if that process is killed.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use mpienv_core::seam::TargetFile;
+
+use crate::launch::error::LaunchError;
+
+/// A file that exists until this is dropped.
+pub(crate) struct HeldFile {
+    path: PathBuf,
+    text: String,
+    place: Place,
+}
+
+enum Place {
+    /// In memory, until the descriptor is closed.
+    #[cfg(all(feature = "launch", target_os = "linux"))]
+    Memory(rustix::fd::OwnedFd),
+    Folder,
+}
+
+impl HeldFile {
+    /// Writes a file.
+    pub(crate) fn write(file: TargetFile) -> Result<HeldFile, LaunchError> {
+        let TargetFile { variable, text } = file;
+        let written = in_memory(&text).or_else(|_| in_folder(variable, &text));
+        let (path, place) = written.map_err(|error| LaunchError::TargetFile { variable, error })?;
+        Ok(HeldFile { path, text, place })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Leaves the file to the program that is about to replace this process. Returns its path, and
+    /// whether it stays when that program has exited.
+    pub(crate) fn hand_over(self) -> (PathBuf, bool) {
+        let path = self.path.clone();
+        match &self.place {
+            #[cfg(all(feature = "launch", target_os = "linux"))]
+            Place::Memory(held) => {
+                // A descriptor that is not inherited leaves a path to nothing, and the program says
+                // so.
+                let _ = rustix::io::fcntl_setfd(held, rustix::io::FdFlags::empty());
+                std::mem::forget(self);
+                (path, false)
+            }
+            Place::Folder => {
+                std::mem::forget(self);
+                (path, true)
+            }
+        }
+    }
+}
+
+impl Drop for HeldFile {
+    fn drop(&mut self) {
+        if matches!(self.place, Place::Folder) {
+            // Someone else may have removed it.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Scripts use lower numbers for files of their own.
+#[cfg(all(feature = "launch", target_os = "linux"))]
+const LOWEST: i32 = 100;
+
+#[cfg(all(feature = "launch", target_os = "linux"))]
+fn in_memory(text: &str) -> io::Result<(PathBuf, Place)> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use rustix::fs::{MemfdFlags, memfd_create};
+    use rustix::io::fcntl_dupfd_cloexec;
+
+    let mut file = File::from(memfd_create("mpienv", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    let held = fcntl_dupfd_cloexec(&file, LOWEST)?;
+    // Not /proc/self: the program's own children read it too, and need not inherit the descriptor.
+    let number = std::os::fd::AsRawFd::as_raw_fd(&held);
+    let path = PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()));
+    let (own, seen) = (file.metadata()?, File::open(&path)?.metadata()?);
+    // /proc may belong to another PID namespace.
+    if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((path, Place::Memory(held)))
+}
+
+#[cfg(not(all(feature = "launch", target_os = "linux")))]
+fn in_memory(_text: &str) -> io::Result<(PathBuf, Place)> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// How many names are tried, of which files of processes with the same number may exist.
+const NAMES: u32 = 100;
+
+fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
+    let folder = std::env::temp_dir();
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
+    for number in 0..NAMES {
+        let path = folder.join(format!("mpienv-{}-{number}-{variable}", std::process::id()));
+        match options.open(&path) {
+            Ok(mut file) => {
+                if let Err(error) = file.write_all(text.as_bytes()) {
+                    let _ = fs::remove_file(&path);
+                    return Err(error);
+                }
+                return Ok((path, Place::Folder));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_in_a_folder_is_private_and_goes_when_it_is_dropped() {
+        let (path, place) = in_folder("MLX_HOSTFILE", "[]").unwrap();
+        let held = HeldFile { path: path.clone(), text: "[]".to_owned(), place };
+        assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
+        #[cfg(unix)]
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions())
+                & 0o777,
+            0o600
+        );
+        // A second one does not replace it.
+        let (other, place) = in_folder("MLX_HOSTFILE", "[1]").unwrap();
+        assert_ne!(other, path);
+        drop(HeldFile { path: other.clone(), text: "[1]".to_owned(), place });
+        assert!(path.exists() && !other.exists());
+        drop(held);
+        assert!(!path.exists());
+    }
+}

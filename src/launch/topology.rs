@@ -1,0 +1,136 @@
+//! A host's cores, NUMA nodes and devices, as the files of Linux describe them.
+//!
+//! Everything is read below a root folder, so that tests read copies of other machines' files.
+
+mod cpus;
+mod devices;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+pub use self::cpus::Cpus;
+pub use self::devices::{Device, Devices};
+
+/// The hosts' cores and devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// In the order in which they are next to each other: by socket, NUMA node and number.
+    cores: Vec<Core>,
+    devices: Devices,
+}
+
+/// A core, with all of its hardware threads that are online.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Core {
+    /// The core's CPUs. More than one with SMT (hyper-threading).
+    pub cpus: Cpus,
+    /// The number of its NUMA node, if Linux lists it in one.
+    pub node: Option<u32>,
+    /// The number of its socket.
+    package: Option<u32>,
+}
+
+impl Topology {
+    /// Reads `sys/devices/system/{cpu,node}` and `sys/bus/pci/devices` below a root folder.
+    ///
+    /// Files that are missing leave out what they would say. A container may have none at all.
+    #[must_use]
+    pub fn read(root: &Path) -> Topology {
+        let system = root.join("sys/devices/system");
+        let online: Cpus = text(&system.join("cpu/online")).unwrap_or_default();
+        let nodes = nodes(&system.join("node"));
+        let mut seen = Cpus::default();
+        let mut cores = Vec::new();
+        for cpu in online.iter() {
+            if seen.contains(cpu) {
+                continue;
+            }
+            let folder = system.join(format!("cpu/cpu{cpu}/topology"));
+            let siblings = text(&folder.join("thread_siblings_list")).unwrap_or_default();
+            let mut cpus: Cpus = online.and(&siblings);
+            cpus.insert(cpu);
+            seen.extend(cpus.iter());
+            let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node);
+            cores.push(Core { cpus, node, package: text(&folder.join("physical_package_id")) });
+        }
+        Topology { cores: in_order(cores), devices: Devices::read(root) }
+    }
+
+    /// Returns the cores that these CPUs belong to, each with those of its CPUs that are among
+    /// them.
+    ///
+    /// A CPU that is not listed, as in a container without `/sys`, is a core of its own.
+    #[must_use]
+    pub fn cores_of(&self, cpus: &Cpus) -> Vec<Core> {
+        let cores = self.cores.iter();
+        let mut found: Vec<Core> = cores
+            .map(|core| Core { cpus: core.cpus.and(cpus), ..core.clone() })
+            .filter(|core| !core.cpus.is_empty())
+            .collect();
+        let is_listed = |cpu: u32| self.cores.iter().any(|core| core.cpus.contains(cpu));
+        let others = cpus.iter().filter(|cpu| !is_listed(*cpu));
+        found.extend(others.map(|cpu| Core {
+            cpus: Cpus::from_iter([cpu]),
+            node: None,
+            package: None,
+        }));
+        found
+    }
+
+    /// Returns all cores that are online.
+    #[must_use]
+    pub fn cores(&self) -> &[Core] {
+        &self.cores
+    }
+
+    /// Returns the numbers of the NUMA nodes that have cores.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u32> {
+        nodes_of(&self.cores)
+    }
+
+    /// Returns the host's GPUs.
+    #[must_use]
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+}
+
+/// Returns the NUMA nodes of these cores, each once.
+#[must_use]
+pub fn nodes_of(cores: &[Core]) -> Vec<u32> {
+    let mut nodes: Vec<u32> = cores.iter().filter_map(|core| core.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    nodes
+}
+
+/// Sorts cores so that those of a NUMA node, and the NUMA nodes of a socket, are next to each other
+/// even if the CPUs are numbered alternately.
+fn in_order(mut cores: Vec<Core>) -> Vec<Core> {
+    let mut sockets: BTreeMap<Option<u32>, Option<u32>> = BTreeMap::new();
+    for Core { node, package, .. } in &cores {
+        let lowest = sockets.entry(*node).or_insert(*package);
+        *lowest = (*lowest).min(*package);
+    }
+    let socket = |core: &Core| sockets.get(&core.node).copied().flatten();
+    cores.sort_by_key(|core| (socket(core), core.node, core.package, core.cpus.first()));
+    cores
+}
+
+/// Returns the CPUs of each NUMA node.
+fn nodes(folder: &Path) -> BTreeMap<u32, Cpus> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let node = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+        Some((number, text(&entry.path().join("cpulist"))?))
+    };
+    entries.filter_map(node).collect()
+}
+
+/// Returns the value of a file with one line.
+fn text<T: FromStr>(file: &Path) -> Option<T> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}

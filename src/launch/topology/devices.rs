@@ -1,0 +1,195 @@
+//! The host's GPUs, and which of them a process uses.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::text;
+use crate::environment::Environment;
+use mpienv_core::seam::visible;
+
+const NVIDIA: &str = "0x10de";
+const AMD: &str = "0x1002";
+
+/// The classes of PCI devices that compute: VGA and 3D controllers, and for AMD also display
+/// controllers and processing accelerators (Instinct).
+const CLASSES: [(&str, &[&str]); 2] =
+    [(NVIDIA, &["0x0300", "0x0302"]), (AMD, &["0x0300", "0x0302", "0x0380", "0x1200"])];
+
+/// The GPUs of one vendor, NVIDIA's if there are several, in the order of their PCI addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Devices {
+    all: Vec<Device>,
+    vendor: String,
+    /// How many files `/dev/nvidia0` and so on there are. A container may have only some.
+    files: usize,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The PCI address, such as `0000:17:00.0`.
+    pub address: String,
+    /// The number of the NUMA node that it is attached to, if the firmware tells.
+    pub node: Option<u32>,
+    /// The PCI number of the model.
+    model: String,
+}
+
+impl Devices {
+    /// Reads `sys/bus/pci/devices`, `proc/driver/nvidia/gpus` and `dev` below a root folder.
+    pub(super) fn read(root: &Path) -> Devices {
+        let mut addresses = names(&root.join("sys/bus/pci/devices"));
+        addresses.sort_by_key(|address| (domain(address), address.clone()));
+        let found: Vec<(String, Device)> =
+            addresses.into_iter().filter_map(|address| gpu(root, address)).collect();
+        let of = |vendor: &str| {
+            let devices = found.iter().filter(|(own, _)| own == vendor);
+            devices.map(|(_, device)| device.clone()).collect::<Vec<Device>>()
+        };
+        let nvidia = of(NVIDIA);
+        if nvidia.is_empty() {
+            return Devices { all: of(AMD), vendor: AMD.to_owned(), files: 0 };
+        }
+        // In a container, this folder lists only the devices that the container may use.
+        let known: BTreeSet<String> =
+            names(&root.join("proc/driver/nvidia/gpus")).into_iter().collect();
+        let is_known = |device: &Device| known.is_empty() || known.contains(&device.address);
+        let files = names(&root.join("dev")).into_iter().filter(|name| is_nvidia(name)).count();
+        let all = nvidia.into_iter().filter(is_known).collect();
+        Devices { all, vendor: NVIDIA.to_owned(), files }
+    }
+
+    /// Returns the GPUs in the order of their PCI addresses.
+    #[must_use]
+    pub fn all(&self) -> &[Device] {
+        &self.all
+    }
+
+    /// Returns the GPUs that this process sees, in its own order.
+    ///
+    /// `local_rank`: this process's number among those that the launcher started on the node.
+    ///
+    /// # Errors
+    /// Returns the reason why the variables do not tell.
+    pub fn visible(
+        &self,
+        environment: &Environment,
+        local_rank: u32,
+    ) -> Result<Vec<&Device>, String> {
+        let lists: &[&[&str]] = match self.vendor.as_str() {
+            NVIDIA => &[&["CUDA_VISIBLE_DEVICES"]],
+            // HIP numbers the devices that ROCR leaves.
+            _ => &[&["ROCR_VISIBLE_DEVICES"], &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]],
+        };
+        let (files, count) = (self.files, self.all.len());
+        if (1..count).contains(&files) {
+            return Err(format!(
+                "/dev has {files} of the host's {count} devices, and does not tell which"
+            ));
+        }
+        let mut shown: Vec<&Device> = self.all.iter().collect();
+        for names in lists {
+            let set = names.iter().find_map(|name| Some((*name, environment.get(name)?)));
+            if let Some((name, list)) = set {
+                let list = list.to_string_lossy();
+                let numbers = of_node(name, &list, environment, local_rank)?;
+                shown = numbers
+                    .into_iter()
+                    .map(|number| nth(&shown, name, &list, number))
+                    .collect::<Result<_, _>>()?;
+            }
+        }
+        self.check_order(&shown, environment)?;
+        Ok(shown)
+    }
+
+    /// Returns an error if CUDA may number the devices in another order than that of PCI.
+    fn check_order(&self, shown: &[&Device], environment: &Environment) -> Result<(), String> {
+        let is_by_bus =
+            environment.get("CUDA_DEVICE_ORDER").is_some_and(|order| order == "PCI_BUS_ID");
+        let are_alike = self.all.windows(2).all(|pair| pair[0].model == pair[1].model);
+        if self.vendor != NVIDIA || is_by_bus || are_alike || shown.is_empty() {
+            return Ok(());
+        }
+        Err("the devices are of different models, and CUDA numbers the fastest first unless \
+             CUDA_DEVICE_ORDER is PCI_BUS_ID"
+            .to_owned())
+    }
+}
+
+fn nth<'a>(
+    shown: &[&'a Device],
+    name: &str,
+    list: &str,
+    number: usize,
+) -> Result<&'a Device, String> {
+    let count = shown.len();
+    shown
+        .get(number)
+        .copied()
+        .ok_or_else(|| format!("{name}={list} names device {number}, and PCI shows {count}"))
+}
+
+/// Returns the numbers in a list of visible devices, as the node counts them.
+///
+/// Slurm can hide devices with a cgroup. The others are then numbered from 0 again.
+fn of_node(
+    name: &str,
+    list: &str,
+    environment: &Environment,
+    local_rank: u32,
+) -> Result<Vec<usize>, String> {
+    let entries = list.split(',').map(str::trim).take(visible(list));
+    let numbers: Option<Vec<usize>> = entries.map(|entry| entry.parse().ok()).collect();
+    let numbers = numbers
+        .ok_or_else(|| format!("{name}={list} names devices by UUID, which PCI does not show"))?;
+    // What Slurm gave to the step on this node, by the node's numbers.
+    let Some(given) = environment.get("SLURM_STEP_GPUS") else { return Ok(numbers) };
+    let given = given.to_string_lossy();
+    let step: Option<Vec<usize>> =
+        given.split(',').map(|entry| entry.trim().parse().ok()).collect();
+    let Some(step) = step else { return Ok(numbers) };
+    let is_from_0 = numbers.iter().copied().eq(0..numbers.len());
+    if is_from_0 && numbers.len() == step.len() {
+        return Ok(step);
+    }
+    let are_within = numbers.iter().all(|number| step.contains(number));
+    if !are_within || is_from_0 && local_rank > 0 {
+        return Err(format!(
+            "{name}={list} does not tell which of Slurm's devices {given} this task sees"
+        ));
+    }
+    Ok(numbers)
+}
+
+/// Returns a PCI device that is a GPU, with its vendor.
+fn gpu(root: &Path, address: String) -> Option<(String, Device)> {
+    let folder = root.join("sys/bus/pci/devices").join(&address);
+    let (class, vendor): (String, String) =
+        (text(&folder.join("class"))?, text(&folder.join("vendor"))?);
+    let (_, classes) = CLASSES.iter().find(|(own, _)| *own == vendor)?;
+    if !classes.iter().any(|own| class.starts_with(own)) {
+        return None;
+    }
+    // -1: the firmware does not tell.
+    let node = text::<i64>(&folder.join("numa_node")).and_then(|node| u32::try_from(node).ok());
+    let model = text(&folder.join("device")).unwrap_or_default();
+    Some((vendor, Device { address, node, model }))
+}
+
+/// Returns the domain of a PCI address, whose text may have more digits than others.
+fn domain(address: &str) -> u32 {
+    address.split(':').next().and_then(|domain| u32::from_str_radix(domain, 16).ok()).unwrap_or(0)
+}
+
+fn is_nvidia(name: &str) -> bool {
+    let number = name.strip_prefix("nvidia").unwrap_or_default();
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Returns the names in a folder. A folder that is missing has none.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
