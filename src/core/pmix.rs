@@ -5,19 +5,23 @@
 //!
 //! Limits: asking makes the process a PMIx client for a moment. Under Open MPI 4, a later
 //! `MPI_Init` of the same rank, in this process or another, then fails, so mpienv asks there on
-//! request only.
+//! request only. Under Open MPI 5 it works as long as the connection to the server stays open.
 
 mod library;
+mod relay;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::io;
+use std::net::TcpStream;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use library::{Client, Got, RANK_WILDCARD};
+use relay::{Relay, Server};
 
 use crate::environment::Environment;
 
@@ -38,6 +42,26 @@ pub(crate) fn is_harmless(environment: &Environment) -> bool {
 pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";
 pub(crate) const RANK: &str = "PMIX_RANK";
 
+/// The variables that say where the server listens, in the order in which libpmix looks for them.
+/// Their names say which version the server has.
+const URIS: [&str; 5] = [
+    "PMIX_SERVER_URI41",
+    "PMIX_SERVER_URI4",
+    "PMIX_SERVER_URI3",
+    "PMIX_SERVER_URI21",
+    "PMIX_SERVER_URI2",
+];
+
+/// The connection to the server, which must stay open until no program of this rank can call
+/// `MPI_Init` anymore: see [`relay`].
+static CONNECTION: Mutex<Option<TcpStream>> = Mutex::new(None);
+
+/// Returns the connection of this process's question, to be kept open elsewhere. It would otherwise
+/// stay open until the process exits.
+pub(crate) fn take_connection() -> Option<TcpStream> {
+    CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// The launcher's variables that PMIx needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PmixVars<'a> {
@@ -47,6 +71,8 @@ pub(crate) struct PmixVars<'a> {
     pub rank: Option<&'a OsStr>,
     /// `MPIENV_PMIX_LIB`: the only library to load.
     pub library: Option<&'a OsStr>,
+    /// The first of `PMIX_SERVER_URI41` and its older forms, with its name: where the server is.
+    pub server: Option<(&'static str, &'a str)>,
     /// `PMIX_PREFIX`: where the launcher's PMIx is installed.
     pub pmix_prefix: Option<&'a OsStr>,
     /// `OPAL_PREFIX`: where Open MPI is installed.
@@ -61,6 +87,7 @@ impl<'a> PmixVars<'a> {
             namespace: environment.get(NAMESPACE),
             rank: environment.get(RANK),
             library: environment.get("MPIENV_PMIX_LIB"),
+            server: URIS.into_iter().find_map(|name| Some((name, environment.text(name)?))),
             pmix_prefix: environment.get("PMIX_PREFIX"),
             opal_prefix: environment.get("OPAL_PREFIX"),
         }
@@ -143,9 +170,9 @@ pub(crate) enum PmixError {
         PATIENCE.as_secs()
     )]
     Silent,
-    /// No thread could be started.
-    #[error("cannot start a thread to ask the launcher's PMIx server: {reason}")]
-    NoThread {
+    /// The system refuses a thread or a socket.
+    #[error("cannot ask the launcher's PMIx server: {reason}")]
+    NoMeans {
         /// What the system said.
         reason: String,
     },
@@ -190,10 +217,11 @@ pub(crate) fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
     let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
     let candidates = candidates(vars);
+    let server = vars.server.and_then(|(name, uri)| Server::parse(name, uri));
     let (sender, receiver) = mpsc::channel();
     // A call that never returns can only be abandoned, together with its thread.
-    let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates)));
-    asking.map_err(|error| PmixError::NoThread { reason: error.to_string() })?;
+    let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates, server)));
+    asking.map_err(no_means)?;
     let (own_namespace, answer) =
         receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
     if namespace != own_namespace.as_str() || rank != answer.rank.to_string().as_str() {
@@ -202,9 +230,28 @@ pub(crate) fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
     Ok(answer)
 }
 
+fn no_means(error: io::Error) -> PmixError {
+    PmixError::NoMeans { reason: error.to_string() }
+}
+
 /// Returns the name of the job, and what the server says about it.
-fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError> {
-    let client = Client::connect(library::load(candidates)?)?;
+fn ask_server(
+    candidates: Vec<OsString>,
+    server: Option<Server>,
+) -> Result<(String, PmixInfo), PmixError> {
+    let pmix = library::load(candidates)?;
+    let relay = server.map(Relay::start).transpose().map_err(no_means)?;
+    let client = Client::connect(pmix, relay.as_ref().map(Relay::uri))?;
+    let answer = read(&client)?;
+    let namespace = client.namespace();
+    drop(client);
+    if let Some(connection) = relay.and_then(Relay::connection) {
+        *CONNECTION.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+    }
+    Ok((namespace, answer))
+}
+
+fn read(client: &Client) -> Result<PmixInfo, PmixError> {
     let rank = client.rank();
     let rank0_host = match client.get(0, c"pmix.hname") {
         Ok(Got::Text(host)) => host,
@@ -214,8 +261,8 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError
         }
     };
     let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
-    let nodes = job_size.and_then(|size| nodes(&client, size));
-    let answer = PmixInfo {
+    let nodes = job_size.and_then(|size| nodes(client, size));
+    Ok(PmixInfo {
         rank0_host,
         rank,
         job_size,
@@ -224,8 +271,7 @@ fn ask_server(candidates: Vec<OsString>) -> Result<(String, PmixInfo), PmixError
         local_rank: client.number(rank, c"pmix.lrank"),
         local_size: nodes.as_ref().map(|nodes| nodes.local_size),
         hosts: nodes.map(|nodes| nodes.hosts),
-    };
-    Ok((client.namespace(), answer))
+    })
 }
 
 /// Returns the names to try. The one that fits the launcher comes first.

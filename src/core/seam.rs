@@ -26,6 +26,8 @@ pub use crate::environment::Variable;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub use crate::launcher::context::Server;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
 #[cfg(all(feature = "pmix", target_os = "linux"))]
@@ -177,9 +179,21 @@ pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
     builder
 }
 
+/// Calls `keep` with the connection to the launcher's PMIx server, if reading this has asked it.
+///
+/// # Errors
+/// Returns an error if the connection cannot be kept.
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+pub fn keep_pmix(
+    info: &ClusterInfo,
+    keep: impl FnOnce(Connection) -> std::io::Result<()>,
+) -> Result<(), Error> {
+    info.keep_pmix(keep)
+}
+
 /// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
 ///
-/// Before this rank's first question, calls `keep` with the connection.
+/// Calls `keep` with the connection that must outlive this process.
 ///
 /// # Errors
 /// Returns an error if the launcher does not answer, or if not all ranks ask.
@@ -192,6 +206,7 @@ pub fn asked(
 ) -> Result<ClusterInfo, Error> {
     let builder = builder(overrides);
     if let Some(info) = builder.ask_pmix(environment, &read)? {
+        info.keep_pmix(keep)?;
         return Ok(info);
     }
     let info = read?;

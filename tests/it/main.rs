@@ -32,6 +32,8 @@ mod support {
 
 #[cfg(target_os = "linux")]
 mod asking;
+#[cfg(target_os = "linux")]
+mod asking_hosts;
 #[cfg(feature = "rendezvous")]
 mod attacks;
 #[cfg(all(unix, feature = "rendezvous"))]

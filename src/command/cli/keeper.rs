@@ -1,25 +1,31 @@
-//! The process that says goodbye to the launcher for a rank that has asked it over PMI.
+//! The process that holds the connection over which a rank has asked its launcher.
 //!
-//! The launcher takes the exit of a process that has used PMI for the failure of an MPI program,
+//! Over PMI, the launcher takes the exit of a process that has used PMI for the failure of an MPI program,
 //! and kills the other ranks of its node, unless the process has said goodbye (`finalize`). After
 //! that, no MPI program can start in its place. What `mpienv exec` becomes may be either. So a
 //! process of its own waits until the rank exits, and says goodbye if the rank has succeeded and
 //! no MPI program has said it.
+//!
+//! Over PMIx, the rank has said goodbye, but the launcher must not see the end of the connection
+//! before the rank exits (`src/core/pmix/relay.rs`).
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::{self, Command, Stdio};
 
-use mpienv_core::seam::{Connection, Link, inherited};
+use mpienv_core::seam::{Connection, Link, Server, inherited};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
 
 /// The first word of the process that starts the keeper, and that of the keeper. They are not
-/// subcommands, because users do not call them.
+/// subcommands, because users do not call them. The rank's process and what it has asked over follow.
 const START: &str = "__start-keeper";
 const KEEP: &str = "__keeper";
+const PMI: &str = "pmi";
+const PMIX: &str = "pmix";
 /// How often the keeper looks whether the rank still runs, on a system that does not tell it.
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// The field of `/proc/PID/stat` that has the exit status, counted from the one after the name.
@@ -27,9 +33,13 @@ const STATUS: usize = 49;
 
 /// Starts the keeper of a connection.
 pub(super) fn start(connection: Connection) -> io::Result<()> {
-    let Connection { socket, process } = connection;
+    let Connection { server, socket, process } = connection;
+    let server = match server {
+        Server::Pmi => PMI,
+        Server::Pmix => PMIX,
+    };
     let mut starter = Command::new(std::env::current_exe()?);
-    starter.args([START, &process.to_string()]).stdin(Stdio::from(socket));
+    starter.args([START, &process.to_string(), server]).stdin(Stdio::from(socket));
     let status = starter.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("it was not started")) }
 }
@@ -38,25 +48,18 @@ pub(super) fn start(connection: Connection) -> io::Result<()> {
 pub(super) fn serve() -> Option<process::ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let word = words.next()?;
-    let rank = || words.next()?.to_str()?.parse().ok();
-    let done = match word.to_str()? {
-        START => rank_or_none(rank, start_keeper),
-        KEEP => rank_or_none(rank, keep),
+    let run = match word.to_str()? {
+        START => start_keeper,
+        KEEP => keep,
         _ => return None,
     };
-    Some(if done.is_ok() { process::ExitCode::SUCCESS } else { process::ExitCode::FAILURE })
-}
-
-fn rank_or_none(
-    rank: impl FnOnce() -> Option<i32>,
-    run: fn(Pid) -> io::Result<()>,
-) -> io::Result<()> {
-    let rank = rank().and_then(Pid::from_raw);
-    run(rank.ok_or_else(|| io::Error::other("no process"))?)
+    let rank = words.next().and_then(|word| Pid::from_raw(word.to_str()?.parse().ok()?));
+    let done = rank.zip(words.next()).is_some_and(|(rank, server)| run(rank, &server).is_ok());
+    Some(if done { process::ExitCode::SUCCESS } else { process::ExitCode::FAILURE })
 }
 
 /// Starts the keeper and exits: a program that waits for all its children must not wait for it.
-fn start_keeper(rank: Pid) -> io::Result<()> {
+fn start_keeper(rank: Pid, server: &OsStr) -> io::Result<()> {
     // The keeper must not hold a pipe or a lock whose end another program waits for.
     for entry in fs::read_dir("/proc/self/fd")? {
         let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
@@ -67,15 +70,15 @@ fn start_keeper(rank: Pid) -> io::Result<()> {
         }
     }
     let mut keeper = Command::new(std::env::current_exe()?);
-    keeper.arg(KEEP).arg(rank.as_raw_nonzero().to_string()).current_dir("/");
+    keeper.arg(KEEP).arg(rank.as_raw_nonzero().to_string()).arg(server).current_dir("/");
     keeper.spawn().map(drop)
 }
 
-fn keep(rank: Pid) -> io::Result<()> {
+fn keep(rank: Pid, server: &OsStr) -> io::Result<()> {
     // The terminal's signals are for the rank.
     let _ = setsid();
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
-    if wait(rank, &socket)? && has_succeeded(rank) {
+    if wait(rank, &socket)? && server == PMI && has_succeeded(rank) {
         // The launcher may have ended meanwhile.
         let _ = Link::of(socket).finalize();
     }

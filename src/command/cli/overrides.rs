@@ -4,7 +4,7 @@ use crate::{ClusterInfo, Environment, Error};
 use clap::Args;
 pub(super) use mpienv_core::seam::Overrides;
 #[cfg(target_os = "linux")]
-use mpienv_core::seam::asked;
+use mpienv_core::seam::{asked, keep_pmix};
 use mpienv_core::seam::{builder, precludes_mpi};
 
 #[cfg(target_os = "linux")]
@@ -48,7 +48,10 @@ pub(super) fn read(
     if overrides.ask_pmix && !quiet.is_asked(environment) {
         warn_of_asking(environment);
     }
-    builder(overrides).environment(environment).read()
+    let info = builder(overrides).environment(environment).read()?;
+    #[cfg(target_os = "linux")]
+    keep_pmix(&info, keeper::start)?;
+    Ok(info)
 }
 
 /// Warns once on each node of what `--ask-pmix` costs, because a program that is started later would

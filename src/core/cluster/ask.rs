@@ -13,15 +13,18 @@ use crate::launcher::placement::Placement;
 use crate::launcher::spec::MpiFamily;
 use crate::launcher::starter::{Starter, ancestors};
 use crate::pmi::{self, Answer, Link, PmiError, Question};
+use crate::pmix;
 use crate::value::host_name::host_name;
 use crate::value::sourced::{Sourced, by};
 
 /// How long the other ranks may take to ask too, unless `MPIENV_ASK` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection that must stay open until a process exits, and must then say goodbye.
+/// A connection that must stay open until a process exits.
 #[derive(Debug)]
 pub struct Connection {
+    /// What it leads to. A connection to PMI must say goodbye at the end.
+    pub server: Server,
     /// A copy of the connection.
     pub socket: OwnedFd,
     /// The process that the launcher has started as this rank: this one, or a parent such as a
@@ -70,7 +73,23 @@ impl ClusterInfo {
     fn connection(&self, link: &Link) -> io::Result<Connection> {
         let unknown = || io::Error::other("/proc does not show which process it has started");
         let process = self.process_of_rank(link.server()).ok_or_else(unknown)?;
-        Ok(Connection { socket: link.copy()?, process })
+        Ok(Connection { server: Server::Pmi, socket: link.copy()?, process })
+    }
+
+    /// Calls `keep` with the connection to the PMIx server, if this process has asked it.
+    pub(crate) fn keep_pmix(
+        &self,
+        keep: impl FnOnce(Connection) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let Some(connection) = pmix::take_connection() else { return Ok(()) };
+        let process = self.process_of_rank(None).unwrap_or_else(std::process::id);
+        let connection = Connection { server: Server::Pmix, socket: connection.into(), process };
+        keep(connection).map_err(|error| {
+            let give = self.launcher().spec().advice.give_master;
+            let text = format!("cannot keep the connection to its server open: {error}");
+            let remedy = format!("do not ask PMIx, and give rank 0's host to all ranks: {give}");
+            Error::new(Reason::Pmix(text), remedy).by(self.launcher())
+        })
     }
 
     /// Returns the connection to the launcher's server, and how long the other ranks may take.

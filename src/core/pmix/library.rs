@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "libpmix is a C library, and it is loaded at run time")]
 
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, OsStr, OsString, c_char, c_int, c_void};
 use std::{mem, ptr};
 
 use libloading::Library;
@@ -72,7 +72,7 @@ struct Value {
 #[derive(Clone, Copy)]
 union Data {
     flag: bool,
-    string: *const c_char,
+    string: *mut c_char,
     uint16: u16,
     uint32: u32,
     largest: [u64; 3],
@@ -186,10 +186,19 @@ impl Client {
         self.pmix.failed(call, status)
     }
 
-    pub(super) fn connect(pmix: Pmix) -> Result<Client, PmixError> {
+    /// Connects to the server that the launcher's variables name, or else to the one at `uri`, as
+    /// [`Relay::uri`](super::Relay::uri) writes it.
+    pub(super) fn connect(pmix: Pmix, uri: Option<&str>) -> Result<Client, PmixError> {
         let mut own = Proc { nspace: [0; 256], rank: 0 };
-        // SAFETY: `own` is a `pmix_proc_t` to write to, and no further information is given.
-        match unsafe { (pmix.init)(&raw mut own, ptr::null_mut(), 0) } {
+        let text = uri.and_then(|uri| CString::new(uri).ok()).map(CString::into_raw);
+        let mut server: Vec<_> = text
+            .iter()
+            .map(|&string| Info::new(c"pmix.srvr.uri", STRING, Data { string }))
+            .collect();
+        // SAFETY: `own` is a `pmix_proc_t` to write to; as many `pmix_info_t` as are announced follow,
+        // whose text libpmix may write to. The text is not freed, because libpmix may refer to it
+        // until it finalizes.
+        match unsafe { (pmix.init)(&raw mut own, server.as_mut_ptr(), server.len()) } {
             0 => Ok(Client { pmix, own }),
             status => Err(pmix.failed("PMIx_Init", status)),
         }
@@ -252,9 +261,12 @@ impl Drop for Client {
 impl Info {
     /// Creates a directive that is on.
     fn flag(key: &CStr) -> Info {
-        let mut data = Data { largest: [0; 3] };
-        data.flag = true;
-        let mut info = Info { key: [0; 512], flags: 0, value: Value { kind: BOOL, data } };
+        Info::new(key, BOOL, Data { flag: true })
+    }
+
+    /// Creates a directive with a value of this type.
+    fn new(key: &CStr, kind: u16, data: Data) -> Info {
+        let mut info = Info { key: [0; 512], flags: 0, value: Value { kind, data } };
         for (to, from) in info.key.iter_mut().zip(key.to_bytes()) {
             *to = from.cast_signed() as c_char;
         }
@@ -281,7 +293,7 @@ impl Value {
                 let text = unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned();
                 // SAFETY: the text comes from malloc and belongs to the value, which is not read
                 // again.
-                unsafe { free(string.cast_mut().cast()) };
+                unsafe { free(string.cast()) };
                 Got::Text(text)
             }
             other => Got::Other(other),

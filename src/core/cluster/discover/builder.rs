@@ -121,6 +121,8 @@ impl ClusterInfoBuilder {
     /// A process that has asked over PMI, and the programs that it starts, can no longer call
     /// `MPI_Init`: it takes its leave of the launcher at once, because the launcher would otherwise
     /// take its exit for a failure and kill the other ranks. `mpienv exec` asks without this limit.
+    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by another
+    /// program, `MPI_Init` of that program may hang.
     ///
     /// Reading fails if the launcher does not answer, or if not all ranks ask. Only this process's
     /// own environment is asked about, not [`vars`](ClusterInfoBuilder::vars).
