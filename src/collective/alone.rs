@@ -31,16 +31,19 @@ impl Transport for Alone {
         "a single rank".to_owned()
     }
 
-    fn all_reduce(&mut self, _numbers: Numbers<'_>, _by: Reduction) -> Result<()> {
-        self.check()
-    }
-
-    fn reduce(&mut self, _numbers: Numbers<'_>, _by: Reduction, _root: u32) -> Result<()> {
+    fn reduce(
+        &mut self,
+        _call: Call,
+        _numbers: Numbers<'_>,
+        _by: Reduction,
+        _root: Option<u32>,
+    ) -> Result<()> {
         self.check()
     }
 
     fn reduce_scatter(
         &mut self,
+        _call: Call,
         values: &[u8],
         mut part: Numbers<'_>,
         _by: Reduction,

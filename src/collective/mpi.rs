@@ -13,16 +13,19 @@
 //! rank has sent. So every call begins with the same small sum, over which the ranks compare what
 //! they are about to do.
 
+mod agree;
 mod init;
 mod lost;
+mod sum;
 mod watch;
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use self::sum::{Sum, sum_part};
 use self::watch::{Socket, Watch};
-use super::call::{Call, Message, Results};
+use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result, UNREADABLE};
@@ -32,7 +35,7 @@ use super::reduction::Reduction;
 use super::split;
 use super::transport::Transport;
 use crate::value::rank::Rank;
-use mpienv_mpi::{Communicator, Element, MpiError, Request, World};
+use mpienv_mpi::{Communicator, MpiError, Request, World};
 
 pub(super) use init::{Initialize, init};
 pub(super) use lost::OnLost;
@@ -43,9 +46,8 @@ const WATCH_FIRST: Duration = Duration::from_secs(1);
 
 /// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
 const LONGEST: usize = 1 << 30;
-/// Tags of messages: of what two ranks call, of the values that they pass, and of those of a call
-/// of all ranks.
-const CALLED: u16 = 1;
+/// Tags of messages: of the values that two ranks pass, and of those of a call of all ranks.
+/// [`agree`] has another one.
 const PASSED: u16 = 2;
 const MOVED: u16 = 3;
 
@@ -65,13 +67,6 @@ pub(super) struct Mpi {
     /// The library's name and version.
     library: String,
     cancel: Arc<Cancel>,
-}
-
-/// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
-#[derive(Debug, Default)]
-struct Sum {
-    singles: Vec<f32>,
-    doubles: Vec<f64>,
 }
 
 #[derive(Debug)]
@@ -127,43 +122,6 @@ impl Mpi {
         Ok(result?)
     }
 
-    /// Compares this call with those of all other ranks, because MPI does not. Returns once all
-    /// ranks have made it.
-    ///
-    /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
-    fn agree(&self, call: Call) -> Result<()> {
-        let mut prints = call.fingerprints();
-        if self.spins {
-            self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
-        } else {
-            let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
-            prints.copy_from_slice(&sum);
-        }
-        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go
-        // on here. The exception are three or more calls whose fingerprints happen to have this
-        // mean, one case in 2^64.
-        let size = f64::from(self.rank().size());
-        if prints == call.fingerprints().map(|print| size * print) {
-            Ok(())
-        } else {
-            self.name_difference(call)
-        }
-    }
-
-    /// Exchanges whole calls, which tell who has made another one.
-    fn name_difference(&self, call: Call) -> Result<()> {
-        let own = self.numbers[self.rank().index() as usize];
-        let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
-        let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
-        match self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call)) {
-            Some((&rank, Some(found))) => {
-                Err(CollectiveError::different_calls(rank, found, own, call))
-            }
-            Some((&rank, None)) => Err(unreadable(rank)),
-            None => Ok(()),
-        }
-    }
-
     /// Starts a call and polls it until it is done.
     fn wait<B: Default>(
         &self,
@@ -194,34 +152,6 @@ fn unreadable(rank: u32) -> CollectiveError {
     CollectiveError::Lost { rank, host: "its host".to_owned(), reason: UNREADABLE.to_owned() }
 }
 
-/// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
-fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
-    if mpi.spins {
-        mpi.call(|ranks| ranks.all_reduce_sum(values))?;
-        return Ok(buffer);
-    }
-    buffer.clear();
-    buffer.extend_from_slice(values);
-    let sum = mpi.wait(|ranks| ranks.start_all_reduce_sum(buffer))?;
-    values.copy_from_slice(&sum);
-    Ok(sum)
-}
-
-/// Replaces this rank's part of `values` with its sum over all ranks.
-fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<()> {
-    let rank = mpi.rank();
-    let length = values.len() / rank.size() as usize;
-    let start = length * rank.index() as usize;
-    if mpi.spins {
-        mpi.call(|ranks| ranks.reduce_scatter_sum(values))?;
-        values.copy_within(..length, start);
-        return Ok(());
-    }
-    let sum = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(values.to_vec()))?;
-    values[start..start + length].copy_from_slice(&sum[..length]);
-    Ok(())
-}
-
 impl Mpi {
     /// Every rank gets the bytes of every rank, as part of a call on which all ranks agree.
     fn gather_any(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
@@ -229,36 +159,6 @@ impl Mpi {
         let all =
             self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
         all.ok_or(CollectiveError::Canceled)
-    }
-
-    /// Reduces the numbers of all ranks, which have agreed on the call.
-    fn reduce_all(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        if matches!(by, Reduction::Sum | Reduction::Mean) {
-            let is_summed = if let Some(values) = numbers.as_mut::<f32>() {
-                let buffer = std::mem::take(&mut self.sum.singles);
-                self.sum.singles = sum(self, values, buffer)?;
-                true
-            } else if let Some(values) = numbers.as_mut::<f64>() {
-                let buffer = std::mem::take(&mut self.sum.doubles);
-                self.sum.doubles = sum(self, values, buffer)?;
-                true
-            } else {
-                false
-            };
-            if is_summed {
-                numbers.kind().divide(by, self.rank().size(), numbers.bytes());
-                return Ok(());
-            }
-        }
-        // MPI does not define what the smallest number is if one is NaN, that integers wrap around,
-        // or how half-precision numbers are rounded. So every rank gets all numbers of a block and
-        // reduces them itself.
-        let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
-        for mut block in numbers.blocks(most) {
-            let all = self.gather_any(block.bytes())?;
-            block.reduce(by, all.iter().map(Vec::as_slice));
-        }
-        Ok(())
     }
 
     /// Sends and receives bytes, which all ranks have agreed on, a piece at a time.
@@ -297,36 +197,6 @@ impl Mpi {
         }
         Ok(())
     }
-
-    /// Compares the calls of the ranks that send and receive messages.
-    fn agree_on(&self, messages: &[Message]) -> Result<()> {
-        let mut open = Vec::new();
-        for Message { other, said, .. } in messages {
-            let own = said.described().to_vec();
-            let room = vec![0; own.len()];
-            let received = self.call(|ranks| ranks.start_receive(room, *other, CALLED))?;
-            let sent = self.call(|ranks| ranks.start_send(own, *other, CALLED))?;
-            open.push((*other, received, sent));
-        }
-        let mut calls = Vec::new();
-        for (other, received, sent) in open {
-            let found = self.wait(|_| Ok(received))?;
-            self.wait(|_| Ok(sent))?;
-            let found = found.first_chunk().and_then(|found| Call::from_described(*found));
-            calls.push((other, found.ok_or_else(|| unreadable(self.numbers[other as usize]))?));
-        }
-        for &Message { other, said, heard } in messages {
-            // A rank that both sends and receives makes two calls, in any order.
-            if calls.contains(&(other, heard)) {
-                continue;
-            }
-            let found = calls.iter().find(|(rank, _)| *rank == other);
-            let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
-            let found = found.map_or(said, |(_, found)| *found);
-            return Err(CollectiveError::different_calls(rank, found, own, said));
-        }
-        Ok(())
-    }
 }
 
 impl Transport for Mpi {
@@ -338,18 +208,19 @@ impl Transport for Mpi {
         format!("MPI ({})", self.library)
     }
 
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        self.agree(Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count()))?;
-        self.reduce_all(numbers, by)
-    }
-
-    fn reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
-        let kind = numbers.kind();
-        self.agree(Call::reduction(by, Results::To(root), kind, numbers.count()))?;
-        if self.rank().index() == root {
+    fn reduce(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        self.agree(call)?;
+        if root.is_none_or(|root| root == self.rank().index()) {
             return self.reduce_all(numbers, by);
         }
         // As an all-reduce, whose bits the root then has. The numbers of this rank do not change.
+        let kind = numbers.kind();
         let mut copy = Scratch::default();
         let copy = copy.bytes(numbers.bytes().len());
         copy.copy_from_slice(numbers.bytes());
@@ -358,13 +229,14 @@ impl Transport for Mpi {
 
     fn reduce_scatter(
         &mut self,
+        call: Call,
         values: &[u8],
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
         let (kind, rank) = (part.kind(), self.rank());
         let count = values.len() / kind.size();
-        self.agree(Call::reduction(by, Results::InParts, kind, count))?;
+        self.agree(call)?;
         let mut scratch = Scratch::default();
         let copy = scratch.bytes(values.len());
         copy.copy_from_slice(values);

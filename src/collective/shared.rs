@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Offer, Slots};
-use super::call::{Call, Message, Results};
+use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
@@ -216,22 +216,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Reduces in the way that is faster for as many numbers.
-    fn reduce_to(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        let ranks = self.memory.ranks();
-        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
-            self.reduce_directly(call, &mut numbers, by, root)
-        } else {
-            self.reduce_by_parts(call, &mut numbers, by, root)
-        }
-    }
-
     /// The byte ranges of the rounds that move `length` bytes, `most` at a time; one empty range if
     /// there are none.
     fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
@@ -284,24 +268,30 @@ impl Transport for Shared {
         self.tcp.note(made);
     }
 
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
-        self.reduce_to(call, numbers, by, None)
-    }
-
-    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
-        let call = Call::reduction(by, Results::To(root), numbers.kind(), numbers.count());
-        self.reduce_to(call, numbers, by, Some(root))
+    /// Reduces in the way that is faster for as many numbers.
+    fn reduce(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let ranks = self.memory.ranks();
+        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
+            self.reduce_directly(call, &mut numbers, by, root)
+        } else {
+            self.reduce_by_parts(call, &mut numbers, by, root)
+        }
     }
 
     fn reduce_scatter(
         &mut self,
+        call: Call,
         values: &[u8],
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
         let (kind, count) = (part.kind(), values.len() / part.kind().size());
-        let call = Call::reduction(by, Results::InParts, kind, count);
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
         let (mine, into) = (kind.part(count, own, ranks), part.bytes());
         for Range { start: at, end } in Shared::rounds(values.len(), self.memory.slot()) {

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Message, Results};
+use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, ConnectError, Result};
@@ -187,24 +187,6 @@ impl Tcp {
         Ok(())
     }
 
-    /// Reduces in the way that is faster for as many numbers.
-    fn reduce_to(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        let bytes = numbers.bytes().len();
-        match self.size() - 1 {
-            0 => Ok(()),
-            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
-                self.reduce_directly(call, &mut numbers, by, root)
-            }
-            _ => self.reduce_blocks(call, &mut numbers, by, root),
-        }
-    }
-
     /// Every rank gets the bytes of every rank, of any lengths, as part of `call`.
     pub(super) fn gather_any(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let announced = self.announce(call, bytes.len())?;
@@ -286,24 +268,32 @@ impl Transport for Tcp {
         self.members.note(made);
     }
 
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
-        self.reduce_to(call, numbers, by, None)
-    }
-
-    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
-        let call = Call::reduction(by, Results::To(root), numbers.kind(), numbers.count());
-        self.reduce_to(call, numbers, by, Some(root))
+    /// Reduces in the way that is faster for as many numbers.
+    fn reduce(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let bytes = numbers.bytes().len();
+        match self.size() - 1 {
+            0 => Ok(()),
+            others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
+                self.reduce_directly(call, &mut numbers, by, root)
+            }
+            _ => self.reduce_blocks(call, &mut numbers, by, root),
+        }
     }
 
     fn reduce_scatter(
         &mut self,
+        call: Call,
         values: &[u8],
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
         let (kind, count) = (part.kind(), values.len() / part.kind().size());
-        let call = Call::reduction(by, Results::InParts, kind, count);
         let parts = kind.ranges(count, self.size());
         self.reduce_parts(call, (kind, by), values, &parts, part.bytes())
     }

@@ -27,16 +27,25 @@ pub trait Transport: Send {
         let _ = made;
     }
 
-    /// Reduces the ranks' numbers element by element. Every rank gets the result in place.
-    fn all_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
+    /// Reduces the ranks' numbers element by element. Every rank, or only `root`, gets the result in
+    /// place. The numbers of the other ranks do not change.
+    fn reduce(
+        &mut self,
+        call: Call,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()>;
 
-    /// Like [`Transport::all_reduce`], but only `root` gets the result. The numbers of other ranks
-    /// do not change.
-    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()>;
-
-    /// Like [`Transport::all_reduce`], but every rank gets only its part of the result: the numbers
-    /// from `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
-    fn reduce_scatter(&mut self, values: &[u8], part: Numbers<'_>, by: Reduction) -> Result<()>;
+    /// Like [`Transport::reduce`], but every rank gets only its part of the result: the numbers from
+    /// `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
+    fn reduce_scatter(
+        &mut self,
+        call: Call,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()>;
 
     /// Every rank, or only `root`, gets the bytes of every rank, by rank: `into` is empty on ranks
     /// that get none. All ranks know all lengths, which `call` has or an earlier call exchanged.

@@ -11,7 +11,7 @@ pub(super) mod tests;
 
 use std::sync::Arc;
 
-use super::call::{Call, Message, Results};
+use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
@@ -147,9 +147,18 @@ impl Transport for TwoLevel {
         self.world.note(made);
     }
 
-    fn all_reduce(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+    fn reduce(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        if root.is_some() {
+            self.meet_host(call)?;
+            return self.world.reduce(call, numbers, by, root);
+        }
         let kind = numbers.kind();
-        let call = Call::reduction(by, Results::ToAll, kind, numbers.count());
         // How many bytes the partial result of so many has.
         let wide = |bytes: usize| bytes / kind.size() * kind.of_partial(by).size();
         let (place, last) = (self.layout.place, self.layout.hosts - 1);
@@ -186,16 +195,15 @@ impl Transport for TwoLevel {
         Ok(())
     }
 
-    fn reduce(&mut self, numbers: Numbers<'_>, by: Reduction, root: u32) -> Result<()> {
-        let (kind, count) = (numbers.kind(), numbers.count());
-        self.meet_host(Call::reduction(by, Results::To(root), kind, count))?;
-        self.world.reduce(numbers, by, root)
-    }
-
-    fn reduce_scatter(&mut self, values: &[u8], part: Numbers<'_>, by: Reduction) -> Result<()> {
-        let (kind, count) = (part.kind(), values.len() / part.kind().size());
-        self.meet_host(Call::reduction(by, Results::InParts, kind, count))?;
-        self.world.reduce_scatter(values, part, by)
+    fn reduce_scatter(
+        &mut self,
+        call: Call,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        self.meet_host(call)?;
+        self.world.reduce_scatter(call, values, part, by)
     }
 
     fn gather(

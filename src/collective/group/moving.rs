@@ -364,8 +364,8 @@ impl Group {
         })
     }
 
-    /// Fails unless `other` is another rank of the group. The ranks of a message cannot be told:
-    /// nobody knows which others wait.
+    /// Fails unless `other` is another rank of the group. The error reaches this rank alone, because
+    /// it is unknown which other rank waits for the message.
     fn check_other(&self, operation: Operation, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {

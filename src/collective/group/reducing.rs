@@ -3,7 +3,7 @@
 use bytemuck::cast_slice;
 
 use super::Group;
-use crate::call::{Operation, Results};
+use crate::call::{Call, Operation, Results};
 use crate::element::Element;
 use crate::error::Result;
 use crate::numbers::Numbers;
@@ -91,8 +91,7 @@ impl Group {
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
         self.check_mean::<T>(by, Results::ToAll)?;
-        let transport = self.next();
-        T::with_bytes(values, |bytes| transport.all_reduce(Numbers::of(T::KIND, bytes), by))
+        self.reduce_to(values, by, Results::ToAll)
     }
 
     /// Like [`all_reduce`](Group::all_reduce), but only rank `root` gets the result. The values of
@@ -119,8 +118,7 @@ impl Group {
     pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
         self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
         self.check_mean::<T>(by, Results::To(root))?;
-        let transport = self.next();
-        T::with_bytes(values, |bytes| transport.reduce(Numbers::of(T::KIND, bytes), by, root))
+        self.reduce_to(values, by, Results::To(root))
     }
 
     /// Reduces the ranks' `values` and returns this rank's part of the result in `part`: the numbers
@@ -157,9 +155,10 @@ impl Group {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
             return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
         }
+        let call = Call::reduction(by, Results::InParts, T::KIND, values.len());
         let transport = self.next();
         T::with_bytes(part, |bytes| {
-            transport.reduce_scatter(cast_slice(values), Numbers::of(T::KIND, bytes), by)
+            transport.reduce_scatter(call, cast_slice(values), Numbers::of(T::KIND, bytes), by)
         })
     }
 
@@ -183,6 +182,18 @@ impl Group {
         let mut part = vec![T::default(); self.rank().share_of(values.len()).len()];
         self.reduce_scatter_into(values, &mut part, Reduction::Sum)?;
         Ok(part)
+    }
+
+    fn reduce_to<T: Element>(
+        &mut self,
+        values: &mut [T],
+        by: Reduction,
+        results: Results,
+    ) -> Result<()> {
+        let call = Call::reduction(by, results, T::KIND, values.len());
+        let root = if let Results::To(root) = results { Some(root) } else { None };
+        let transport = self.next();
+        T::with_bytes(values, |bytes| transport.reduce(call, Numbers::of(T::KIND, bytes), by, root))
     }
 
     fn check_mean<T: Element>(&mut self, by: Reduction, results: Results) -> Result<()> {

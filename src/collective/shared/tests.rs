@@ -1,6 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::call::Results;
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::hosts;
@@ -32,14 +33,16 @@ fn a_rank_that_is_killed_is_named_by_all_others() {
     for length in [10, 1 << 20] {
         let errors = ranks(4, |mut shared| {
             let mut values = vec![1.0_f32; length];
-            shared.all_reduce(Numbers::new(&mut values), Reduction::Sum).unwrap();
+            let sum = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
+            shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None).unwrap();
             if shared.rank().index() == 2 {
                 // As when a process is killed: its connections close.
                 shared.tcp.members().fail_silently();
                 return None;
             }
             let begun = Instant::now();
-            let error = shared.all_reduce(Numbers::new(&mut values), Reduction::Sum).unwrap_err();
+            let again = shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None);
+            let error = again.unwrap_err();
             assert!(begun.elapsed() < PLENTY / 2);
             let again = shared.meet(Call::BARRIER).unwrap_err();
             assert!(again.to_string().starts_with("rank 2 on "), "{again}");

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::call::Results;
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rendezvous::Rendezvous;
@@ -19,7 +20,8 @@ mod last_words;
 /// Calls of a group, made directly on a transport.
 trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<()> {
-        self.all_reduce(Numbers::new(values), Reduction::Sum)
+        let call = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, values.len());
+        self.reduce(call, Numbers::new(values), Reduction::Sum, None)
     }
 
     /// Gathers as many bytes of every rank.

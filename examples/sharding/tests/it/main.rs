@@ -26,6 +26,7 @@ mod support {
     pub mod timeout;
     #[path = "../../../../tests/support/tool.rs"]
     pub mod tool;
+    pub mod watched;
 }
 
 #[cfg(target_os = "linux")]

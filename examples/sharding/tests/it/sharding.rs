@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::support::counting::Counting;
+use crate::support::counting::counting;
 
-use mpienv::collective::{seam::group_over, threads};
+use mpienv::collective::threads;
 use mpienv_sharding::checkpoint::Checkpoint;
 use mpienv_sharding::exchange::Exchange;
 use mpienv_sharding::execute::{Executor, State};
@@ -45,9 +45,7 @@ fn run(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u64) -> Vec<R
     let mesh = plan.mesh();
     threads::run(mesh.world(), LONG, |rank| {
         let own = rank.rank().index();
-        let counting = Counting::new(rank.split(0, own).unwrap());
-        let counter = counting.counter();
-        let mut group = group_over(Box::new(counting));
+        let (mut group, counter) = counting(rank.split(0, own).unwrap());
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
         let (mut state, run_id) = match from {
             Some(checkpoint) => (

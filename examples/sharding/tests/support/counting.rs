@@ -1,52 +1,24 @@
-//! A collective that counts what its calls send, in the same way as plans do.
+//! A group that counts what its calls send, in the same way as plans do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv::Rank;
-use mpienv::collective::seam::{
-    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
-};
+use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_sharding::traffic::Traffic;
 
-/// A group that counts its calls, and those of the groups that are split from it.
-pub struct Counting {
-    transport: Box<dyn Transport>,
-    world: u64,
-    count: Arc<Mutex<Traffic>>,
-    /// Whether an all-gather of bytes has exchanged its lengths.
-    has_lengths: bool,
+use super::watched::{Watch, watched};
+
+/// Counts the calls of `group`, which is the world, and those of the groups that are split from it.
+/// The counter stays valid after the group has moved.
+pub fn counting(group: Group) -> (Group, Counter) {
+    let counter = Counter(Arc::default());
+    let world = u64::from(group.size());
+    let counting = Counting { world, counter: counter.clone(), has_lengths: false };
+    (watched(group, counting), counter)
 }
 
-impl Counting {
-    /// Counts the calls on `group`, which is the world.
-    pub fn new(group: Group) -> Counting {
-        let world = u64::from(group.size());
-        Counting {
-            transport: transport_of(group),
-            world,
-            count: Arc::default(),
-            has_lengths: false,
-        }
-    }
-
-    /// What was sent since the start or since [`Counter::take`]. The counter stays valid after the
-    /// group has moved.
-    pub fn counter(&self) -> Counter {
-        Counter(Arc::clone(&self.count))
-    }
-
-    fn ranks(&self) -> u64 {
-        u64::from(self.transport.rank().size())
-    }
-
-    fn count(&self, traffic: Traffic) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += traffic;
-    }
-}
-
-/// What a [`Counting`] group has counted.
+/// What a group has counted.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<Mutex<Traffic>>);
 
@@ -55,117 +27,62 @@ impl Counter {
     pub fn take(&self) -> Traffic {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    fn add(&self, traffic: Traffic) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) += traffic;
+    }
 }
 
-impl Transport for Counting {
-    fn rank(&self) -> Rank {
-        self.transport.rank()
-    }
+struct Counting {
+    world: u64,
+    counter: Counter,
+    /// Whether an all-gather of bytes has exchanged its lengths.
+    has_lengths: bool,
+}
 
-    fn describe(&self) -> String {
-        self.transport.describe()
-    }
-
-    fn all_reduce(
-        &mut self,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.count(Traffic::of_all_reduce(self.world, self.ranks(), numbers.bytes().len() as u64));
-        self.transport.all_reduce(numbers, by)
-    }
-
-    fn note(&mut self, made: u32) {
-        self.transport.note(made);
-    }
-
+impl Watch for Counting {
     fn reduce(
         &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        root: u32,
-    ) -> Result<(), CollectiveError> {
-        self.transport.reduce(numbers, by, root)
-    }
-
-    /// Not counted, because no step of a plan broadcasts.
-    fn broadcast(
-        &mut self,
+        transport: &mut dyn Transport,
         call: Call,
-        bytes: &mut [u8],
-        root: u32,
-    ) -> Result<(), CollectiveError> {
-        self.transport.broadcast(call, bytes, root)
-    }
-
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<(), CollectiveError> {
-        self.transport.pass(send, receive)
-    }
-
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.transport.give_up_on(rank, reason)
-    }
-
-    fn reduce_scatter(
-        &mut self,
-        values: &[u8],
-        part: Numbers<'_>,
+        mut numbers: Numbers<'_>,
         by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), values.len() as u64));
-        self.transport.reduce_scatter(values, part, by)
-    }
-
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
         root: Option<u32>,
     ) -> Result<(), CollectiveError> {
-        // The lengths, which an all-gather of bytes exchanges first, are not part of a plan.
-        if self.has_lengths {
-            self.has_lengths = false;
-            self.count(Traffic::of_all_gather(self.world, self.ranks(), bytes.len() as u64));
-            return self.transport.gather(call, bytes, into, root);
+        // No step of a plan reduces to one rank, or broadcasts.
+        if root.is_none() {
+            let (ranks, bytes) = (transport.rank().size().into(), numbers.bytes().len() as u64);
+            self.counter.add(Traffic::of_all_reduce(self.world, ranks, bytes));
         }
-        self.transport.gather(call, bytes, into, root)?;
-        self.has_lengths = into.iter().any(|length| length.iter().any(|&byte| byte != 0));
-        Ok(())
+        transport.reduce(call, numbers, by, root)
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<(), CollectiveError> {
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        self.count(Traffic::of_reduce_scatter(self.world, self.ranks(), bytes as u64));
-        self.transport.scatter(call, parts, into, root)
+    fn reduce_scatters(&mut self, ranks: u32, bytes: usize) {
+        self.counter.add(Traffic::of_reduce_scatter(self.world, ranks.into(), bytes as u64));
     }
 
-    fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
-        self.transport.meet(call)
+    fn gathers(&mut self, ranks: u32, bytes: &[u8], got: Option<&[&mut [u8]]>) {
+        // The lengths, which an all-gather of bytes exchanges first, are not part of a plan.
+        match got {
+            None if self.has_lengths => {
+                let bytes = bytes.len() as u64;
+                self.counter.add(Traffic::of_all_gather(self.world, ranks.into(), bytes));
+            }
+            Some(_) if self.has_lengths => self.has_lengths = false,
+            Some(lengths) => {
+                let mut bytes = lengths.iter().flat_map(|length| length.iter());
+                self.has_lengths = bytes.any(|&byte| byte != 0);
+            }
+            None => {}
+        }
     }
 
-    fn cancel(&self) -> Arc<Cancel> {
-        self.transport.cancel()
+    fn scatters(&mut self, ranks: u32, bytes: usize) {
+        self.counter.add(Traffic::of_reduce_scatter(self.world, ranks.into(), bytes as u64));
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        self.transport.abort(code, last_words);
-    }
-
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
-        let transport = self.transport.split(color, key)?;
-        let count = Arc::clone(&self.count);
-        Ok(Box::new(Counting { transport, world: self.world, count, has_lengths: false }))
+    fn of_part(&self) -> Counting {
+        Counting { counter: self.counter.clone(), has_lengths: false, ..*self }
     }
 }
 
@@ -173,9 +90,7 @@ impl Transport for Counting {
 fn calls_are_counted_as_rings_send_them() {
     let counts = threads::run(8, Duration::from_secs(1200), |rank| {
         let group = rank.split(0, 0).unwrap();
-        let counting = Counting::new(group);
-        let counter = counting.counter();
-        let mut group = group_over(Box::new(counting));
+        let (mut group, counter) = counting(group);
         let own = group.rank().index();
         let mut half = group.split(own / 4, own).unwrap();
         let mut counts = Vec::new();

@@ -40,6 +40,8 @@ mod support {
     pub mod timeout;
     #[path = "../../../../tests/support/tool.rs"]
     pub mod tool;
+    #[path = "../../../sharding/tests/support/watched.rs"]
+    pub mod watched;
     pub mod welcomed;
 }
 

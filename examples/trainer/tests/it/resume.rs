@@ -3,14 +3,11 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::few_digits::few_digits;
-use mpienv::Rank;
-use mpienv::collective::seam::{
-    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
-};
+use crate::support::watched::{Watch, watched};
+use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::data::Datasets;
@@ -149,27 +146,22 @@ fn every_checkpoint_leads_to_the_same_bits() {
     }
 }
 
-/// A rank whose sums have one bit flipped, starting with a given sum.
+/// A rank whose tenth sum has one bit flipped.
 struct Faulty {
-    transport: Box<dyn Transport>,
     sums: u32,
 }
 
-impl Transport for Faulty {
-    fn rank(&self) -> Rank {
-        self.transport.rank()
-    }
-
-    fn describe(&self) -> String {
-        self.transport.describe()
-    }
-
-    fn all_reduce(
+impl Watch for Faulty {
+    fn reduce(
         &mut self,
+        transport: &mut dyn Transport,
+        call: Call,
         mut numbers: Numbers<'_>,
         by: Reduction,
+        root: Option<u32>,
     ) -> Result<(), CollectiveError> {
-        self.transport.all_reduce(Numbers::new(numbers.as_mut::<f32>().unwrap()), by)?;
+        let values = Numbers::new(numbers.as_mut::<f32>().unwrap());
+        transport.reduce(call, values, by, root)?;
         self.sums += 1;
         if self.sums == 10 {
             let values = numbers.as_mut::<f32>().unwrap();
@@ -178,83 +170,8 @@ impl Transport for Faulty {
         Ok(())
     }
 
-    fn note(&mut self, made: u32) {
-        self.transport.note(made);
-    }
-
-    fn reduce(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        root: u32,
-    ) -> Result<(), CollectiveError> {
-        self.transport.reduce(numbers, by, root)
-    }
-
-    fn broadcast(
-        &mut self,
-        call: Call,
-        bytes: &mut [u8],
-        root: u32,
-    ) -> Result<(), CollectiveError> {
-        self.transport.broadcast(call, bytes, root)
-    }
-
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<(), CollectiveError> {
-        self.transport.pass(send, receive)
-    }
-
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        self.transport.give_up_on(rank, reason)
-    }
-
-    fn reduce_scatter(
-        &mut self,
-        values: &[u8],
-        part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<(), CollectiveError> {
-        self.transport.reduce_scatter(values, part, by)
-    }
-
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<(), CollectiveError> {
-        self.transport.gather(call, bytes, into, root)
-    }
-
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<(), CollectiveError> {
-        self.transport.scatter(call, parts, into, root)
-    }
-
-    fn meet(&mut self, call: Call) -> Result<(), CollectiveError> {
-        self.transport.meet(call)
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        self.transport.cancel()
-    }
-
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        self.transport.abort(code, last_words);
-    }
-
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>, CollectiveError> {
-        self.transport.split(color, key)
+    fn of_part(&self) -> Faulty {
+        unreachable!("data-parallel training splits no group")
     }
 }
 
@@ -267,13 +184,8 @@ fn a_rank_whose_parameters_differ_is_named_by_all_and_nothing_is_kept_of_it() {
         let errors = threads::run(RANKS, TIMEOUT, |rank| {
             let odd = rank.rank().index() == 2;
             let done = if odd {
-                let transport = transport_of(std::mem::replace(rank, Group::alone()));
-                run(
-                    &data,
-                    &settings,
-                    &mut group_over(Box::new(Faulty { transport, sums: 0 })),
-                    None,
-                )
+                let group = std::mem::replace(rank, Group::alone());
+                run(&data, &settings, &mut watched(group, Faulty { sums: 0 }), None)
             } else {
                 run(&data, &settings, rank, None)
             };

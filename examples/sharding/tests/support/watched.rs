@@ -1,0 +1,146 @@
+//! A group whose calls a test counts or changes on their way.
+
+use std::sync::Arc;
+
+use mpienv::Rank;
+use mpienv::collective::seam::{
+    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
+};
+use mpienv::collective::{CollectiveError, Group};
+
+type Result<T = ()> = std::result::Result<T, CollectiveError>;
+
+/// What is done at the calls that move numbers. Each does nothing else by default.
+pub trait Watch: Send + Sized + 'static {
+    fn reduce(
+        &mut self,
+        transport: &mut dyn Transport,
+        call: Call,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result {
+        transport.reduce(call, numbers, by, root)
+    }
+
+    /// Called before a reduce-scatter of so many bytes.
+    fn reduce_scatters(&mut self, ranks: u32, bytes: usize) {
+        let _ = (ranks, bytes);
+    }
+
+    /// Called before every rank gets these bytes of this one, and with what it got afterward.
+    fn gathers(&mut self, ranks: u32, bytes: &[u8], got: Option<&[&mut [u8]]>) {
+        let _ = (ranks, bytes, got);
+    }
+
+    /// Called before a scatter of so many bytes.
+    fn scatters(&mut self, ranks: u32, bytes: usize) {
+        let _ = (ranks, bytes);
+    }
+
+    /// Returns what is done at the calls of a group that is split from this one.
+    fn of_part(&self) -> Self;
+}
+
+/// Returns the group, watched.
+pub fn watched(group: Group, watch: impl Watch) -> Group {
+    group_over(Box::new(Watched { transport: transport_of(group), watch }))
+}
+
+struct Watched<W> {
+    transport: Box<dyn Transport>,
+    watch: W,
+}
+
+impl<W: Watch> Transport for Watched<W> {
+    fn rank(&self) -> Rank {
+        self.transport.rank()
+    }
+
+    fn describe(&self) -> String {
+        self.transport.describe()
+    }
+
+    fn note(&mut self, made: u32) {
+        self.transport.note(made);
+    }
+
+    fn reduce(
+        &mut self,
+        call: Call,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result {
+        self.watch.reduce(&mut *self.transport, call, numbers, by, root)
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        call: Call,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result {
+        self.watch.reduce_scatters(self.rank().size(), values.len());
+        self.transport.reduce_scatter(call, values, part, by)
+    }
+
+    fn gather(
+        &mut self,
+        call: Call,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result {
+        let ranks = self.rank().size();
+        self.watch.gathers(ranks, bytes, None);
+        self.transport.gather(call, bytes, into, root)?;
+        self.watch.gathers(ranks, bytes, Some(into));
+        Ok(())
+    }
+
+    fn scatter(
+        &mut self,
+        call: Call,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result {
+        self.watch.scatters(self.rank().size(), parts.iter().map(|part| part.len()).sum());
+        self.transport.scatter(call, parts, into, root)
+    }
+
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result {
+        self.transport.broadcast(call, bytes, root)
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result {
+        self.transport.pass(send, receive)
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        self.transport.give_up_on(rank, reason)
+    }
+
+    fn meet(&mut self, call: Call) -> Result {
+        self.transport.meet(call)
+    }
+
+    fn cancel(&self) -> Arc<Cancel> {
+        self.transport.cancel()
+    }
+
+    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+        self.transport.abort(code, last_words);
+    }
+
+    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
+        let transport = self.transport.split(color, key)?;
+        Ok(Box::new(Watched { transport, watch: self.watch.of_part() }))
+    }
+}

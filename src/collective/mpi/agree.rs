@@ -1,0 +1,78 @@
+//! The comparison of what the ranks call, which MPI leaves out.
+
+use super::{Mpi, unreadable};
+use crate::call::{Call, Message};
+use crate::error::{CollectiveError, Result};
+use crate::transport::Transport as _;
+
+/// The tag of what two ranks call.
+const CALLED: u16 = 1;
+
+impl Mpi {
+    /// Compares this call with those of all other ranks, because MPI does not. Returns once all
+    /// ranks have made it.
+    ///
+    /// Every call begins with this one MPI call, so that MPI itself never sees calls that differ.
+    pub(super) fn agree(&self, call: Call) -> Result<()> {
+        let mut prints = call.fingerprints();
+        if self.spins {
+            self.call(|ranks| ranks.all_reduce_sum(&mut prints))?;
+        } else {
+            let sum = self.wait(|ranks| ranks.start_all_reduce_sum(prints.to_vec()))?;
+            prints.copy_from_slice(&sum);
+        }
+        // If any two ranks differ, no rank's fingerprints are the mean of all, so that all ranks go
+        // on here. The exception are three or more calls whose fingerprints happen to have this
+        // mean, one case in 2^64.
+        let size = f64::from(self.rank().size());
+        if prints == call.fingerprints().map(|print| size * print) {
+            Ok(())
+        } else {
+            self.name_difference(call)
+        }
+    }
+
+    /// Exchanges whole calls, which tell who has made another one.
+    fn name_difference(&self, call: Call) -> Result<()> {
+        let own = self.numbers[self.rank().index() as usize];
+        let all = self.wait(|ranks| ranks.start_all_gather(&call.described()))?;
+        let all = all.as_chunks().0.iter().map(|described| Call::from_described(*described));
+        match self.numbers.iter().zip(all).find(|(_, found)| *found != Some(call)) {
+            Some((&rank, Some(found))) => {
+                Err(CollectiveError::different_calls(rank, found, own, call))
+            }
+            Some((&rank, None)) => Err(unreadable(rank)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the calls of the ranks that send and receive messages.
+    pub(super) fn agree_on(&self, messages: &[Message]) -> Result<()> {
+        let mut open = Vec::new();
+        for Message { other, said, .. } in messages {
+            let own = said.described().to_vec();
+            let room = vec![0; own.len()];
+            let received = self.call(|ranks| ranks.start_receive(room, *other, CALLED))?;
+            let sent = self.call(|ranks| ranks.start_send(own, *other, CALLED))?;
+            open.push((*other, received, sent));
+        }
+        let mut calls = Vec::new();
+        for (other, received, sent) in open {
+            let found = self.wait(|_| Ok(received))?;
+            self.wait(|_| Ok(sent))?;
+            let found = found.first_chunk().and_then(|found| Call::from_described(*found));
+            calls.push((other, found.ok_or_else(|| unreadable(self.numbers[other as usize]))?));
+        }
+        for &Message { other, said, heard } in messages {
+            // A rank that both sends and receives makes two calls, in any order.
+            if calls.contains(&(other, heard)) {
+                continue;
+            }
+            let found = calls.iter().find(|(rank, _)| *rank == other);
+            let [rank, own] = [other, self.rank().index()].map(|rank| self.numbers[rank as usize]);
+            let found = found.map_or(said, |(_, found)| *found);
+            return Err(CollectiveError::different_calls(rank, found, own, said));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! The calls that reduce numbers: MPI's own sums, and every rank's own order for all others.
+
+use mpienv_mpi::Element;
+
+use super::{LONGEST, Mpi};
+use crate::error::Result;
+use crate::numbers::Numbers;
+use crate::reduction::Reduction;
+use crate::transport::Transport as _;
+
+/// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
+#[derive(Debug, Default)]
+pub(super) struct Sum {
+    singles: Vec<f32>,
+    doubles: Vec<f64>,
+}
+
+impl Mpi {
+    /// Reduces the numbers of all ranks, which have agreed on the call.
+    pub(super) fn reduce_all(&mut self, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        if matches!(by, Reduction::Sum | Reduction::Mean) {
+            let is_summed = if let Some(values) = numbers.as_mut::<f32>() {
+                let buffer = std::mem::take(&mut self.sum.singles);
+                self.sum.singles = sum(self, values, buffer)?;
+                true
+            } else if let Some(values) = numbers.as_mut::<f64>() {
+                let buffer = std::mem::take(&mut self.sum.doubles);
+                self.sum.doubles = sum(self, values, buffer)?;
+                true
+            } else {
+                false
+            };
+            if is_summed {
+                numbers.kind().divide(by, self.rank().size(), numbers.bytes());
+                return Ok(());
+            }
+        }
+        // MPI does not define what the smallest number is if one is NaN, that integers wrap around,
+        // or how half-precision numbers are rounded. So every rank gets all numbers of a block and
+        // reduces them itself.
+        let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
+        for mut block in numbers.blocks(most) {
+            let all = self.gather_any(block.bytes())?;
+            block.reduce(by, all.iter().map(Vec::as_slice));
+        }
+        Ok(())
+    }
+}
+
+/// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
+fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
+    if mpi.spins {
+        mpi.call(|ranks| ranks.all_reduce_sum(values))?;
+        return Ok(buffer);
+    }
+    buffer.clear();
+    buffer.extend_from_slice(values);
+    let sum = mpi.wait(|ranks| ranks.start_all_reduce_sum(buffer))?;
+    values.copy_from_slice(&sum);
+    Ok(sum)
+}
+
+/// Replaces this rank's part of `values` with its sum over all ranks.
+pub(super) fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<()> {
+    let rank = mpi.rank();
+    let length = values.len() / rank.size() as usize;
+    let start = length * rank.index() as usize;
+    if mpi.spins {
+        mpi.call(|ranks| ranks.reduce_scatter_sum(values))?;
+        values.copy_within(..length, start);
+        return Ok(());
+    }
+    let sum = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(values.to_vec()))?;
+    values[start..start + length].copy_from_slice(&sum[..length]);
+    Ok(())
+}
