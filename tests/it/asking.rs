@@ -48,7 +48,7 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
             assert!(secret.len() == 64 && secrets.insert(secret));
         }
     }
-    // Nobody has to wait where the mapping shows one node.
+    // No rank has to wait where the mapping shows one node.
     let alone = question(1, 2, SLACK)
         .ask(&mut Link::of(Server::new(2, Some("(vector,(0,1,2))")).connect().into()));
     let alone = alone.unwrap();

@@ -255,7 +255,7 @@ fn a_name_service_that_does_not_answer_does_not_hold_up_a_job() {
         done
         echo 'options timeout:30 attempts:5' >>$0.conf
         echo hosts: dns >$0.switch && mount --bind $0.switch /etc/nsswitch.conf
-        mount --bind $0.conf /etc/resolv.conf && hostname nobody-knows-me
+        mount --bind $0.conf /etc/resolv.conf && hostname not-in-any-hosts-file
         exec timeout 300 mpienv exec -- env";
     let folder = tempfile::tempdir().unwrap();
     let script = script.replace("$0", folder.path().join("names").to_str().unwrap());

@@ -39,6 +39,7 @@ mod attacks;
 #[cfg(all(unix, feature = "rendezvous"))]
 mod attacks_on_launches;
 mod azure;
+mod batch_systems;
 #[cfg(target_os = "linux")]
 mod binding;
 mod by_hand;
@@ -54,10 +55,14 @@ mod containers;
 mod core_shares;
 #[cfg(target_os = "linux")]
 mod descendants;
+mod dialect_words;
 mod dialects;
 mod doctor;
+mod doctor_command;
 mod documentation;
 mod errors;
+#[cfg(feature = "rendezvous")]
+mod floods;
 #[cfg(target_os = "linux")]
 mod foreign_processes;
 #[cfg(target_os = "linux")]

@@ -3,18 +3,18 @@
 
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
-use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Rank, Severity};
+use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Rank};
 use mpienv_core::seam::LauncherSeam as _;
 use proptest::prelude::*;
 
-type Pairs<'a> = &'a [(&'a str, &'a str)];
+pub(super) type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-fn read(vars: Pairs) -> Result<ClusterInfo, Error> {
+pub(super) fn read(vars: Pairs) -> Result<ClusterInfo, Error> {
     ClusterInfo::from_vars(vars.iter().copied())
 }
 
 /// The launcher, the node's number, the number of nodes, and the master.
-fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
+pub(super) fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
     let info = read(vars).unwrap();
     assert_eq!(info.findings(), [], "{vars:?}");
     assert_eq!(info.launch_style(), LaunchStyle::PerNode, "{vars:?}");
@@ -28,7 +28,7 @@ fn node(vars: Pairs) -> (Launcher, u32, u32, String) {
     (info.launcher(), info.rank().index(), info.world_size(), master)
 }
 
-fn error(vars: Pairs) -> String {
+pub(super) fn error(vars: Pairs) -> String {
     read(vars).unwrap_err().to_string()
 }
 
@@ -276,132 +276,6 @@ fn an_indexed_job() {
     );
     let asked = read(&[vars[0], ("MPIENV_LAUNCHER", "alone")]).unwrap();
     assert_eq!((asked.launcher(), asked.findings()), (Launcher::Alone, &[][..]));
-}
-
-#[test]
-fn openpbs_pbsdsh() {
-    let task: Pairs = &[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "1"), ("PBS_TASKNUM", "20000001")];
-    let error = error(task);
-    assert!(error.contains("PBS_TASKNUM=\"20000001\"") && error.contains("mpiexec"), "{error}");
-    let script = read(&[("PBS_JOBID", "8.a"), ("PBS_NODENUM", "0"), ("PBS_TASKNUM", "1")]).unwrap();
-    let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
-    assert_eq!((finding.code, finding.severity), ("pbs-not-a-task", Severity::Warning));
-    assert!(
-        finding.remedy.contains("mpirun") && finding.remedy.contains("MPIENV_LAUNCHER=alone"),
-        "{finding}"
-    );
-    // Torque tells how many processes the job has; each of its numbers may be the only one above 1.
-    for (vars, severity) in [
-        (&[("PBS_NP", "1"), ("PBS_NUM_NODES", "1")][..], Severity::Note),
-        (&[("PBS_NP", "8")], Severity::Warning),
-        (&[("PBS_NUM_NODES", "2"), ("PBS_NUM_PPN", "1")], Severity::Warning),
-        (&[("PBS_NUM_NODES", "1"), ("PBS_NP", "8"), ("PBS_NUM_PPN", "1")], Severity::Warning),
-        // `nodes=1:ppn=8` is also how to ask for the cores of one multithreaded program.
-        (&[("PBS_NUM_NODES", "1"), ("PBS_NP", "8"), ("PBS_NUM_PPN", "8")], Severity::Note),
-    ] {
-        let info = read(&[&[("PBS_JOBID", "8.a")], vars].concat()).unwrap();
-        assert_eq!(
-            (info.findings()[0].code, info.findings()[0].severity),
-            ("pbs-not-a-task", severity),
-            "{vars:?}"
-        );
-    }
-}
-
-#[test]
-fn scripts_of_grid_engine_and_cobalt() {
-    let cases: [(Pairs, &str, Severity); 7] = [
-        // `-pe smp 8` is also how to ask for the cores of one multithreaded program.
-        (
-            &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "1")],
-            "grid-engine-not-a-task",
-            Severity::Note,
-        ),
-        (
-            &[("PE_HOSTFILE", "/a"), ("NSLOTS", "8"), ("NHOSTS", "2")],
-            "grid-engine-not-a-task",
-            Severity::Warning,
-        ),
-        (&[("SGE_O_HOST", "a"), ("NSLOTS", "8")], "grid-engine-not-a-task", Severity::Warning),
-        (
-            &[("SGE_O_HOST", "a"), ("NSLOTS", "1"), ("NHOSTS", "1")],
-            "grid-engine-not-a-task",
-            Severity::Note,
-        ),
-        (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "2")], "cobalt-not-a-task", Severity::Warning),
-        (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "1")], "cobalt-not-a-task", Severity::Note),
-        (
-            &[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS_PER_NODE", "2")],
-            "slurm-not-a-task",
-            Severity::Warning,
-        ),
-    ];
-    for (vars, code, severity) in cases {
-        let info = read(vars).unwrap();
-        let [finding] = info.findings() else { panic!("{vars:?}: {:?}", info.findings()) };
-        assert_eq!((finding.code, finding.severity), (code, severity), "{vars:?}");
-        let asked = read(&[vars, &[("MPIENV_LAUNCHER", "alone")]].concat()).unwrap();
-        assert_eq!(asked.findings(), [], "{vars:?}");
-        // A launcher inside the job gives the place.
-        let ranks = [vars, &[("PMI_RANK", "1"), ("PMI_SIZE", "2")]].concat();
-        assert_eq!(read(&ranks).unwrap().world_size(), 2, "{vars:?}");
-    }
-    // These names are too common to show Grid Engine.
-    assert_eq!(read(&[("JOB_ID", "7"), ("NSLOTS", "8")]).unwrap().findings(), []);
-}
-
-#[test]
-fn lsf_batch_script() {
-    let script = read(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "batch1 1 a 42 b 42")]).unwrap();
-    let [finding] = script.findings() else { panic!("{:?}", script.findings()) };
-    assert_eq!((finding.code, finding.severity), ("lsf-not-a-task", Severity::Warning));
-    assert!(
-        finding.what.contains("LSB_MCPU_HOSTS=\"batch1 1 a 42 b 42\"")
-            && finding.remedy.contains("jsrun")
-    );
-    let severity = |vars: Pairs| read(vars).unwrap().findings()[0].severity;
-    // `-n 8 -R span[hosts=1]` is also how to ask for the cores of one multithreaded program.
-    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 8")]), Severity::Note);
-    // These slots may be on several hosts.
-    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_DJOB_NUMPROC", "8")]), Severity::Warning);
-    assert_eq!(severity(&[("LSB_JOBID", "7"), ("LSB_MCPU_HOSTS", "a 1")]), Severity::Note);
-}
-
-#[test]
-fn horovod() {
-    let vars: Pairs = &[
-        ("HOROVOD_RANK", "2"),
-        ("HOROVOD_SIZE", "4"),
-        ("HOROVOD_LOCAL_RANK", "0"),
-        ("HOROVOD_LOCAL_SIZE", "2"),
-        ("HOROVOD_CROSS_RANK", "1"),
-        ("HOROVOD_CROSS_SIZE", "2"),
-        ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1"),
-    ];
-    let info = read(vars).unwrap();
-    assert_eq!(
-        (info.launcher(), info.rank().index(), info.local_rank()),
-        (Launcher::Horovod, 2, Some(0))
-    );
-    assert_eq!((info.node_rank(), info.node_count()), (Some(1), Some(2)));
-    // The driver's address is not rank 0's address.
-    assert!(info.master_addr().is_err());
-}
-
-#[test]
-fn submitits_local_executor() {
-    let vars: Pairs = &[
-        ("SUBMITIT_LOCAL_GLOBALID", "1"),
-        ("SUBMITIT_LOCAL_NTASKS", "2"),
-        ("SUBMITIT_LOCAL_LOCALID", "1"),
-        ("SUBMITIT_LOCAL_NODEID", "0"),
-    ];
-    let info = read(vars).unwrap();
-    assert_eq!(
-        (info.launcher(), info.rank().index(), info.local_rank()),
-        (Launcher::SubmititLocal, 1, Some(1))
-    );
-    assert_eq!(info.master_addr().unwrap().to_string(), "127.0.0.1");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod jobs;
 mod package;
 mod pictures;
 mod platforms;
+mod python_module;
 mod readme;
 #[cfg(target_os = "linux")]
 mod restarts;

@@ -22,7 +22,7 @@ pub const FIELDS: usize = CLAIM - 32;
 /// The length of the encrypted number of a meeting.
 pub const NUMBER: usize = 32 + 16;
 
-/// The private keys of whoever plays a rank here, and of whoever plays rank 0, and the public ones.
+/// The private keys of the played rank and of the played rank 0, and the public ones.
 pub const OF_RANK: [u8; 32] = [9; 32];
 pub const OF_MASTER: [u8; 32] = [5; 32];
 pub static PUBLIC_OF_RANK: LazyLock<[u8; 32]> =

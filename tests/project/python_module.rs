@@ -1,0 +1,255 @@
+//! The Python module, as a program sees it that has installed the wheel.
+
+use std::fs;
+
+use super::wheel::{Fresh, sorted, succeeded};
+use crate::support::python::from_python;
+use crate::support::tool::{clean, is_there};
+
+const FIVE_LINES: &str = r#"import os
+import mpienv_rs as mpienv
+info = mpienv.export()
+names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
+os.write(1, f"{info.rank} {info.local_rank} {info.is_main} {[os.environ[name] for name in names]}\n".encode())
+"#;
+
+/// Replaces PyTorch, which is too large to install in every run of the tests. It records the number of
+/// threads, and starts none.
+const TORCH: &str =
+    "number = None\ndef set_num_threads(count):\n    global number\n    number = count\n";
+
+/// Prints what a program would have then: the number of threads, and the cores of each thread that
+/// the process had before.
+const TORCH_DISTRIBUTED: &str = r#"import os, torch
+def init_process_group(backend, **options):
+    place = f"{os.environ['RANK']} {os.environ['WORLD_SIZE']}"
+    cores = {len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")}
+    threads = f"; {torch.number} threads on {cores}" if os.environ.get("SAY_THREADS") else ""
+    os.write(1, f"{backend} {options} {place}{threads}\n".encode())
+"#;
+
+/// Writes the replacement of PyTorch.
+fn write_torch(fresh: &Fresh) {
+    fs::create_dir(fresh.folder.path().join("torch")).unwrap();
+    fresh.write("torch/__init__.py", TORCH);
+    fresh.write("torch/distributed.py", TORCH_DISTRIBUTED);
+}
+
+#[test]
+fn a_program_finds_its_place_by_the_module() {
+    let Some(fresh) = Fresh::new() else { return };
+    fresh.write("five_lines.py", FIVE_LINES);
+    let mpirun = |script: &str| {
+        let mut command = fresh.command("mpirun");
+        command.env("MASTER_PORT", "29500").args(["-n", "2", "--oversubscribe", "python", script]);
+        succeeded(&mut command)
+    };
+    let expected =
+        ["0 0 True ['0', '2', '127.0.0.1', '29500']", "1 1 False ['1', '2', '127.0.0.1', '29500']"];
+    assert_eq!(sorted(&mpirun("five_lines.py")), expected);
+
+    write_torch(&fresh);
+    fresh.write(
+        "train.py",
+        "import mpienv_rs as mpienv\nmpienv.init_process_group('gloo', timeout=9)\n",
+    );
+    assert_eq!(sorted(&mpirun("train.py")), ["gloo {'timeout': 9} 0 2", "gloo {'timeout': 9} 1 2"]);
+
+    fresh.write(
+        "hosts.py",
+        "import mpienv_rs\ninfo = mpienv_rs.info()\nprint(info.hosts, info.num_nodes, info.local_rank)\n",
+    );
+    let simulate = [
+        "simulate",
+        "--launcher",
+        "skypilot",
+        "--nodes",
+        "2",
+        "--rank",
+        "1",
+        "--",
+        "python",
+        "hosts.py",
+    ];
+    assert_eq!(succeeded(fresh.command("mpienv").args(simulate)), "('10.0.0.1', '10.0.0.2') 2 0\n");
+
+    let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
+    let output = fresh.python(doctest);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=7)\n");
+}
+
+#[test]
+fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
+    let Some(fresh) = Fresh::new() else { return };
+    if !is_there("taskset") {
+        return;
+    }
+    write_torch(&fresh);
+    // A thread that a library has started before keeps its mask unless somebody changes it.
+    let script = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n\
+                  import mpienv_rs as mpienv\nmpienv.init_process_group('gloo')\n";
+    fresh.write("train.py", script);
+    let said = |words: &[&str], vars: &[(&str, &str)]| {
+        let mut command = fresh.command("mpirun");
+        command.args(words).args(["python", "train.py"]).env("SAY_THREADS", "1");
+        let text = succeeded(command.envs(vars.iter().copied()));
+        let mut said: Vec<_> =
+            text.lines().map(|line| line.rsplit_once("; ").unwrap().1.to_owned()).collect();
+        said.sort_unstable();
+        said
+    };
+    let all = succeeded(clean("taskset").args(["-c", "0-1023", "nproc"]));
+    let all = all.trim();
+    for ranks in ["1", "2"] {
+        let start = ["--oversubscribe", "-n", ranks];
+        // What the command gives a program is what the module gives PyTorch.
+        let mut exec = fresh.command("mpirun");
+        let exec = exec.args(start).args(["mpienv", "exec", "--", "printenv", "OMP_NUM_THREADS"]);
+        let expected: Vec<_> =
+            succeeded(exec).lines().map(|share| format!("{share} threads on {{{all}}}")).collect();
+        assert_eq!(expected.len().to_string(), ranks);
+        assert_eq!(said(&start, &[]), expected);
+        for name in ["OMP_NUM_THREADS", "MKL_NUM_THREADS"] {
+            let own = said(&start, &[(name, "1")]);
+            assert_eq!(own, vec![format!("None threads on {{{all}}}"); expected.len()], "{name}");
+        }
+        // Inside exec, it finds what exec has set.
+        assert_eq!(said(&[&start[..], &["mpienv", "exec", "--"]].concat(), &[]), expected);
+    }
+    assert_eq!(said(&["-n", "1"], &[("MPIENV_THREADS", "3")]), [format!("3 threads on {{{all}}}")]);
+    for kept in [
+        said(&["-n", "1"], &[("MPIENV_THREADS", "keep")]),
+        said(&["-n", "1", "--bind-to", "core"], &[]),
+    ] {
+        assert!(kept[0].ends_with(" threads on {1}") || all == "1", "{kept:?}");
+    }
+    let kept = said(&["-n", "1", "mpienv", "exec", "--keep-binding", "--"], &[]);
+    assert!(kept[0] == "1 threads on {1}", "{kept:?}");
+    // Alone, nothing is shared.
+    let mut alone = fresh.command("python");
+    assert!(succeeded(alone.arg("train.py").env("SAY_THREADS", "1")).contains("; None threads on"));
+}
+
+#[test]
+fn the_module_prints_the_commands_warnings_once() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    let said = |call: &str, vars: &[(&str, &str)]| {
+        let mut python = fresh.command(fresh.bin().join("python").to_str().unwrap());
+        let script = format!("import mpienv_rs as mpienv\nmpienv.{call}\nmpienv.{call}");
+        let output = python.args(["-c", &script]).envs(vars.iter().copied()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let script = [("SLURM_JOB_ID", "5"), ("SLURM_NTASKS", "4")];
+    let expected =
+        fresh.command("mpienv").args(["exec", "--", "true"]).envs(script).output().unwrap().stderr;
+    let expected = String::from_utf8(expected).unwrap();
+    assert!(expected.starts_with("warning [slurm-not-a-task]: "), "{expected}");
+    for call in ["info()", "export()", "init_process_group('gloo')"] {
+        assert_eq!(said(call, &script), expected, "{call}");
+        assert_eq!(said(call, &[script[0], script[1], ("MPIENV_QUIET", "1")]), "", "{call}");
+        assert_eq!(said(call, &[]), "", "{call}");
+    }
+    for call in ["info(quiet=True)", "export(quiet=True)", "init_process_group('gloo', quiet=True)"]
+    {
+        assert_eq!(said(call, &script), "", "{call}");
+    }
+    let second = [
+        "RANK=1",
+        "WORLD_SIZE=2",
+        "LOCAL_RANK=1",
+        "LOCAL_WORLD_SIZE=2",
+        "TORCHELASTIC_USE_AGENT_STORE=True",
+    ];
+    let second: Vec<_> = second.iter().map(|pair| pair.split_once('=').unwrap()).collect();
+    assert_eq!(said("info()", &second), "");
+}
+
+#[test]
+fn what_is_wrong_is_an_error_with_the_commands_own_text() {
+    let Some(fresh) = Fresh::new() else { return };
+    let raised = |script: &str| {
+        let script = format!(
+            "import os, mpienv_rs as mpienv\ntry:\n    {script}\nexcept mpienv.Error as e:\n    print(e)"
+        );
+        let output = fresh.python(&script);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = raised("os.environ['OMPI_COMM_WORLD_RANK'] = '0'; mpienv.info()");
+    assert!(
+        text.starts_with(
+            "Open MPI: OMPI_COMM_WORLD_SIZE is not set, although OMPI_COMM_WORLD_RANK"
+        ),
+        "{text}"
+    );
+    let pair = "os.environ.update(PMI_RANK='1', PMI_SIZE='2')";
+    let text = raised(&format!(
+        "{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"
+    ));
+    assert!(
+        text.starts_with("None master-unknown\n")
+            && text.contains("no variable names rank 0's host"),
+        "{text}"
+    );
+    let stale = format!("{pair}; os.environ.update(RANK='0', WORLD_SIZE='2', MASTER_ADDR='a')");
+    let text = raised(&format!("{stale}; mpienv.export()"));
+    assert_eq!(
+        text,
+        "RANK is '0', and mpienv finds '1'; unset RANK, or call export(overwrite=True)\n"
+    );
+    let text =
+        raised(&format!("{stale}; mpienv.export(overwrite=True); print(os.environ['RANK'])"));
+    assert_eq!(text, "1\n");
+    let kept = "os.environ.update(NCCL_SOCKET_IFNAME='ib0', TORCHELASTIC_USE_AGENT_STORE='True'); mpienv.export(); \
+                print(os.environ['NCCL_SOCKET_IFNAME'], 'TORCHELASTIC_USE_AGENT_STORE' in os.environ)";
+    assert_eq!(raised(kept), "ib0 False\n");
+}
+
+/// The command of mpienv on PyPI, as pip writes it.
+const TYPED: &str = r#"from typing import Mapping, Optional, Tuple
+
+import mpienv_rs as mpienv
+
+info: mpienv.Info = mpienv.info()
+numbers: Tuple[int, int, int] = (info.rank, info.world_size, info.master_port)
+maybe: Tuple[Optional[int], ...] = (info.local_rank, info.local_world_size, info.node_rank, info.num_nodes)
+more: Tuple[Optional[int], ...] = (info.device_index, info.restart_count)
+hosts: Tuple[Optional[str], Optional[Tuple[str, ...]]] = (info.master_addr, info.hosts)
+launcher: str = info.launcher
+is_main: bool = info.is_main
+sources: Mapping[str, str] = info.sources
+findings: Tuple[mpienv.Finding, ...] = info.findings
+for finding in findings:
+    texts: Tuple[str, ...] = (finding.severity, finding.code, finding.what, finding.why, finding.remedy)
+same: mpienv.Info = mpienv.export(overwrite=False, quiet=True)
+path: str = mpienv.find_command()
+try:
+    mpienv.init_process_group("gloo", overwrite=True, world_size=2)
+except mpienv.Error as error:
+    print(error)
+"#;
+
+#[test]
+fn mypy_accepts_a_program_that_uses_every_name_of_the_module() {
+    let (Some(fresh), Some(mypy)) = (Fresh::new(), from_python("mypy", "mypy")) else { return };
+    fresh.write("typed.py", TYPED);
+    let check = |file: &str| {
+        let mut command = fresh.command(mypy.to_str().unwrap());
+        command
+            .args(["--strict", "--python-executable"])
+            .arg(fresh.bin().join("python"))
+            .arg(file)
+            .output()
+            .unwrap()
+    };
+    let output = check("typed.py");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    fresh.write("wrong.py", "import mpienv_rs\nrank: str = mpienv_rs.info().rank\n");
+    assert!(!check("wrong.py").status.success(), "the types are the module's own");
+    let names = fresh.python("import mpienv_rs; print(*mpienv_rs.__all__)");
+    for name in String::from_utf8(names.stdout).unwrap().split_whitespace() {
+        assert!(TYPED.contains(&format!("mpienv.{name}")), "{name} is not in the program");
+    }
+}
