@@ -44,7 +44,7 @@ const PARTS: &[&str] = &[
 /// By default, Open MPI binds each of one or two ranks to one core. A program with several threads
 /// is then slower than under torchrun, which binds nothing. The binding stays if mpirun was asked
 /// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
-/// under other launchers, and if an `mpienv exec` before this one was told to keep it.
+/// under other launchers, and if an `mpienv exec` before this one had the option to keep it.
 ///
 /// Returns whether the binding has changed, which happens only on Linux.
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {

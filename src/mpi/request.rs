@@ -105,7 +105,7 @@ impl<B: Default> Request<B> {
     /// If the call has failed or took too long; the buffer is then lost.
     pub fn wait_within(self, limit: Duration) -> Result<B> {
         let call = self.call.name;
-        // It returns `None` only if it is told to stop.
+        // It returns `None` only if the caller cancels it.
         self.wait_unless(limit, &|| false)?.ok_or(MpiError::TimedOut { call, limit })
     }
 

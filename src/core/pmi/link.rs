@@ -25,8 +25,8 @@ const LOWEST: RawFd = 3;
 #[expect(unsafe_code, reason = "another program has opened it and left only its number")]
 #[must_use]
 pub fn inherited(number: RawFd) -> Option<BorrowedFd<'static>> {
-    // SAFETY: the number is not -1. Nobody in this process owns the descriptor or closes it, and
-    // if it is not open, the system says so.
+    // SAFETY: the number is not -1. No code in this process owns the descriptor or closes it, and
+    // if it is not open, the system returns an error.
     (number >= LOWEST).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
@@ -60,7 +60,7 @@ impl Link {
     /// Connects to the server at a port, which knows this process by this number.
     ///
     /// # Errors
-    /// Returns an error if there is no server, or if it does not answer as one.
+    /// Returns an error if nothing listens at the port, or if what listens is not the launcher.
     pub fn of_port(host: &str, port: u16, id: u32) -> Result<Link, PmiError> {
         let none = || io::Error::from(io::ErrorKind::TimedOut);
         let connect = || {

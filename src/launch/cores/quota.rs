@@ -42,14 +42,14 @@ fn along(mount: &Path, path: &str, limit: fn(&Path) -> Option<f64>) -> Vec<f64> 
     inner.ancestors().filter_map(|path| limit(&mount.join(path))).collect()
 }
 
-/// `250000 100000`: microseconds in each period of so many. `max` is no limit.
+/// `250000 100000`: microseconds in each period of so many. `max` means unlimited.
 fn version_2(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
     let mut words = text.split_ascii_whitespace();
     ratio(words.next()?, words.next()?)
 }
 
-/// The same in two files. A quota of -1 is no limit.
+/// The same in two files. A quota of -1 means unlimited.
 fn version_1(folder: &Path) -> Option<f64> {
     let read = |name| fs::read_to_string(folder.join(name)).ok();
     ratio(read("cpu.cfs_quota_us")?.trim(), read("cpu.cfs_period_us")?.trim())

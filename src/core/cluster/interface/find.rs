@@ -18,7 +18,7 @@ use crate::value::sourced::Sourced;
 
 /// The variable that gloo reads.
 const GLOO: &str = "GLOO_SOCKET_IFNAME";
-/// How long a name may take to resolve if nobody has asked for an interface.
+/// How long a name may take to resolve if no setting names an interface.
 const PATIENCE_OF_DEFAULT: Duration = Duration::from_secs(2);
 /// How many other hosts are tried if there is no route to the master.
 const MOST_TRIED: usize = 2;
