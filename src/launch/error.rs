@@ -349,7 +349,7 @@ fn failed_text(
     let code = status.code();
     let _ = write!(text, " failed with {}", status_text(status));
     if passed_on {
-        text += ", which this process received and passed on";
+        text += ", which was sent to mpienv and forwarded";
     }
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",

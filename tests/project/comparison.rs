@@ -22,14 +22,14 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "PALS, JSM, Flux, MVAPICH",
         &[
-            ("table", "the_tables_of_launchers_are_what_the_code_does"),
+            ("table", "the_table_of_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
     (
         "Kubeflow Trainer, AWS Batch",
         &[
-            ("table", "the_tables_of_launchers_are_what_the_code_does"),
+            ("table", "the_table_of_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
