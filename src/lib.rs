@@ -33,7 +33,7 @@
 //! # Findings
 //!
 //! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong, and
-//! [`collective::Group::connect`] does the same unless its builder is told `quiet(true)`.
+//! [`collective::Group::connect`] does the same, unless it is built with `quiet(true)`.
 //!
 //! # Features
 //!
