@@ -52,7 +52,7 @@ impl LaunchReport {
         let Failed { failure, endings, earlier, not_restarted } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
-            Cause::Other { .. } => Vec::new(),
+            Cause::Stalled { .. } | Cause::Other { .. } => Vec::new(),
         };
         let earlier = earlier.iter().zip(base..);
         let earlier: Vec<_> = earlier
