@@ -137,9 +137,7 @@ impl Watch {
         &mut self,
         prepare: &dyn Fn(&mut Command),
     ) -> Option<Vec<Sight>> {
-        self.look();
-        if !self.is_silent() {
-            self.is_told = false;
+        if !self.is_still_silent() {
             return None;
         }
         let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
@@ -148,7 +146,14 @@ impl Watch {
         let processes: Vec<_> = sights.iter().map(|sight| sight.process).collect();
         let stacks = python::stacks(&processes, prepare);
         sights.iter_mut().zip(stacks).for_each(|(sight, stack)| sight.stack = stack);
-        Some(sights)
+        // What was seen took some time.
+        self.is_still_silent().then_some(sights)
+    }
+
+    fn is_still_silent(&mut self) -> bool {
+        self.look();
+        self.is_told = self.is_silent();
+        self.is_told
     }
 }
 
