@@ -141,6 +141,7 @@ unsafe fn call(
 /// `host` and `secret` are strings that end with 0, `into` takes an address, and `listener` is
 /// negative or a file descriptor that the caller gives away.
 #[unsafe(no_mangle)]
+#[expect(clippy::too_many_arguments, reason = "ctypes passes numbers faster than structures")]
 pub unsafe extern "C" fn mpienv_torch_connect(
     rank: u32,
     size: u32,
@@ -322,6 +323,7 @@ pub unsafe extern "C" fn mpienv_torch_scatter(
 /// # Safety
 /// As [`call`]; `sent` and `received` are as many numbers, which nothing else uses meanwhile.
 #[unsafe(no_mangle)]
+#[expect(clippy::too_many_arguments, reason = "ctypes passes numbers faster than structures")]
 pub unsafe extern "C" fn mpienv_torch_pass(
     handle: *const Handle,
     sent: *const u8,
@@ -392,9 +394,9 @@ pub unsafe extern "C" fn mpienv_torch_describe(
 ) -> usize {
     // SAFETY: the caller vouches for the handle and the place.
     unsafe {
-        let text = handle.as_ref().map(|handle| {
-            handle.group.lock().unwrap_or_else(PoisonError::into_inner).describe()
-        });
+        let text = handle
+            .as_ref()
+            .map(|handle| handle.group.lock().unwrap_or_else(PoisonError::into_inner).describe());
         write_text(&text.unwrap_or_default(), into, capacity)
     }
 }
