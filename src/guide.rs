@@ -27,9 +27,6 @@ pub mod security {}
 #[doc = include_str!("guide/comparison.md")]
 pub mod comparison {}
 
-#[doc = include_str!("guide/collectives.md")]
-pub mod collectives {}
-
 #[doc = include_str!("guide/wire_format.md")]
 pub mod wire_format {}
 

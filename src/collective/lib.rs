@@ -26,8 +26,8 @@
 //!
 //! The same program runs alone, under `mpienv launch`, mpirun, srun and every other launcher that
 //! mpienv knows. MPI is not needed to build or to run it. For tests, [`threads`] runs the ranks in
-//! one process. `examples/candle` and `examples/burn` in the repository train on MNIST this way, with
-//! one sum of the gradients for each batch.
+//! one process. `examples/candle` in the repository trains a candle model this way, with one sum of
+//! the gradients for each batch.
 //!
 //! # Semantics
 //! Every rank of a group must make the same calls in the same order, with the same number and type
@@ -109,7 +109,6 @@
 //!
 //! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight into
 //! the shared memory, and sums the first values while the last ones are computed.
-//! `mpienv::guide::collectives` compares the speed of calls with that of MPI and gloo.
 //!
 //! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
 
