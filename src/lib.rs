@@ -112,7 +112,9 @@ pub use mpienv_launch::end_with_parent;
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
 #[doc(inline)]
-pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError, Threads};
+pub use mpienv_launch::{
+    Launch, LaunchError, LaunchReport, Output, StartError, Threads, heartbeat,
+};
 #[cfg(feature = "mpi")]
 #[doc(inline)]
 pub use mpienv_mpi as mpi;

@@ -71,7 +71,8 @@ macro_rules! kinds {
         })*
 
         impl ElementKind {
-            pub(super) const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
+            /// All types, in the order of their numbers in messages.
+            pub const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
 
             /// The name in Rust.
             #[must_use]

@@ -21,6 +21,15 @@ impl<'a> Numbers<'a> {
         Numbers::of(T::KIND, cast_slice_mut(values))
     }
 
+    /// Numbers of a type that is known only at run time, from their bytes; `None` if these are not
+    /// aligned for the type or not a whole number of it.
+    pub fn from_bytes(kind: ElementKind, bytes: &'a mut [u8]) -> Option<Numbers<'a>> {
+        let size = kind.size();
+        // The alignment of a number is its size.
+        let is_aligned = bytes.as_ptr().addr().is_multiple_of(size);
+        (is_aligned && bytes.len().is_multiple_of(size)).then(|| Numbers::of(kind, bytes))
+    }
+
     /// Numbers of a type, which are aligned for it.
     pub(super) fn of(kind: ElementKind, bytes: &'a mut [u8]) -> Numbers<'a> {
         Numbers { kind, bytes }

@@ -4,7 +4,7 @@ use bytemuck::cast_slice;
 
 use super::Group;
 use crate::call::{Call, Operation, Results};
-use crate::element::Element;
+use crate::element::{Element, ElementKind};
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
@@ -90,7 +90,7 @@ impl Group {
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
-        self.check_mean::<T>(by, Results::ToAll)?;
+        self.check_mean(T::KIND, by, Results::ToAll)?;
         self.reduce_to(values, by, Results::ToAll)
     }
 
@@ -117,7 +117,7 @@ impl Group {
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
         self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
-        self.check_mean::<T>(by, Results::To(root))?;
+        self.check_mean(T::KIND, by, Results::To(root))?;
         self.reduce_to(values, by, Results::To(root))
     }
 
@@ -149,7 +149,7 @@ impl Group {
         part: &mut [T],
         by: Reduction,
     ) -> Result<()> {
-        self.check_mean::<T>(by, Results::InParts)?;
+        self.check_mean(T::KIND, by, Results::InParts)?;
         let (count, share) = (part.len(), self.rank().share_of(values.len()).len());
         if count != share {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
@@ -196,11 +196,17 @@ impl Group {
         T::with_bytes(values, |bytes| transport.reduce(call, Numbers::of(T::KIND, bytes), by, root))
     }
 
-    fn check_mean<T: Element>(&mut self, by: Reduction, results: Results) -> Result<()> {
-        if by != Reduction::Mean || T::KIND.has_fractions() {
+    /// Fails if the numbers have no mean, and it is asked for.
+    pub(super) fn check_mean(
+        &mut self,
+        kind: ElementKind,
+        by: Reduction,
+        results: Results,
+    ) -> Result<()> {
+        if by != Reduction::Mean || kind.has_fractions() {
             return Ok(());
         }
-        let reason = format!("{} has no mean: sum the values and divide", T::KIND.name());
+        let reason = format!("{} has no mean: sum the values and divide", kind.name());
         Err(self.refuse(Operation::of_reduction(by, results), reason))
     }
 }
