@@ -94,7 +94,7 @@ fn a_program_finds_its_place_by_the_module() {
 
     let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
     let output = fresh.python(doctest);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=7)\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=8)\n");
 }
 
 #[test]
@@ -168,6 +168,29 @@ fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
     // Alone, nothing is shared.
     let mut alone = fresh.command("python");
     assert!(succeeded(alone.arg("train.py").env("SAY_THREADS", "1")).contains("; None threads on"));
+}
+
+#[test]
+fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
+    let Some(fresh) = Fresh::new() else { return };
+    // PyTorch is too large to install in every run of the tests: tests/real_programs/run torch.
+    let script = "from importlib.metadata import entry_points\n\
+                  from mpienv_rs.torch._library import Group, library, number_of\n\
+                  library()\n\
+                  group = Group(0, 1, None, '127.0.0.1', 1, '', 60)\n\
+                  group.barrier()\n\
+                  print(number_of('kind', 'f32'), number_of('reduction', 'sum'))\n\
+                  found = entry_points()\n\
+                  found = found.get('torch.distributed.backends', []) if isinstance(found, dict) \
+                  else found.select(group='torch.distributed.backends')\n\
+                  print([(point.name, point.value) for point in found])";
+    let output = fresh.python(script);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "0 0\n[('mpienv', 'mpienv_rs.torch:register')]\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]

@@ -24,7 +24,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ._command import Error, find_command
 
-__all__ = ["Error", "Finding", "Info", "export", "find_command", "info", "init_process_group"]
+__all__ = ["Error", "Finding", "Info", "export", "find_command", "heartbeat", "info", "init_process_group"]
 
 # Ranks that differ in one of these cannot meet, or use the same device.
 _PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -183,6 +183,20 @@ def init_process_group(
         options = {**options, "init_method": _own_scheme(distributed)}
     distributed.init_process_group(backend, **options)
     return place
+
+
+def heartbeat() -> None:
+    """Shows that this rank makes progress although it prints nothing.
+
+    ``mpienv launch --stall-timeout TIME`` ends a job none of whose ranks has printed anything or called this function for
+    that time. Anywhere else, it does nothing. It takes some microseconds, so that a training loop may call it in each step.
+
+    >>> for step in range(3):
+    ...     heartbeat()
+    """
+    path = os.environ.get("MPIENV_HEARTBEAT_FILE")
+    if path:
+        os.utime(path)
 
 
 def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str, Any]) -> bool:

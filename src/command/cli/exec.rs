@@ -61,7 +61,7 @@ pub(super) struct Options {
     threads: ThreadsOption,
     #[command(flatten)]
     template: TemplateOption,
-    /// Print the words of the command, one a line and quoted for a shell, and start nothing
+    /// Print the command, one argument per line and quoted for a shell, and start nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
