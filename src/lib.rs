@@ -32,8 +32,8 @@
 //!
 //! # Findings
 //!
-//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong, and
-//! [`collective::Group::connect`] does the same, unless it is built with `quiet(true)`.
+//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong. So
+//! does [`collective::Group::connect`], unless it is built with `quiet(true)`.
 //!
 //! # Features
 //!
@@ -112,7 +112,9 @@ pub use mpienv_launch::end_with_parent;
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
 #[doc(inline)]
-pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError, Threads};
+pub use mpienv_launch::{
+    Launch, LaunchError, LaunchReport, Output, StartError, Threads, heartbeat,
+};
 #[cfg(feature = "mpi")]
 #[doc(inline)]
 pub use mpienv_mpi as mpi;

@@ -61,6 +61,13 @@ impl<'a> Numbers<'a> {
         self.bytes
     }
 
+    /// Lets `compute` overwrite the numbers, `part` bytes at a time.
+    pub(super) fn compute(&mut self, part: usize, compute: &mut dyn FnMut(usize, &mut [u8])) {
+        for (index, bytes) in self.bytes.chunks_mut(part).enumerate() {
+            compute(index * part, bytes);
+        }
+    }
+
     /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.
     pub(super) fn reduce<'r>(&mut self, by: Reduction, rows: impl Iterator<Item = &'r [u8]>) {
         in_rank_order(self.kind, by, rows, self.bytes);

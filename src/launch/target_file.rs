@@ -12,12 +12,14 @@ use mpienv_core::seam::TargetFile;
 use crate::launch::error::LaunchError;
 
 /// A file that exists until this is dropped.
+#[derive(Debug)]
 pub(crate) struct HeldFile {
     path: PathBuf,
     text: String,
     place: Place,
 }
 
+#[derive(Debug)]
 enum Place {
     /// In memory, until the descriptor is closed.
     #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -103,7 +105,7 @@ fn in_memory(_text: &str) -> io::Result<(PathBuf, Place)> {
 }
 
 /// How many names are tried, of which files of processes with the same number may exist.
-const NAMES: u32 = 100;
+const NAMES: u32 = 10_000;
 
 fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
     let folder = std::env::temp_dir();
