@@ -121,7 +121,7 @@ pub enum LaunchError {
         host: Option<String>,
         /// The worker's exit status.
         status: ExitStatus,
-        /// Whether the worker was killed by a signal that this process received and passed on.
+        /// Whether the worker was killed by a signal that this process had received and forwarded.
         passed_on: bool,
         /// SIGINT or SIGTERM, if this process had received it before the worker failed.
         after: Option<i32>,
@@ -370,7 +370,7 @@ fn failed_text(
     let code = status.code();
     let _ = write!(text, " failed with {}", status_text(status));
     if passed_on {
-        text += ", which this process received and passed on";
+        text += ", which this process had received and forwarded to its workers";
     }
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",

@@ -15,6 +15,7 @@ mod support {
 
 mod candle;
 mod comparison;
+mod installation;
 mod jobs;
 mod package;
 mod pictures;
