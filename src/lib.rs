@@ -32,8 +32,8 @@
 //!
 //! # Findings
 //!
-//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong, and
-//! [`collective::Group::connect`] does the same, unless it is built with `quiet(true)`.
+//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong. So
+//! does [`collective::Group::connect`], unless it is built with `quiet(true)`.
 //!
 //! # Features
 //!

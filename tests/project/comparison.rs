@@ -131,8 +131,9 @@ fn every_tool_and_every_row_of_the_comparison_has_its_source() {
             assert!(tools.contains(&tool), "{tool} has no source");
         }
     }
-    let rows: Vec<_> =
-        table(&page, "| rows | files").flat_map(|row| row[0].split("; ").collect::<Vec<_>>()).collect();
+    let rows: Vec<_> = table(&page, "| rows | files")
+        .flat_map(|row| row[0].split("; ").collect::<Vec<_>>())
+        .collect();
     assert_eq!(rows.len(), SHOWN.len());
     for (row, _) in SHOWN {
         assert!(rows.contains(row), "{row} has no source");

@@ -46,9 +46,9 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     }
     common_options(&command, to)?;
     let codes = ExitCode::MEANINGS.iter().map(|(code, meaning)| (code.to_string(), *meaning));
-    definitions("EXIT STATUS", codes, |code| roman(code), to)?;
-    definitions("ENVIRONMENT", own(VARIABLES), |name| bold(name), to)?;
-    definitions("FILES", own(FILES), |name| italic(name), to)?;
+    definitions("EXIT STATUS", codes, roman, to)?;
+    definitions("ENVIRONMENT", own(VARIABLES), bold, to)?;
+    definitions("FILES", own(FILES), italic, to)?;
     examples("SH", &command, to)?;
     see_also(to)
 }
@@ -75,10 +75,9 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let name = verb.get_bin_name().unwrap_or_else(|| verb.get_name()).to_owned();
     let mut roff = Roff::new();
     roff.control("SH", [name.to_uppercase().as_str()]);
-    let has_common = without_common(verb.clone())
-        .get_arguments()
-        .any(|arg| arg.is_hide_set() && arg.get_id() == "master_addr");
     let verb = without_common(verb);
+    let has_common =
+        verb.get_arguments().any(|arg| arg.is_hide_set() && arg.get_id() == "master_addr");
     roff.text(synopsis::of_verb(&name, &verb, has_common));
     roff.to_writer(to)?;
     let page = Man::new(verb.clone());

@@ -9,7 +9,7 @@ pub(super) const VARIABLES: &[(&str, &str)] = &[
     ),
     (
         "MPIENV_PORT_RANGE",
-        "The range of the ports that mpienv derives, such as 1400-1999. It must be the same for all ranks.",
+        "The range of the ports that mpienv derives, such as 1400-1999; the same for all ranks.",
     ),
     ("MPIENV_NCCL_IFNAME", "The value of NCCL_SOCKET_IFNAME, or keep, or unset."),
     (
@@ -21,7 +21,7 @@ pub(super) const VARIABLES: &[(&str, &str)] = &[
     ("MPIENV_AUTH", "munge, or munge:SOCKET: only processes of one user can meet."),
     (
         "MPIENV_ASK",
-        "0 never asks the launcher for the master. Another number is how many seconds ranks wait for each other then.",
+        "0 never asks the launcher for the master. Another number is how long ranks wait, in seconds.",
     ),
     (
         "MPIENV_THREADS",
@@ -30,6 +30,7 @@ pub(super) const VARIABLES: &[(&str, &str)] = &[
     ("MPIENV_QUIET", "1 silences warnings."),
     ("MPIENV_MPI_LIB, MPIENV_PMIX_LIB", "The libraries of MPI and PMIx to load."),
     ("MPIENV_RESTART_COUNT", "Set by launch: the number of the attempt, from 0."),
+    ("MPIENV_HEARTBEAT_FILE", "Set by launch --stall-timeout: the file that heartbeats change."),
     (
         "MPIENV_BIND, MPIENV_CONTEXT, MPIENV_SIMULATED",
         "Set by mpienv for an mpienv that runs inside.",
@@ -44,12 +45,9 @@ pub(super) const VARIABLES: &[(&str, &str)] = &[
 pub(super) const FILES: &[(&str, &str)] = &[
     (
         "DIR/rank.R/stdout, DIR/rank.R/stderr",
-        "The output of rank R under launch --log-dir DIR. With --max-restarts, DIR/attempt_K/rank.R.",
+        "The output of rank R with launch --log-dir DIR; DIR/attempt_K/rank.R with --max-restarts.",
     ),
     ("$MPIENV_TOKEN_FILE", "The secret of the job."),
     ("$PBS_NODEFILE", "Read to see whether a PBS job has several processes."),
-    (
-        "/proc, /sys",
-        "Read to find the parent processes, the cores and the devices. mpienv has no configuration file.",
-    ),
+    ("/proc, /sys", "Read to find the parent processes, the cores and the devices."),
 ];
