@@ -40,6 +40,10 @@ pub mod security {}
 pub mod programs {}
 
 #[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/pytorch.md")]
+pub mod pytorch {}
+
+#[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/launch.md")]
 pub mod launch {}
 

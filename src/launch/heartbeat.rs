@@ -14,7 +14,7 @@ use mpienv_core::seam::TargetFile;
 /// Names the file of a worker.
 pub(crate) const VARIABLE: &str = "MPIENV_HEARTBEAT_FILE";
 
-/// Tells the launch that this worker is making progress although it prints nothing.
+/// Shows the launch that this worker is making progress although it prints nothing.
 ///
 /// It sets the time of the file that `MPIENV_HEARTBEAT_FILE` names: see [`Launch::stall_timeout`].
 /// Without that variable, it does nothing. It takes some microseconds, so that it may be called in

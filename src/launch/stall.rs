@@ -6,6 +6,10 @@
 
 mod activity;
 mod process;
+#[cfg(not(all(feature = "launch", unix)))]
+#[path = "stall/no_python.rs"]
+mod python;
+#[cfg(all(feature = "launch", unix))]
 mod python;
 mod report;
 mod sight;

@@ -392,9 +392,9 @@ pub unsafe extern "C" fn mpienv_torch_describe(
 ) -> usize {
     // SAFETY: the caller vouches for the handle and the place.
     unsafe {
-        let text = handle.as_ref().map(|handle| {
-            handle.group.lock().unwrap_or_else(PoisonError::into_inner).describe()
-        });
+        let text = handle
+            .as_ref()
+            .map(|handle| handle.group.lock().unwrap_or_else(PoisonError::into_inner).describe());
         write_text(&text.unwrap_or_default(), into, capacity)
     }
 }

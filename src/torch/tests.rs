@@ -156,9 +156,8 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
         // SAFETY: each part is one byte.
         let places = unsafe { [into, into.add(1)] };
         // SAFETY: as above.
-        let code = unsafe {
-            mpienv_torch_scatter(handle, parts.as_ptr(), places.as_ptr(), 1, byte, -1)
-        };
+        let code =
+            unsafe { mpienv_torch_scatter(handle, parts.as_ptr(), places.as_ptr(), 1, byte, -1) };
         assert_eq!(code, 0);
         let (sent, mut received) = ([rank], [9_u32]);
         // SAFETY: one number is sent and one is received.
@@ -220,7 +219,10 @@ fn arguments_that_no_group_can_take_are_failures() {
     };
     // SAFETY: the functions refuse before they read.
     unsafe {
-        refused(&|| mpienv_torch_reduce(handle, place, 1, 99, sum, -1), "no type has the number 99");
+        refused(
+            &|| mpienv_torch_reduce(handle, place, 1, 99, sum, -1),
+            "no type has the number 99",
+        );
         refused(&|| mpienv_torch_reduce(handle, place, 1, float, 99, -1), "no reduction has");
         refused(&|| mpienv_torch_reduce(handle, place, usize::MAX, float, sum, -1), "too many");
         refused(&|| mpienv_torch_reduce(handle, place.add(1), 1, float, sum, -1), "not aligned");

@@ -65,7 +65,7 @@ impl fmt::Display for Doing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Doing::Waits => "waiting",
-            Doing::Runs => "using the CPU",
+            Doing::Runs => "running",
             Doing::Unknown => "in an unknown state",
             Doing::Sleeps => "sleeping",
             Doing::Disk => "waiting for a disk or a device",

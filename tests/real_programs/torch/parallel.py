@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 def show(name, *numbers):
     rank = dist.get_rank()
-    text = " ".join(f"{float(number):.4f}" for number in numbers)
+    text = " ".join(f"{float(number.detach() if torch.is_tensor(number) else number):.4f}" for number in numbers)
     os.write(1, f"rank {rank}: {name}: {text}\n".encode())
 
 

@@ -77,7 +77,7 @@ class MpienvBackend(Backend):
         self._options = Backend.Options("mpienv", timeout=timeout)
         self._options.global_ranks_in_group = list(ranks)
         # The ranks of the job, if the group has others of its own.
-        self._ranks = None if list(ranks) == list(range(size)) else list(ranks)
+        self._ranks = None if list(ranks) in ([], list(range(size))) else list(ranks)
         self._process = os.getpid()
         self._error = ErrorType.SUCCESS
         self._number = 0
