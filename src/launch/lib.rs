@@ -44,6 +44,8 @@ mod running;
 pub mod seam;
 mod share;
 mod start_error;
+#[cfg_attr(not(unix), path = "status/without_signals.rs")]
+mod status;
 mod stop;
 mod supervisor;
 mod target_file;
