@@ -163,6 +163,14 @@ pub(super) enum Cause {
         #[serde(deserialize_with = "wire::lines")]
         stderr: Option<Vec<String>>,
     },
+    /// No rank was active for this time.
+    Stalled {
+        #[serde(with = "wire::milliseconds")]
+        timeout: Duration,
+        /// What the ranks were doing.
+        #[serde(deserialize_with = "wire::text")]
+        summary: String,
+    },
     Other {
         #[serde(deserialize_with = "wire::text")]
         text: String,
@@ -192,6 +200,9 @@ impl Failure {
                 let last = stderr.as_ref().and_then(|lines| lines.last());
                 let last = last.map_or(String::new(), |line| format!(", stderr: {}", line.trim()));
                 format!("rank {rank} on {host}: {status} after {after}{last}")
+            }
+            Cause::Stalled { timeout, summary } => {
+                format!("stalled, silent for {}: {summary}", seconds(*timeout))
             }
             Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
         }

@@ -17,12 +17,14 @@ use crate::launch::error::LaunchError;
 use self::memory::Held;
 
 /// A file that exists until this is dropped.
+#[derive(Debug)]
 pub(crate) struct HeldFile {
     path: PathBuf,
     text: String,
     place: Place,
 }
 
+#[derive(Debug)]
 enum Place {
     Memory(Held),
     Folder,
@@ -74,7 +76,7 @@ impl Drop for HeldFile {
 }
 
 /// How many names are tried, of which files of processes with the same number may exist.
-const NAMES: u32 = 100;
+const NAMES: u32 = 10_000;
 
 fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
     let folder = std::env::temp_dir();

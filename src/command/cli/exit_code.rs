@@ -30,7 +30,7 @@ codes! {
     CHECK_FAILED = 3,
         "The ranks do not fit together, a rank was lost, or check or doctor found a problem.";
     TIMED_OUT = 124,
-        "Not all ranks arrived in time, or the name of the master did not resolve.";
+        "Not all ranks arrived in time, the name of the master did not resolve, or the job stalled.";
     NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";
     NOT_FOUND = 127, "As in shells: command not found.";
     READER_GONE = 141, "As in shells: the program that read stdout has exited.";

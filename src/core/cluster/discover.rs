@@ -34,6 +34,7 @@ use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::value::launcher::Launcher;
+use crate::value::munge::Munge;
 use crate::value::sourced::{Sourced, by, value_of};
 use crate::value::token::Token;
 
@@ -231,7 +232,7 @@ fn meet(
     let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
     let auth = auth::munge(environment)?;
     let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
-        (_, Scope::Job) if auth.is_none() && asked.secret().is_some() => {
+        (_, Scope::Job) if auth.as_ref().is_none_or(Munge::is_auto) && asked.secret().is_some() => {
             (Token::new(asked.secret().unwrap_or_default()), Scope::Programs)
         }
         known => known,

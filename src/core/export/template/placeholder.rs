@@ -47,6 +47,14 @@ pub(super) const PLACEHOLDERS: &[Placeholder] = &[
         known(info, info.restart_count())
     }),
     placeholder("hosts", "the hosts of all nodes, in order, with commas", hosts),
+    placeholder(
+        SECRET,
+        "a random secret of all ranks, for a variable: `mpienv exec --template --meet 600 -- env NAME={secret} CMD...`",
+        |_| {
+            let why = "the ranks get it when they meet, in `mpienv exec --meet SECONDS`";
+            Err(Unknown::Because(why.to_owned()))
+        },
+    ),
 ];
 
 /// Placeholders whose values come from the system's routes and name service, which takes time.
@@ -57,6 +65,9 @@ pub(super) const OF_PROCESS: [&str; 5] =
     ["rank", "world_size", "local_rank", "local_world_size", "nproc_per_node"];
 
 pub(super) const MASTER_PORT: &str = "master_port";
+
+/// The placeholder whose value does not come from the environment.
+pub(super) const SECRET: &str = "secret";
 
 pub(super) struct Placeholder {
     pub(super) name: &'static str,
