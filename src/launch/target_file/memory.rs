@@ -13,6 +13,7 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 const LOWEST: i32 = 100;
 
 /// The descriptor.
+#[derive(Debug)]
 pub(super) struct Held(OwnedFd);
 
 impl Held {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+#[derive(Debug)]
 pub(super) enum Held {}
 
 impl Held {
