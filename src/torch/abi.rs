@@ -141,7 +141,6 @@ unsafe fn call(
 /// `host` and `secret` are strings that end with 0, `into` takes an address, and `listener` is
 /// negative or a file descriptor that the caller gives away.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "ctypes passes numbers faster than structures")]
 pub unsafe extern "C" fn mpienv_torch_connect(
     rank: u32,
     size: u32,
@@ -323,7 +322,6 @@ pub unsafe extern "C" fn mpienv_torch_scatter(
 /// # Safety
 /// As [`call`]; `sent` and `received` are as many numbers, which nothing else uses meanwhile.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "ctypes passes numbers faster than structures")]
 pub unsafe extern "C" fn mpienv_torch_pass(
     handle: *const Handle,
     sent: *const u8,

@@ -353,7 +353,7 @@ mod tests {
         assert!(fail().is_some() && fail().is_some());
         let kept = last(fail()).earlier.into_iter().map(|failure| match failure.cause {
             Cause::Worker { stderr, .. } => stderr.map_or(0, |lines| lines.len()),
-            Cause::Other { .. } => 0,
+            Cause::Other { .. } | Cause::Stalled { .. } => 0,
         });
         assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
     }

@@ -21,7 +21,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum Route {
     /// This node is the only one.
-    Alone(Mutex<Coordinator>),
+    Alone(Box<Mutex<Coordinator>>),
     #[cfg(feature = "rendezvous")]
     Several(Nodes),
 }
@@ -29,7 +29,11 @@ enum Route {
 impl Link {
     /// `coordinator`: that of a single node, which it knows as node 0.
     pub(super) fn alone(node: u32, coordinator: Coordinator) -> Link {
-        Link { node, mailbox: Arc::default(), route: Route::Alone(Mutex::new(coordinator)) }
+        Link {
+            node,
+            mailbox: Arc::default(),
+            route: Route::Alone(Box::new(Mutex::new(coordinator))),
+        }
     }
 
     #[cfg(feature = "rendezvous")]
