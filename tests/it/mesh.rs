@@ -48,8 +48,8 @@ fn ranks(hosts: &Hosts, words: &[&str], late: Option<usize>) -> Vec<Child> {
 /// Where Debian keeps the library that changes a program's clock.
 fn faketime() -> Option<&'static str> {
     let found = [
-        "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
-        "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+        "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
+        "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
     ];
     let found = found.into_iter().find(|path| Path::new(path).is_file());
     if found.is_none() {
