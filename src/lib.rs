@@ -22,8 +22,57 @@
 //! variables contradict each other, it returns an [`Error`] that names the launcher, the variable,
 //! its value, the reason and the remedy. If variables are only suspicious, it adds a [`Finding`].
 //!
-//! The [`guide`] describes the variables, the findings, and how mpienv compares with other
-//! libraries.
+//! Programs that ranks start together usually continue with one of these:
+//!
+//! - [`collective::Group`] sums, gathers and broadcasts numbers over all ranks.
+//! - [`rendezvous::Rendezvous`] lets the ranks exchange a few bytes, such as an NCCL id.
+//! - [`Launch`] starts the ranks of a node, and [`simulate`] imitates a launcher in tests.
+//!
+//! The [`guide`] answers questions that do not belong to a single item.
+//!
+//! # Findings
+//!
+//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong. So
+//! does [`collective::Group::connect`], unless it is built with `quiet(true)`.
+//!
+//! # Features
+//!
+//! None is on by default: a program that only reads its place compiles serde, envy, thiserror and
+//! once_cell.
+//!
+//! | feature | what it is for | on by default |
+//! | --- | --- | --- |
+//! | `cli` | the command; includes `launch`, `pmix` and `rendezvous` | no |
+//! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
+//! | `launch` | starting workers, which get signals and all cores and stop with their launcher | with `cli` |
+//! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
+//! | `pmix` | asking the launcher: PMI, `--ask-pmix`, [`ClusterInfoBuilder::ask_launcher`] | with `cli` |
+//! | `rendezvous` | ranks meet at the master and exchange a few bytes | with `cli` |
+//! | `testing` | jobs of every launcher as strategies for property tests; your tests also need proptest | no |
+//!
+//! # Errors and exit codes
+//!
+//! The errors of several ranks have a `kind()`, an [`ErrorKind`], which says whether another attempt
+//! may succeed. The last column is the code with which `mpienv` exits for it.
+//!
+//! | error | of | exit code |
+//! | --- | --- | --- |
+//! | [`Error`] | reading the environment | 1 |
+//! | [`StartError`] | starting a program | 1, 126 or 127 |
+//! | [`LaunchError`] | starting and stopping the workers of a node | by its kind |
+//! | [`rendezvous::RendezvousError`] | meeting at the master | by its kind |
+//! | [`collective::ConnectError`] | connecting a group | by its kind |
+//! | [`collective::CollectiveError`] | a call of a group | by its kind |
+//!
+//! | kind | exit code |
+//! | --- | --- |
+//! | [`ErrorKind::Environment`] | 1 |
+//! | [`ErrorKind::Usage`] | 2 |
+//! | [`ErrorKind::Lost`], [`ErrorKind::Refused`] | 3 |
+//! | [`ErrorKind::TimedOut`] | 124 |
+//! | [`ErrorKind::ReaderGone`] | 141 |
+//! | [`ErrorKind::Failed`] | the worker's code, or 128 plus the number of its signal |
+//! | [`ErrorKind::Stopped`] | 128 plus the number of the signal |
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -63,7 +112,9 @@ pub use mpienv_launch::end_with_parent;
 #[doc(inline)]
 pub use mpienv_launch::serve_as_watchdog;
 #[doc(inline)]
-pub use mpienv_launch::{Launch, LaunchError, LaunchReport, Output, StartError, Threads};
+pub use mpienv_launch::{
+    Launch, LaunchError, LaunchReport, Output, StartError, Threads, heartbeat,
+};
 #[cfg(feature = "mpi")]
 #[doc(inline)]
 pub use mpienv_mpi as mpi;

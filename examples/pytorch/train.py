@@ -2,9 +2,10 @@
 
 The program does not depend on the launcher: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
 LOCAL_RANK selects the GPU. If DATA_PATH names a folder with MNIST's two training files, the digits are MNIST's;
-otherwise the program draws them.
+otherwise the program draws them. With --backend mpienv, mpienv carries what the ranks exchange between CPUs.
 """
 
+import argparse
 import os
 
 import numpy as np
@@ -27,13 +28,16 @@ def digits():
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", help="of torch.distributed: nccl on GPUs and gloo on CPUs by default")
+    backend = parser.parse_args().backend
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
-        dist.init_process_group("nccl")
+        dist.init_process_group(backend or "nccl")
     else:
         device = torch.device("cpu")
-        dist.init_process_group("gloo")
+        dist.init_process_group(backend or "gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     data = TensorDataset(*digits())
     sampler = DistributedSampler(data, seed=1)

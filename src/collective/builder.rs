@@ -14,7 +14,7 @@ use super::hosts;
 use super::mpi::{self, Initialize, Mpi};
 use super::tcp::{MeetingPoint, Tcp};
 use crate::cluster::info::ClusterInfo;
-use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous};
+use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
 use crate::value::host::Host;
 use crate::value::port::Port;
 use mpienv_core::seam::InfoSeam as _;
@@ -267,7 +267,6 @@ fn meeting_point(
     listener: Option<Arc<TcpListener>>,
 ) -> Result<MeetingPoint, ConnectError> {
     let listener = listener.filter(|_| info.rank().is_first());
-    let is_secret = info.has_secret();
     let (host, port) = match (meets_at, &listener) {
         (Some(place), _) => place,
         (None, Some(listener)) => {
@@ -280,7 +279,7 @@ fn meeting_point(
             let (host, port) = (info.master_addr()?.clone(), info.master_port());
             let rendezvous = Rendezvous::of(info, host.clone(), port);
             let rendezvous = rendezvous.default_port(info.default_master_port());
-            return Ok(MeetingPoint { host, rendezvous, is_secret });
+            return Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous });
         }
     };
     let rendezvous = Rendezvous::of(info, host.clone(), port);
@@ -288,7 +287,12 @@ fn meeting_point(
         Some(listener) => rendezvous.listener(listener.try_clone()?),
         None => rendezvous,
     };
-    Ok(MeetingPoint { host, rendezvous, is_secret })
+    Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous })
+}
+
+/// Returns whether the ranks have a key that other users do not.
+fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
+    info.has_secret() || uses_munge(rendezvous)
 }
 
 /// Returns whether a user has named the MPI library to use.

@@ -30,6 +30,9 @@ mod sealed {
     pub trait Sealed: bytemuck::NoUninit + Default {
         /// Lets `work` change the bytes of `values`.
         fn with_bytes<R>(values: &mut [Self], work: impl FnOnce(&mut [u8]) -> R) -> R;
+
+        /// Lets `work` overwrite the values of which these are the aligned bytes.
+        fn overwrite(bytes: &mut [u8], work: impl FnOnce(&mut [Self]));
     }
 }
 
@@ -39,6 +42,10 @@ macro_rules! plain {
         $(impl sealed::Sealed for $number {
             fn with_bytes<R>(values: &mut [$number], work: impl FnOnce(&mut [u8]) -> R) -> R {
                 work(cast_slice_mut(values))
+            }
+
+            fn overwrite(bytes: &mut [u8], work: impl FnOnce(&mut [$number])) {
+                work(cast_slice_mut(bytes));
             }
         })*
     };
@@ -53,6 +60,12 @@ impl sealed::Sealed for bool {
         let result = work(&mut bytes);
         values.iter_mut().zip(bytes).for_each(|(value, byte)| *value = byte != 0);
         result
+    }
+
+    fn overwrite(bytes: &mut [u8], work: impl FnOnce(&mut [bool])) {
+        let mut values = vec![false; bytes.len()];
+        work(&mut values);
+        bytes.copy_from_slice(cast_slice(&values));
     }
 }
 
@@ -71,7 +84,8 @@ macro_rules! kinds {
         })*
 
         impl ElementKind {
-            pub(super) const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
+            /// All types, in the order of their numbers in messages.
+            pub const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
 
             /// The name in Rust.
             #[must_use]

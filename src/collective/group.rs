@@ -2,6 +2,7 @@
 
 mod moving;
 mod reducing;
+mod untyped;
 
 use std::fmt;
 
@@ -13,6 +14,8 @@ use super::error::{CollectiveError, ConnectError, Result};
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
+
+pub use untyped::Untyped;
 
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
 /// [`split`](Group::split).

@@ -3,14 +3,24 @@
 //! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
 //! does not find out a process's place, start processes, or know what the numbers mean.
 //!
-//! ```no_run
-//! use mpienv::ClusterInfo;
-//! use mpienv::collective::Group;
+//! Every rank computes the gradients of its share of the samples, and one call sums them. Here, the
+//! ranks fit the line `y = 2 x + 1`:
 //!
-//! let info = ClusterInfo::from_env()?;
-//! let mut group = Group::connect(&info)?;
-//! let mut gradients = vec![0.5_f32; 7850];
-//! group.all_reduce_sum(&mut gradients)?;
+//! ```
+//! use mpienv::{ClusterInfo, collective::Group};
+//!
+//! let mut group = Group::connect(&ClusterInfo::from_env()?)?;
+//! let mut line = [0.0_f32; 2];
+//! for _ in 0..400 {
+//!     let mut gradients = [0.0; 2];
+//!     for x in group.rank().share_of(64).map(|sample| sample as f32 / 64.0) {
+//!         let error = line[0] * x + line[1] - (2.0 * x + 1.0);
+//!         gradients = [gradients[0] + error * x, gradients[1] + error];
+//!     }
+//!     group.all_reduce_sum(&mut gradients)?;
+//!     line = [line[0] - 0.02 * gradients[0], line[1] - 0.02 * gradients[1]];
+//! }
+//! # assert!((line[0] - 2.0).abs() < 1e-3 && (line[1] - 1.0).abs() < 1e-3, "{line:?}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -96,6 +106,9 @@
 //! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB
 //! together, a rank reads its part of each, and then the other parts of the sum. Shared memory takes
 //! up to 1 MiB for each rank and 64 MiB for each group on a host.
+//!
+//! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight into
+//! the shared memory, and sums the first values while the last ones are computed.
 //!
 //! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
 

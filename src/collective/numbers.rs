@@ -21,6 +21,19 @@ impl<'a> Numbers<'a> {
         Numbers::of(T::KIND, cast_slice_mut(values))
     }
 
+    /// Numbers of a type that is known only at run time, from their bytes; `None` if these are not
+    /// aligned for the type or not a whole number of it.
+    pub fn from_bytes(kind: ElementKind, bytes: &'a mut [u8]) -> Option<Numbers<'a>> {
+        if bytes.is_empty() {
+            // Aligned for every type.
+            return Some(Numbers::of(kind, cast_slice_mut::<u64, u8>(&mut [])));
+        }
+        let size = kind.size();
+        // The alignment of a number is its size.
+        let is_aligned = bytes.as_ptr().addr().is_multiple_of(size);
+        (is_aligned && bytes.len().is_multiple_of(size)).then(|| Numbers::of(kind, bytes))
+    }
+
     /// Numbers of a type, which are aligned for it.
     pub(super) fn of(kind: ElementKind, bytes: &'a mut [u8]) -> Numbers<'a> {
         Numbers { kind, bytes }
@@ -46,6 +59,13 @@ impl<'a> Numbers<'a> {
     /// The bytes of the numbers, in the byte order of this machine.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.bytes
+    }
+
+    /// Lets `compute` overwrite the numbers, `part` bytes at a time.
+    pub(super) fn compute(&mut self, part: usize, compute: &mut dyn FnMut(usize, &mut [u8])) {
+        for (index, bytes) in self.bytes.chunks_mut(part).enumerate() {
+            compute(index * part, bytes);
+        }
     }
 
     /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.

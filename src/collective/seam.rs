@@ -1,11 +1,12 @@
-//! What the tests of programs in this project put between a group and its transport: a counter, or
-//! a fault. Any version may change it.
+//! What the tests of programs in this project put between a group and its transport, a counter or a
+//! fault, and what the backend for PyTorch calls. Any version may change it.
 
 use crate::Group;
 
 pub use crate::call::{Call, Message};
 pub use crate::cancel::Cancel;
 pub use crate::element::ElementKind;
+pub use crate::group::Untyped;
 pub use crate::numbers::Numbers;
 pub use crate::reduction::Reduction;
 pub use crate::transport::Transport;

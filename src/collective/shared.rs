@@ -161,6 +161,12 @@ impl Shared {
         Ok(())
     }
 
+    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum.
+    fn is_direct(&self, bytes: usize) -> bool {
+        let ranks = self.memory.ranks();
+        ranks == 2 || bytes * ranks <= DIRECT
+    }
+
     /// Whether this rank gets the result of a call: as the root, or because all ranks do.
     fn is_due(&self, root: Option<u32>) -> bool {
         root.is_none_or(|root| root as usize == self.memory.own())
@@ -182,8 +188,43 @@ impl Shared {
             2 if kind.is_done_in_pairs(by) => {
                 kind.combine(by, values, &slots.of(1 - own)[range]);
             }
-            _ => add_blocks(kind, by, ranks, slots, start, values),
+            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), start, values),
         }
+        Ok(())
+    }
+
+    /// Computes in the slot, and reduces what all ranks have completed while they compute the rest.
+    fn reduce_while_computing(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        part: usize,
+        compute: &mut dyn FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        let (ranks, kind) = (self.memory.ranks(), numbers.kind());
+        let values = numbers.bytes();
+        self.tcp.members().begin(call)?;
+        let mut reduced = 0;
+        for start in (0..values.len()).step_by(part) {
+            let length = part.min(values.len() - start);
+            let members = self.tcp.members();
+            let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
+            compute(start, &mut rest[..length]);
+            self.memory.complete(length);
+            let completed = self.memory.completed();
+            // Another rank may make another call, which is noticed at the end.
+            let until = completed.length() / kind.size() * kind.size();
+            if until > reduced {
+                let into = &mut values[reduced..until];
+                add_blocks(kind, by, ranks, |rank| completed.of(rank), reduced, into);
+                reduced = until;
+            }
+        }
+        self.published += values.len() as u64;
+        self.complete(call)?;
+        let slots = self.slots()?;
+        add_blocks(kind, by, ranks, |rank| slots.of(rank), reduced, &mut values[reduced..]);
         Ok(())
     }
 
@@ -204,7 +245,7 @@ impl Shared {
             let mine = parts[own].clone();
             self.round(call, |slot, slots| {
                 let sum = &mut slot[..mine.len()];
-                add_blocks(kind, by, ranks, slots, mine.start, sum);
+                add_blocks(kind, by, ranks, |rank| slots.of(rank), mine.start, sum);
                 sum.len()
             })?;
             let slots = self.slots()?;
@@ -238,17 +279,17 @@ fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
 
 /// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into
 /// `into`.
-fn add_blocks(
+fn add_blocks<'s>(
     kind: ElementKind,
     by: Reduction,
     ranks: usize,
-    slots: Slots<'_>,
+    slot_of: impl Fn(usize) -> &'s [u8],
     start: usize,
     into: &mut [u8],
 ) {
     for (index, into) in into.chunks_mut(BLOCK).enumerate() {
         let start = start + index * BLOCK;
-        let row = |rank| &slots.of(rank)[start..start + into.len()];
+        let row = |rank| &slot_of(rank)[start..start + into.len()];
         let rows: Vec<&[u8]> = (0..ranks).map(row).collect();
         in_rank_order(kind, by, rows, into);
     }
@@ -276,12 +317,27 @@ impl Transport for Shared {
         by: Reduction,
         root: Option<u32>,
     ) -> Result<()> {
-        let ranks = self.memory.ranks();
-        if ranks == 2 || numbers.bytes().len() * ranks <= DIRECT {
+        if self.is_direct(numbers.bytes().len()) {
             self.reduce_directly(call, &mut numbers, by, root)
         } else {
             self.reduce_by_parts(call, &mut numbers, by, root)
         }
+    }
+
+    fn reduce_in_parts(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        part: usize,
+        compute: &mut dyn FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        let length = numbers.bytes().len();
+        if length <= self.memory.slot() && self.is_direct(length) {
+            return self.reduce_while_computing(call, &mut numbers, by, part, compute);
+        }
+        numbers.compute(part, compute);
+        self.reduce(call, numbers, by, None)
     }
 
     fn reduce_scatter(

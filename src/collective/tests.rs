@@ -18,6 +18,7 @@ use super::{CollectiveError, Element, Group, Reduction, half, threads};
 
 mod agreement;
 mod calls;
+mod in_parts;
 pub(super) mod measured;
 mod values;
 

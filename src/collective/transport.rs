@@ -37,6 +37,21 @@ pub trait Transport: Send {
         root: Option<u32>,
     ) -> Result<()>;
 
+    /// Like [`Transport::reduce`] to all ranks, but `compute` overwrites the numbers first, `part`
+    /// bytes at a time: it gets the place of the first byte and the bytes. A transport may reduce the
+    /// first numbers while ranks compute the next. Parts may have other lengths on other ranks.
+    fn reduce_in_parts(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        part: usize,
+        compute: &mut dyn FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        numbers.compute(part, compute);
+        self.reduce(call, numbers, by, None)
+    }
+
     /// Like [`Transport::reduce`], but every rank gets only its part of the result: the numbers from
     /// `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
     fn reduce_scatter(

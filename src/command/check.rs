@@ -166,6 +166,13 @@ pub(crate) fn exchange_endpoints(
     meeting.members().iter().map(endpoint).collect()
 }
 
+/// Lets all ranks meet, and returns a random secret that only they know then.
+pub(crate) fn exchange_secret(info: &ClusterInfo, timeout: Duration) -> Result<String, CheckError> {
+    let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather("")?;
+    let key = meeting.derive_key("secret of a command");
+    Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS
 /// Batch's main node does.
 fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {

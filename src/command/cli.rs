@@ -108,6 +108,19 @@ fn seconds(text: &str) -> Result<Duration, &'static str> {
     time.ok_or("expected a number of seconds above 0")
 }
 
+/// Parses a time above 0, in seconds or with its unit.
+fn time(text: &str) -> Result<Duration, &'static str> {
+    let (number, unit) = match text.char_indices().last() {
+        Some((end, 's')) => (&text[..end], 1.0),
+        Some((end, 'm')) => (&text[..end], 60.0),
+        Some((end, 'h')) => (&text[..end], 3600.0),
+        _ => (text, 1.0),
+    };
+    let number = number.parse().ok().filter(|number: &f64| number.is_finite());
+    let time = number.and_then(|number| seconds(&(number * unit).to_string()).ok());
+    time.ok_or("expected a time above 0, such as 90, 90s, 10m or 2h")
+}
+
 /// Parses a number of seconds.
 fn seconds_or_none(text: &str) -> Result<Duration, &'static str> {
     let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);

@@ -103,7 +103,8 @@ pub enum Reason {
     NoInterface(String),
     /// The value does not say how ranks authenticate.
     #[error(
-        "not a way for ranks to authenticate: munge, or munge:SOCKET with the absolute path of munged's socket"
+        "not a way for ranks to authenticate: munge, auto, or one of them with the absolute path of munged's socket, as \
+         in munge:SOCKET"
     )]
     NotMunge,
     /// The value does not have the form that its launcher documents.

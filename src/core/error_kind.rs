@@ -17,7 +17,8 @@ pub enum ErrorKind {
     Lost,
     /// The ranks, their settings or their calls are wrong (3). Another attempt will fail too.
     Refused,
-    /// A rank did not come by the deadline (124). Another attempt may succeed.
+    /// A rank did not come by the deadline, or no rank was active for too long (124). Another
+    /// attempt may succeed.
     TimedOut,
     /// The program that reads the workers' output has exited (141).
     ReaderGone,

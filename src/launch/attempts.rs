@@ -9,13 +9,14 @@ mod mailbox;
 mod message;
 #[cfg(feature = "rendezvous")]
 mod nodes;
+mod silence;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
@@ -23,6 +24,7 @@ use crate::launch::bind::{Bind, Division, Node};
 use crate::launch::core_share::CoreShare;
 use crate::launch::ending::{Cause, Failure, Final, by_signal, meaning_of_final};
 use crate::launch::error::LaunchError;
+use crate::launch::log_file::Folder;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
 use crate::launch::running::{Exit, Running};
@@ -37,6 +39,7 @@ use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, Ta
 pub(super) use self::link::Link;
 pub(super) use self::message::{Event, Failed, Haste};
 
+use self::coordinator::Coordinator;
 use self::message::{Order, Verdict};
 #[cfg(feature = "rendezvous")]
 use self::nodes::{Introduction, meet};
@@ -55,6 +58,10 @@ pub(super) struct Job<'a> {
     base: u32,
     /// Why the last attempt failed, if it failed on this node.
     error: Option<LaunchError>,
+    /// The folder of the output of this attempt, if it goes to files.
+    logs: Option<Folder>,
+    /// When the last worker of this attempt finished, if none failed.
+    done: Option<Instant>,
     /// The files that the workers of this attempt read.
     files: Vec<HeldFile>,
 }
@@ -88,6 +95,8 @@ impl<'a> Job<'a> {
             signals,
             base,
             error: None,
+            logs: None,
+            done: None,
             files: Vec::new(),
         })
     }
@@ -123,9 +132,11 @@ impl<'a> Job<'a> {
             self.link.send(Event::Stopped { endings: Vec::new(), is_final: false });
             return;
         }
-        self.error = None;
+        (self.error, self.done) = (None, None);
         let folder = self.launch.max_restarts.map(|_| format!("attempt_{}", attempt.number()));
-        let running = Running::new(&self.launch, folder, &self.signals, &self.link, attempt.again);
+        self.logs = self.launch.output.folder(folder);
+        let running =
+            Running::new(&self.launch, self.logs.clone(), &self.signals, &self.link, attempt.again);
         let mut running = match running {
             Ok(running) => running,
             Err(error) => return self.fail(None, error),
@@ -146,6 +157,7 @@ impl<'a> Job<'a> {
         let is_final = self.signals.has_asked();
         match outcome {
             Ok(Exit::Done) => {
+                self.done = Some(Instant::now());
                 self.link.send(Event::Done { endings: running.endings() });
                 if is_final {
                     // The workers of other nodes continue, but are not started again.
@@ -236,12 +248,20 @@ impl<'a> Job<'a> {
     /// # Errors
     /// A repeated request to end the job ends this launch, whatever the other nodes do. They notice
     /// that it is gone.
-    fn order(&self) -> Result<State, LaunchError> {
+    fn order(&mut self) -> Result<State, LaunchError> {
         loop {
+            if let Some(stall) = self.link.take_stall() {
+                stall.publish(self.logs.as_ref());
+            }
             if let Some(order) = self.link.take() {
                 return Ok(self.follow(order));
             }
-            match self.signals.wait_for_end(None) {
+            let left = self.until_silent();
+            if left == Some(Duration::ZERO) {
+                self.done = None;
+                self.link.send(Event::Silent);
+            }
+            match self.signals.wait_for_end(left) {
                 Some(Late::First) => self.link.send(Event::Signal),
                 Some(Late::Repeated(Request { signal, .. })) => {
                     return Err(LaunchError::stopped(None, None, signal, None));
@@ -249,6 +269,12 @@ impl<'a> Job<'a> {
                 None => {}
             }
         }
+    }
+
+    /// Returns how long until this node, whose workers have all finished, counts as silent.
+    fn until_silent(&self) -> Option<Duration> {
+        let (timeout, done) = (self.launch.stall_timeout?, self.done?);
+        Some(timeout.saturating_sub(done.elapsed()))
     }
 
     fn follow(&self, order: Order) -> State {
@@ -264,8 +290,8 @@ impl<'a> Job<'a> {
                 }
                 State::Pause { again, until: Instant::now() + pause }
             }
-            // No worker is left that it could stop.
-            Order::Stop { .. } => State::Idle,
+            // No worker is left to be stopped or looked at.
+            Order::Stop { .. } | Order::Look { .. } => State::Idle,
             Order::Finish(verdict) => State::Over(verdict),
         }
     }
@@ -352,17 +378,23 @@ impl Launch {
     fn link(&self) -> Result<(Link, u32), LaunchError> {
         let (base, max_restarts) = (self.base(), self.max_restarts.map_or(0, NonZeroU32::get));
         let number = self.node.as_ref().map_or(0, |info| info.rank().index());
-        let node = self.max_restarts.and(self.node.as_ref());
+        let stall_timeout = self.stall_timeout;
+        let is_joint = self.max_restarts.is_some() || stall_timeout.is_some();
+        let node = self.node.as_ref().filter(|_| is_joint);
         match node.filter(|info| info.world_size() > 1) {
-            None => Ok((Link::alone(number, max_restarts), base)),
+            None => {
+                let coordinator = Coordinator::new(1, max_restarts, stall_timeout);
+                Ok((Link::alone(number, coordinator), base))
+            }
             #[cfg(feature = "rendezvous")]
             Some(info) => {
-                let node_timeout = self.node_timeout;
-                meet(info, &Introduction { base, max_restarts, node_timeout, host: own_host() })
+                let (node_timeout, host) = (self.node_timeout, own_host());
+                let own = Introduction { base, max_restarts, node_timeout, stall_timeout, host };
+                meet(info, &own)
             }
             #[cfg(not(feature = "rendezvous"))]
             Some(_) => Err(LaunchError::Nodes(io::Error::other(
-                "restarts on several nodes need the feature rendezvous of mpienv",
+                "restarts and stall timeouts on several nodes need the feature rendezvous of mpienv",
             ))),
         }
     }

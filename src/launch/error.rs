@@ -4,8 +4,9 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::time::Duration;
 
-use crate::launch::ending::{Cause, Failure, Final, signal, status_text};
+use crate::launch::ending::{Cause, Failure, Final, seconds, signal, status_text};
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
 use crate::launch::stop::{Name, is_request};
@@ -120,7 +121,7 @@ pub enum LaunchError {
         host: Option<String>,
         /// The worker's exit status.
         status: ExitStatus,
-        /// Whether the worker was killed by a signal that this process received and passed on.
+        /// Whether the worker was killed by a signal that this process had received and forwarded.
         passed_on: bool,
         /// SIGINT or SIGTERM, if this process had received it before the worker failed.
         after: Option<i32>,
@@ -144,6 +145,18 @@ pub enum LaunchError {
         /// Which workers did not exit and were killed, and when.
         killed: Option<String>,
         /// The earlier attempts: see [`LaunchError::report`].
+        report: Box<LaunchReport>,
+    },
+    /// No rank was active for the time of [`Launch::stall_timeout`](crate::Launch::stall_timeout),
+    /// and the workers were stopped.
+    #[error("the job stalled: no rank was active for {}: {summary}", seconds(*timeout))]
+    #[non_exhaustive]
+    Stalled {
+        /// The time that was set.
+        timeout: Duration,
+        /// What the ranks were doing, those that differ from the others first.
+        summary: String,
+        /// How the workers ended, and the earlier attempts: see [`LaunchError::report`].
         report: Box<LaunchReport>,
     },
     /// The launch of another node could not continue.
@@ -172,7 +185,8 @@ pub enum LaunchError {
     #[cfg(feature = "rendezvous")]
     #[error(
         "the mpienv processes of the nodes did not all connect at port {port} (each counts as one \
-         rank): {error}; start all with the same --max-restarts"
+         rank): {error}; start all with the same \
+         --max-restarts and --stall-timeout"
     )]
     #[non_exhaustive]
     NotMet {
@@ -219,9 +233,9 @@ impl LaunchError {
     #[must_use]
     pub fn report(&self) -> Option<&LaunchReport> {
         match self {
-            LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } => {
-                Some(report)
-            }
+            LaunchError::Failed { report, .. }
+            | LaunchError::Stalled { report, .. }
+            | LaunchError::Stopped { report, .. } => Some(report),
             _ => None,
         }
     }
@@ -236,6 +250,7 @@ impl LaunchError {
             LaunchError::TooManyRanks { .. } => ErrorKind::Usage,
             LaunchError::Failed { status, .. } => ErrorKind::Failed(*status),
             LaunchError::Stopped { signal, .. } => ErrorKind::Stopped(*signal),
+            LaunchError::Stalled { .. } => ErrorKind::TimedOut,
             LaunchError::NodeLost { .. } => ErrorKind::Lost,
             LaunchError::Mismatch { .. } => ErrorKind::Refused,
             #[cfg(feature = "rendezvous")]
@@ -266,6 +281,7 @@ impl LaunchError {
                 let LaunchReport { is_in_sight, place, .. } = std::mem::take(&mut **report);
                 **report = LaunchReport { is_in_sight, place, ..all };
             }
+            LaunchError::Stalled { report, .. } => **report = all,
             // A signal that ends the job is not a failure: what counts are the earlier attempts.
             LaunchError::Stopped { report, .. } => {
                 **report = LaunchReport { stderr: Vec::new(), after: None, ..all };
@@ -279,7 +295,9 @@ impl LaunchError {
     /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
     /// silence, and gets no report.
     pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
-        if let LaunchError::Failed { report, .. } | LaunchError::Stopped { report, .. } = &mut self
+        if let LaunchError::Failed { report, .. }
+        | LaunchError::Stalled { report, .. }
+        | LaunchError::Stopped { report, .. } = &mut self
             && is_brief
         {
             let is_in_sight = report.is_in_sight;
@@ -303,6 +321,9 @@ impl From<Failure> for LaunchError {
         let Failure { node, host, cause, is_final, .. } = failure;
         let (rank, status, stderr) = match cause {
             Cause::Other { text } => return LaunchError::OtherNode { node, host, reason: text },
+            Cause::Stalled { timeout, summary } => {
+                return LaunchError::Stalled { timeout, summary, report: Box::default() };
+            }
             Cause::Worker { rank, status, stderr } => (rank, status, stderr),
         };
         let request = signal(status).filter(|signal| is_request(*signal));
@@ -349,7 +370,7 @@ fn failed_text(
     let code = status.code();
     let _ = write!(text, " failed with {}", status_text(status));
     if passed_on {
-        text += ", which this process received and passed on";
+        text += ", which this process had received and forwarded to its workers";
     }
     match stderr {
         Some("") => text += "; it wrote nothing to stderr",

@@ -32,6 +32,7 @@ mod ending;
 mod error;
 #[cfg(unix)]
 mod exec;
+mod heartbeat;
 mod log_file;
 mod output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
@@ -43,7 +44,10 @@ mod running;
 #[doc(hidden)]
 pub mod seam;
 mod share;
+mod stall;
 mod start_error;
+#[cfg_attr(not(unix), path = "status/without_signals.rs")]
+mod status;
 mod stop;
 mod supervisor;
 mod target_file;
@@ -54,6 +58,7 @@ mod wire;
 
 pub use bind::Bind;
 pub use error::LaunchError;
+pub use heartbeat::heartbeat;
 pub use output::Output;
 #[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
@@ -84,6 +89,8 @@ const MOST_SIMULATED: u32 = 4096;
 /// and Kubernetes, a signal leaves time for a checkpoint.
 const GRACE: Grace =
     Grace { after_failure: Duration::from_secs(5), after_signal: Duration::from_secs(30) };
+/// The shortest silence that counts as a stall.
+const SHORTEST_STALL: Duration = Duration::from_millis(100);
 /// How long a node may be silent.
 const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -137,6 +144,8 @@ pub struct Launch {
     variables: Variables,
     /// How often the workers may be started again, if at all.
     max_restarts: Option<NonZeroU32>,
+    /// How long the job may be silent, if that is limited.
+    stall_timeout: Option<Duration>,
     /// How long a node may be silent.
     #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     node_timeout: Duration,
@@ -216,6 +225,7 @@ impl Launch {
             output: Output::default(),
             variables: Variables::Exports(Target::default()),
             max_restarts: None,
+            stall_timeout: None,
             node_timeout: NODE_TIMEOUT,
             node: None,
             range: None,
@@ -400,6 +410,39 @@ impl Launch {
     /// ```
     pub fn max_restarts(self, max_restarts: u32) -> Launch {
         Launch { max_restarts: NonZeroU32::new(max_restarts), ..self }
+    }
+
+    /// Ends a job that hangs: one none of whose ranks has been active for this time.
+    ///
+    /// A rank is active when it writes to stdout or stderr, when it touches the file that
+    /// `MPIENV_HEARTBEAT_FILE` names in its environment (see [`heartbeat`]), and when it starts or
+    /// exits. Of [`Output::Inherited`] nothing is seen: then only the file counts.
+    ///
+    /// Before anything is stopped, the first node reports on stderr what every rank is doing, and
+    /// names those that differ from the others. With the feature `launch` and [`Output::LogDir`],
+    /// the file `stall.json` in the folder has the same. The job then fails with
+    /// [`LaunchError::Stalled`]; [`Launch::max_restarts`] applies. `mpienv::guide::launch` describes
+    /// the report.
+    ///
+    /// On several nodes, this needs the feature `rendezvous` and the same call on every node.
+    ///
+    /// ```
+    /// use std::process::Command;
+    /// use std::time::Duration;
+    /// use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Output};
+    ///
+    /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
+    /// let launch = Launch::new(&info, 1)?.output(Output::Prefixed);
+    /// let error = launch.stall_timeout(Duration::from_millis(200)).run(|_worker| {
+    ///     let mut command = Command::new("sleep");
+    ///     command.arg("600");
+    ///     command
+    /// });
+    /// assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
+    /// # Ok::<(), LaunchError>(())
+    /// ```
+    pub fn stall_timeout(self, timeout: Duration) -> Launch {
+        Launch { stall_timeout: Some(timeout.max(SHORTEST_STALL)), ..self }
     }
 
     /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on

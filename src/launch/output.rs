@@ -1,9 +1,6 @@
 //! Where the workers' lines go: unchanged, with the rank before each, or into files.
 
-#[cfg(all(feature = "launch", unix))]
-mod copier;
-#[cfg(not(all(feature = "launch", unix)))]
-#[path = "output/threads.rs"]
+#[cfg_attr(not(all(feature = "launch", unix)), path = "output/threads.rs")]
 mod copier;
 mod faults;
 mod lines;
@@ -20,6 +17,7 @@ use crate::launch::error::LaunchError;
 use crate::launch::log_file::Folder;
 use crate::launch::report::LaunchReport;
 use crate::launch::role::Role;
+use crate::launch::stall::Trace;
 
 pub(super) use faults::Faults;
 
@@ -55,7 +53,7 @@ const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
 /// The captured output of one worker.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Captured {
     Nothing,
     /// The progress of its stdout and its stderr.
@@ -75,20 +73,30 @@ pub(super) enum Streams {
 }
 
 impl Output {
+    /// Returns the folder of an attempt, if the output goes to files.
+    ///
     /// `attempt`: the name of the attempt's folder.
+    pub(super) fn folder(&self, attempt: Option<String>) -> Option<Folder> {
+        match self {
+            Output::LogDir(named) => {
+                Some(attempt.into_iter().fold(Folder::new(named), Folder::join))
+            }
+            Output::Inherited | Output::Prefixed => None,
+        }
+    }
+
+    /// `folder`: that of the attempt.
     pub(super) fn open(
         &self,
-        attempt: Option<String>,
+        folder: Option<Folder>,
         faults: &Faults,
     ) -> Result<Streams, LaunchError> {
-        let streams = match self {
-            Output::Inherited => Streams::Inherited,
-            Output::Prefixed => {
+        let streams = match (self, folder) {
+            (_, Some(folder)) => Streams::Files(folder),
+            (Output::Prefixed, None) => {
                 Streams::Prefixed(Copier::start().map_err(LaunchError::Thread)?, faults.clone())
             }
-            Output::LogDir(named) => {
-                Streams::Files(attempt.into_iter().fold(Folder::new(named), Folder::join))
-            }
+            (Output::Inherited | Output::LogDir(_), None) => Streams::Inherited,
         };
         streams.try_room()?;
         Ok(streams)
@@ -166,6 +174,43 @@ impl Captured {
             }
         }
         true
+    }
+
+    /// Returns a value that differs if the worker has written something in between, and whether
+    /// this process still has to write what it has read.
+    pub(super) fn trace(&self) -> (Trace, bool) {
+        match self {
+            Captured::Nothing => (Trace::default(), false),
+            Captured::Lines(streams) => {
+                let is_blocked = !streams.iter().all(|stream| stream.is_quiet());
+                let [stdout, stderr] = streams;
+                (Trace::of_bytes([stdout.bytes(), stderr.bytes()]), is_blocked)
+            }
+            Captured::File(folder) => {
+                let [stdout, stderr] = [STDOUT, STDERR].map(|name| folder.path().join(name));
+                (Trace::of_files([&stdout, &stderr]), false)
+            }
+        }
+    }
+
+    /// Returns the last line that the worker wrote, if it is known.
+    pub(super) fn last_line(&self) -> Option<String> {
+        match self {
+            Captured::Nothing => None,
+            Captured::Lines(streams) => {
+                let newest = streams.iter().max_by_key(|stream| stream.tail().number)?;
+                newest.tail().last()
+            }
+            Captured::File(folder) => {
+                let changed = |name: &&str| {
+                    let file = std::fs::metadata(folder.path().join(name)).ok()?;
+                    (file.len() > 0).then_some(file.modified().ok()?)
+                };
+                let newest = [STDOUT, STDERR].into_iter().filter(|name| changed(name).is_some());
+                let file = folder.read(newest.max_by_key(changed)?).ok()?;
+                Tail::of_file(file).last()
+            }
+        }
     }
 
     /// Returns a report with the last lines of stderr, or `None` if they are not known.

@@ -26,6 +26,8 @@ pub struct LaunchReport {
     pub(super) place: String,
     /// How long the last attempt ran, which is shown if other workers ended because of it.
     pub(super) after: Option<String>,
+    /// Whether the attempt ended because no worker was active.
+    pub(super) is_stall: bool,
     /// How the other workers ended.
     pub(super) endings: Vec<String>,
     /// The failures of earlier attempts.
@@ -52,7 +54,7 @@ impl LaunchReport {
         let Failed { failure, endings, earlier, not_restarted } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
-            Cause::Other { .. } => Vec::new(),
+            Cause::Stalled { .. } | Cause::Other { .. } => Vec::new(),
         };
         let earlier = earlier.iter().zip(base..);
         let earlier: Vec<_> = earlier
@@ -61,6 +63,7 @@ impl LaunchReport {
         LaunchReport {
             stderr,
             after: Some(ending::seconds(failure.after)),
+            is_stall: matches!(failure.cause, Cause::Stalled { .. }),
             endings: ending::lines(endings),
             earlier,
             not_restarted: not_restarted.map(|reason| reason.to_string()),
@@ -93,7 +96,11 @@ impl fmt::Display for LaunchReport {
             lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
         }
         if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
-            lines.push(format!("  failed {after} after the attempt started; the other workers:"));
+            let [failed, workers] = match self.is_stall {
+                true => ["stalled", "workers"],
+                false => ["failed", "other workers"],
+            };
+            lines.push(format!("  {failed} {after} after the attempt started; the {workers}:"));
             lines.extend(self.endings.iter().map(|line| format!("    {line}")));
         }
         if let Some(max_restarts) = self.max_restarts {

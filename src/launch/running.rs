@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::launch::Launch;
-use crate::launch::attempts::Link;
+use crate::launch::attempts::{Event, Link};
 use crate::launch::ending::{Ending, How};
 use crate::launch::error::LaunchError;
+use crate::launch::heartbeat::{self, Heartbeat};
+use crate::launch::log_file::Folder;
 use crate::launch::output::{Captured, Faults, Streams};
 use crate::launch::role::{Member, Role};
+use crate::launch::stall::Watch;
 use crate::launch::start_error::StartError;
 use crate::launch::stop::{Grace, Request};
 use crate::launch::supervisor::{Signals, Supervisor};
@@ -28,6 +31,10 @@ pub(super) struct Running {
     /// The number of the attempt.
     again: u32,
     streams: Streams,
+    /// Notices that the workers are silent, if that is limited.
+    watch: Option<Watch>,
+    /// The folder of the workers' output, if it goes to files.
+    logs: Option<Folder>,
     faults: Faults,
     grace: Grace,
     /// A request that follows from a worker that the terminal stopped after it was asked to exit.
@@ -58,17 +65,19 @@ pub(super) enum Exit {
 }
 
 impl Running {
-    /// `folder`: the name of the attempt's folder, if each has its own.
+    /// `logs`: the folder of the attempt's output, if it goes to files.
     pub(super) fn new(
         launch: &Launch,
-        folder: Option<String>,
+        logs: Option<Folder>,
         signals: &Arc<Signals>,
         link: &Arc<Link>,
         again: u32,
     ) -> Result<Running, LaunchError> {
         let faults = Faults::new(signals.waker().map_err(LaunchError::Signals)?);
         // Before the first worker, because the limit of threads may be reached later.
-        let streams = launch.output.open(folder, &faults)?;
+        let streams = launch.output.open(logs.clone(), &faults)?;
+        // One that came too late for the last attempt.
+        link.take_look();
         Ok(Running {
             members: Vec::new(),
             ended: Vec::new(),
@@ -77,6 +86,8 @@ impl Running {
             link: Arc::clone(link),
             again,
             streams,
+            watch: launch.stall_timeout.map(Watch::new),
+            logs,
             faults,
             grace: launch.grace,
             stuck: None,
@@ -94,6 +105,15 @@ impl Running {
     pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         self.streams.direct(role, command)?;
         self.supervisor.prepare(command);
+        let watched = self.watch.as_mut().zip(role.rank());
+        let watched = match watched {
+            Some((watch, rank)) => {
+                let heartbeat = Heartbeat::new()?;
+                command.env(heartbeat::VARIABLE, heartbeat.path());
+                Some((watch, rank, heartbeat))
+            }
+            None => None,
+        };
         let child = command.spawn().map_err(|error| StartError::new(command, error));
         let mut child = child.map_err(|error| LaunchError::Start { rank: role.of(), error })?;
         self.supervisor.started(&child);
@@ -102,6 +122,9 @@ impl Running {
             Ok(captured) => (captured, Ok(())),
             Err(error) => (Captured::Nothing, Err(LaunchError::Thread(error))),
         };
+        if let Some((watch, rank, heartbeat)) = watched {
+            watch.add(rank, child.id(), captured.clone(), heartbeat);
+        }
         self.members.push(Member { role, child, captured, is_dying: false });
         outcome
     }
@@ -133,7 +156,12 @@ impl Running {
             if let Some((member, status)) = self.reap()? {
                 return self.fail(member, status);
             }
+            self.watch_for_silence();
             if let Some(haste) = self.link.stop(self.again) {
+                // Before anything is stopped.
+                if let Some(stall) = self.link.take_stall() {
+                    stall.publish(self.logs.as_ref());
+                }
                 return self.stop(haste);
             }
             if self.members.iter().all(|member| member.role.rank().is_none()) {
@@ -141,7 +169,7 @@ impl Running {
             }
             self.tell_stops();
             let Some(request) = self.request() else {
-                self.supervisor.wait(None);
+                self.supervisor.wait(self.watch.as_ref().map(Watch::pause));
                 continue;
             };
             let deadline = request.deadline(self.grace.after_signal);
@@ -151,6 +179,27 @@ impl Running {
             let look = self.name_after(request, deadline);
             self.supervisor.wait(Some(look));
         }
+    }
+
+    /// Tells the coordinator whether the workers are silent, and what they are doing if it asks.
+    /// Workers that were asked to exit may take their time.
+    fn watch_for_silence(&mut self) {
+        if self.request().is_some() {
+            return;
+        }
+        let after = self.ran_for();
+        let Some(watch) = &mut self.watch else { return };
+        match watch.turn() {
+            Some(true) => self.link.send(Event::Silent),
+            Some(false) => self.link.send(Event::Active),
+            None => {}
+        }
+        let Some(round) = self.link.take_look() else { return };
+        let sights = watch.examine(&|command| self.supervisor.prepare(command));
+        self.link.send(match sights {
+            Some(sights) => Event::Seen { round, after, sights },
+            None => Event::Active,
+        });
     }
 
     /// Ends an attempt whose workers have all finished.
@@ -195,7 +244,11 @@ impl Running {
 
     /// Records a worker that has exited.
     fn keep(&mut self, member: Member, how: How) {
-        self.endings.extend(member.role.rank().map(|rank| Ending { rank, how }));
+        let rank = member.role.rank();
+        self.endings.extend(rank.map(|rank| Ending { rank, how }));
+        if let Some((watch, rank)) = self.watch.as_mut().zip(rank) {
+            watch.remove(rank);
+        }
         self.ended.push(member.captured);
     }
 }

@@ -10,6 +10,21 @@ pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
     String::deserialize(from).map(|text| printable(text.as_bytes()))
 }
 
+/// Reads a text that cannot control a terminal, if there is one.
+pub(super) fn optional_text<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.map(|text| printable(text.as_bytes())))
+}
+
+/// Reads texts that cannot control a terminal.
+pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let mut list = Vec::<String>::deserialize(from)?;
+    list.iter_mut().for_each(|text| *text = printable(text.as_bytes()));
+    Ok(list)
+}
+
 /// Reads lines that cannot control a terminal.
 pub(super) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
     let mut lines = Option::<Vec<String>>::deserialize(from)?;
@@ -32,30 +47,41 @@ pub(super) mod milliseconds {
     }
 }
 
+/// The same, or nothing.
+pub(super) mod optional_milliseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize as _, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let milliseconds = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+        time.map(milliseconds).serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let time = Option::<u32>::deserialize(from)?;
+        Ok(time.map(|time| Duration::from_millis(time.into())))
+    }
+}
+
 /// Exit statuses as the system's own numbers.
 pub(super) mod status {
     use std::process::ExitStatus;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
+    use crate::status::{from_raw, into_raw};
+
     pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
-        #[cfg(unix)]
-        let raw = std::os::unix::process::ExitStatusExt::into_raw(*status);
-        #[cfg(not(unix))]
-        let raw = status.code().unwrap_or(1);
-        to.serialize_i32(raw)
+        to.serialize_i32(into_raw(*status))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
-        let raw = i32::deserialize(from)?;
-        #[cfg(unix)]
-        return Ok(std::os::unix::process::ExitStatusExt::from_raw(raw));
-        #[cfg(windows)]
-        return Ok(std::os::windows::process::ExitStatusExt::from_raw(raw.cast_unsigned()));
-        #[cfg(not(any(unix, windows)))]
-        {
-            let _ = raw;
-            Ok(ExitStatus::default())
-        }
+        i32::deserialize(from).map(from_raw)
     }
 }

@@ -180,10 +180,10 @@ fn secret(
 ) -> Result<Secret, Failed> {
     let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
     match (&settings.munge, credential) {
-        (None, []) => Ok(settings.secret(&[])),
-        (None, _) => Err(again("it sent a MUNGE credential, and this rank does not use MUNGE")),
-        (Some(_), []) => Err(again("it sent no MUNGE credential")),
-        (Some(munge), _) => match munge::open(munge, credential, deadline) {
+        (Err(_), []) => Ok(settings.secret(&[])),
+        (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
+        (Ok(_), []) => Err(again("it sent no MUNGE credential")),
+        (Ok(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),
             Err(Unreadable::Missing(reason)) => {
                 Err(Failed::Final(RendezvousError::Munge { reason }))

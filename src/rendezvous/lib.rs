@@ -111,6 +111,7 @@ use crate::value::port::Port;
 use crate::value::rank::Rank;
 use auth::{Role, Run};
 use frame::Secret;
+use munge::NoMunge;
 use seam::LONGEST_TIMEOUT;
 use star::Channel;
 
@@ -147,7 +148,7 @@ pub struct Rendezvous {
     timeout: Duration,
     /// `None` if no one set a token.
     token: Option<Vec<u8>>,
-    munge: Option<Munge>,
+    munge: Result<Munge, NoMunge>,
     role: Role,
     run: Run,
     bind: Option<IpAddr>,
@@ -180,7 +181,7 @@ impl Rendezvous {
             default_port: None,
             timeout,
             token: None,
-            munge: None,
+            munge: Err(NoMunge::NotAsked),
             role,
             run,
             bind: None,
@@ -236,7 +237,8 @@ impl Rendezvous {
     /// secret token. All ranks need this setting. A token is still compared.
     ///
     /// Rank 0 runs `munge` and `unmunge`, and each other rank runs `unmunge`. Each takes some
-    /// milliseconds.
+    /// milliseconds. With [`auto`](Munge::is_auto), this method runs `munge`, and ranks on whose host
+    /// it fails do not authenticate with MUNGE: they meet only each other.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -248,7 +250,7 @@ impl Rendezvous {
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
     pub fn munge(self, munge: Munge) -> Rendezvous {
-        Rendezvous { munge: Some(munge), ..self }
+        Rendezvous { munge: munge::settled(munge), ..self }
     }
 
     /// Sets the job's identity and the number of the attempt, which must be the same on all ranks.
@@ -424,7 +426,7 @@ impl Rendezvous {
     /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the
     /// other ranks.
     fn new_secret(&self) -> Result<Secret, RendezvousError> {
-        let Some(munge) = &self.munge else { return Ok(self.secret(&[])) };
+        let Ok(munge) = &self.munge else { return Ok(self.secret(&[])) };
         let (key, credential) = munge::seal(munge, Instant::now() + self.timeout)
             .map_err(|reason| RendezvousError::Munge { reason })?;
         let mut secret = self.secret(&key);

@@ -24,6 +24,8 @@ const VALID: i32 = 0;
 const EXPIRED: i32 = 15;
 const REWOUND: i32 = 16;
 const REPLAYED: i32 = 17;
+/// How long munged may take to answer whether it is there.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to look whether a program has finished.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -37,6 +39,28 @@ pub(super) enum Unreadable {
     Refused(String),
     /// `unmunge` was still running at the deadline.
     TimedOut,
+}
+
+/// Why this process does not authenticate with MUNGE.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoMunge {
+    /// No one has asked for it.
+    #[error("this rank does not use MUNGE")]
+    NotAsked,
+    /// It was asked for where it works, and does not work on this host.
+    #[error("MUNGE does not work on this host: {0}")]
+    Unanswered(String),
+}
+
+/// Returns what [`Munge::is_auto`] means on this host.
+pub(super) fn settled(munge: Munge) -> Result<Munge, NoMunge> {
+    if !munge.is_auto() {
+        return Ok(munge);
+    }
+    let output = run(&munge, "munge", &["--no-input"], &[], Instant::now() + PATIENCE);
+    let output = output.map_err(NoMunge::Unanswered)?;
+    let is_there = output.status.success();
+    if is_there { Ok(munge) } else { Err(NoMunge::Unanswered(complaint("munge", &output))) }
 }
 
 /// Returns a new key and a credential that holds it. The deadline applies to each program that it

@@ -9,6 +9,12 @@ use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, server};
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// Returns whether this process authenticates with MUNGE when it meets the others.
+#[must_use]
+pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
+    rendezvous.munge.is_ok()
+}
+
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.
 /// Rank 0 gets a connection to each other rank and speaks first. The others get their connection to
 /// rank 0.

@@ -1,8 +1,9 @@
 //! One rank of the jobs that tests/it/collective.rs and tests/it/kills.rs start: it makes calls until
 //! it or another rank is killed.
 //!
-//! `collective_rank NUMBERS TIMEOUT [BACKEND]`, with a timeout in seconds. Without a backend, it only
-//! sums, over shared memory.
+//! `collective_rank NUMBERS TIMEOUT [BACKEND [ABSENT]]`, with a timeout in seconds. Without a backend,
+//! it only sums, over shared memory. The rank ABSENT connects and then makes no call, as in
+//! tests/it/stalls.rs.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
         Err(error) => return failed(&error),
     };
     println!("{}", group.describe());
+    if word(4).is_some_and(|absent| absent == info.rank().to_string()) {
+        std::thread::sleep(Duration::from_secs(3000));
+    }
     let mut values = vec![1.0_f32; count as usize];
     for turn in 0.. {
         let made = match backend {

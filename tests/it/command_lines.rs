@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::script::script;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, inherited};
 
 /// The command lines in the guide, after `mpienv exec --template --`.
@@ -183,6 +184,38 @@ fn a_secret_is_not_a_placeholder() {
         let output = output.output().unwrap();
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]));
         assert!(!String::from_utf8_lossy(&output.stderr).contains("sesame"));
+    }
+}
+
+#[test]
+fn all_ranks_get_one_random_secret_in_a_variable_and_in_no_word() {
+    let run = |more: &[&str], words: &[&str]| {
+        let simulate = ["simulate", "--launcher", "open-mpi", "--ppn", "3", "--", "mpienv", "exec"];
+        let mut command = clean("mpienv");
+        command.args(simulate).arg("--template").args(more).arg("--").args(words);
+        command.output().unwrap()
+    };
+    let meet = ["--meet", PATIENT];
+    let say = r#"echo "$RAY_AUTH_MODE" "$RAY_AUTH_TOKEN"; tr '\0' ' ' <"/proc/$$/cmdline" >&2"#;
+    let words = ["env", "RAY_AUTH_TOKEN={secret}", "RAY_AUTH_MODE=token", "sh", "-c", say];
+    let output = run(&meet, &words);
+    let text = printed(&output);
+    let secrets: Vec<_> = text.lines().map(|line| line.rsplit_once(' ').unwrap().1).collect();
+    let [first, ..] = secrets[..] else { panic!("{text}") };
+    assert!(secrets == [first; 3] && first.len() == 64, "{text}");
+    assert!(text.lines().all(|line| line.contains("token ")), "{text}");
+    let read = String::from_utf8_lossy(&output.stderr);
+    assert!(read.contains("RAY_AUTH_TOKEN") && !read.contains(first), "{read}");
+    assert!(!printed(&run(&meet, &words)).contains(first));
+    let shown = printed(&run(&[&meet[..], &["--dry-run"]].concat(), &words));
+    assert_eq!(shown.matches("RAY_AUTH_TOKEN={secret}").count(), 3, "{shown}");
+    for (more, words, text) in [
+        (&[][..], &words[..], "{secret} is not known here: the ranks get it when they meet"),
+        (&meet, &["echo", "{secret}"], "other users of the host can read the words of a command"),
+    ] {
+        let output = run(more, words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(text), "{said}");
     }
 }
 

@@ -214,10 +214,10 @@ fn the_manual_page_has_every_verb_with_its_examples() {
     assert!(page.contains("\n.TH MPIENV 1"), "{page}");
     let headings: Vec<_> = page.lines().filter_map(|line| line.strip_prefix(".SH ")).collect();
     let verbs = VERBS.map(|verb| format!("\"MPIENV {}\"", verb.to_uppercase()));
-    let expected =
-        ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS"].map(str::to_owned).into_iter().chain(verbs);
-    let expected: Vec<_> =
-        expected.chain(["\"EXIT STATUS\"".to_owned(), "EXAMPLES".to_owned()]).collect();
+    let first = ["NAME", "SYNOPSIS", "DESCRIPTION"].map(str::to_owned);
+    let last = ["OPTIONS", "\"EXIT STATUS\"", "ENVIRONMENT", "FILES", "EXAMPLES", "\"SEE ALSO\""];
+    let last = last.map(str::to_owned);
+    let expected: Vec<_> = first.into_iter().chain(verbs).chain(last).collect();
     assert_eq!(headings, expected);
     assert_eq!(page.lines().filter(|line| *line == ".SS EXAMPLES").count(), VERBS.len());
 }
@@ -247,12 +247,50 @@ fn groff_finds_nothing_wrong_with_the_manual_page() {
 }
 
 #[test]
-fn the_readmes_table_of_commands_is_what_help_says() {
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
+fn man_and_mandoc_find_nothing_wrong_with_the_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mpienv.1");
+    std::fs::write(&file, printed(clean("mpienv").arg("man"))).unwrap();
+    if is_there("man") {
+        let mut command = clean("man");
+        printed(command.args(["--warnings", "-l"]).arg(&file).env("MANPAGER", "cat"));
+    }
+    if is_there("mandoc") {
+        assert_eq!(printed(clean("mandoc").args(["-T", "lint", "-W", "warning"]).arg(&file)), "");
+    }
+}
+
+#[test]
+fn the_manual_page_has_common_options_once_and_values_in_its_synopses() {
+    let page = printed(clean("mpienv").arg("man"));
+    assert_eq!(page.matches("\n\\fB\\-\\-master\\-addr\\fR").count(), 1, "{page}");
+    assert_eq!(page.matches("[\\fICOMMON\\-OPTION\\fR]...").count(), 6, "{page}");
+    assert!(page.contains("[\\fB\\-\\-log\\-dir\\fR \\fIDIR\\fR]"), "{page}");
+}
+
+#[test]
+fn the_manual_page_has_every_variable_that_help_names() {
+    let page = printed(clean("mpienv").arg("man"));
+    let (_, environment) = page.split_once("\n.SH ENVIRONMENT\n").unwrap();
+    let (environment, _) = environment.split_once("\n.SH ").unwrap();
+    let is_name = |char: char| char.is_ascii_uppercase() || char == '_';
+    let mut found = 0;
+    for verb in VERBS {
+        let help = printed(clean("mpienv").args([verb, "--help"]));
+        for name in help.split(|char: char| !is_name(char)).filter(|w| w.starts_with("MPIENV_")) {
+            assert!(environment.contains(name), "{name} of {verb}");
+            found += 1;
+        }
+    }
+    assert!(found > 20, "only {found} names were found");
+}
+
+#[test]
+fn the_guides_table_of_commands_is_what_help_says() {
+    let page = include_str!("../../src/guide/commands.md");
     let help = printed(clean("mpienv").arg("--help"));
     let help = help.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    let rows: Vec<_> = readme
+    let rows: Vec<_> = page
         .lines()
         .filter_map(|line| line.strip_prefix("| `mpienv ")?.split_once("` | "))
         .collect();
@@ -264,10 +302,9 @@ fn the_readmes_table_of_commands_is_what_help_says() {
 }
 
 #[test]
-fn the_readmes_exit_codes_are_those_of_the_manual_page() {
-    let readme = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let (_, table) = readme.split_once("\n| code | what it means |\n| --- | --- |\n").unwrap();
+fn the_guides_exit_codes_are_those_of_the_manual_page() {
+    let guide = include_str!("../../src/guide/commands.md");
+    let (_, table) = guide.split_once("\n| code | what it means |\n| --- | --- |\n").unwrap();
     let (table, _) = table.split_once("\n\n").unwrap();
     let page = printed(clean("mpienv").arg("man"));
     let (_, status) = page.split_once("\n.SH \"EXIT STATUS\"\n.TP\n").unwrap();

@@ -109,6 +109,8 @@ mod sets;
 #[cfg(unix)]
 mod simulate;
 #[cfg(target_os = "linux")]
+mod stalls;
+#[cfg(target_os = "linux")]
 mod start_errors;
 mod stops;
 #[cfg(target_os = "linux")]

@@ -309,11 +309,43 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
 }
 
 #[test]
+fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the_same() {
+    let Some(munged) = Munged::up() else { return };
+    let answered = munged.auth().replace("munge:", "auto:");
+    let [yes, no] = [&answered, "auto:/no/such/socket"];
+    let meet = |auth: [&str; 2]| {
+        let port = free_port();
+        let ranks = [0, 1].map(|index| {
+            let is_alike = auth[0] == auth[1];
+            let rank = if is_alike { Munged::rank } else { Munged::waiting_rank };
+            let mut rank = rank(&munged, index, port);
+            rank.env("MPIENV_AUTH", auth[index as usize]).spawn().unwrap()
+        });
+        ranks.map(said)
+    };
+    for auth in [yes, no] {
+        let [(code, text), _] = meet([auth, auth]);
+        assert_eq!(code, Some(0), "{auth}: {text}");
+    }
+    for (auth, reason) in [
+        (
+            [yes, no],
+            "it sent a MUNGE credential, and MUNGE does not work on this host: munge: Error: ",
+        ),
+        ([no, yes], "it sent no MUNGE credential"),
+    ] {
+        let [_, (code, text)] = meet(auth);
+        assert_eq!(code, Some(124), "{auth:?}: {text}");
+        assert!(text.contains(reason), "{auth:?}: {text}");
+    }
+}
+
+#[test]
 fn another_way_to_authenticate_is_an_error_that_names_the_variable() {
     let output = clean("mpienv").arg("check").env("MPIENV_AUTH", "kerberos").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    let expected = "mpienv: MPIENV_AUTH=\"kerberos\": not a way for ranks to authenticate: munge, or munge:SOCKET with the \
-                    absolute path of munged's socket; correct MPIENV_AUTH or unset it\n";
+    let expected = "mpienv: MPIENV_AUTH=\"kerberos\": not a way for ranks to authenticate: munge, auto, or one of them \
+                    with the absolute path of munged's socket, as in munge:SOCKET; correct MPIENV_AUTH or unset it\n";
     assert_eq!((output.status.code(), &*text), (Some(1), expected));
 }
 

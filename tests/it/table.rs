@@ -1,4 +1,4 @@
-//! The tables of launchers and programs in the README and in the guide match the code.
+//! The tables of launchers and programs in the guide match the code.
 
 use std::fs;
 use std::path::Path;
@@ -53,50 +53,24 @@ fn known(job: &Job) -> (Vec<&'static str>, Vec<&'static str>) {
     (names(known), names(not))
 }
 
-/// The README's rows: one for each launcher that any process can start, and one for all platforms.
-fn short_table() -> String {
-    let jobs = || Job::of_each().filter_map(|builder| Some((job(&builder)?, builder)));
-    let commands = jobs().filter(|(_, builder)| builder.is_command());
-    let mut table: Vec<_> =
-        commands.map(|(job, builder)| rows(&builder, &job)[0].clone()).collect();
-    let platforms: Vec<_> = jobs().filter(|(_, builder)| !builder.is_command()).collect();
-    let list = |texts: &mut dyn Iterator<Item = String>| {
-        let mut texts: Vec<_> = texts.collect();
-        texts.dedup();
-        texts.join(", ")
-    };
-    let titles = list(&mut platforms.iter().map(|(job, _)| job.launcher().title().to_owned()));
-    let names = list(&mut platforms.iter().map(|(job, _)| format!("`{}`", job.launcher())));
-    let partly = platforms.iter().filter(|(job, _)| known(job).1 == ["port"]);
-    let partly = list(&mut partly.map(|(job, _)| job.launcher().title().to_owned()));
-    assert!(platforms.iter().all(|(job, _)| known(job).1.is_empty() || known(job).1 == ["port"]));
-    table.push(format!("| one process a node: {titles} | {names} | port ({partly}) |"));
-    table.join("\n")
-}
-
-/// A launcher's rows in the README and in the guide.
-fn rows(builder: &JobBuilder, job: &Job) -> [String; 2] {
+/// A launcher's row in the guide.
+fn row(builder: &JobBuilder, job: &Job) -> String {
     let launcher = job.launcher();
     let variables: Vec<_> =
         launcher.variables().map(|variable| format!("`{}`", variable.name)).collect();
     let (known, not) = known(job);
     let list = |names: Vec<&str>| if names.is_empty() { "-".to_owned() } else { names.join(", ") };
     let (known, not) = (list(["rank", "world size"].into_iter().chain(known).collect()), list(not));
-    let name = format!("| {} | `{launcher}`", builder.title());
-    [format!("{name} | {not} |"), format!("{name} | {} | {known} | {not} |", variables.join(", "))]
+    let (title, variables) = (builder.title(), variables.join(", "));
+    format!("| {title} | `{launcher}` | {variables} | {known} | {not} |")
 }
 
 #[test]
-fn the_tables_of_launchers_are_what_the_code_does() {
+fn the_table_of_launchers_is_what_the_code_does() {
     let rows: Vec<_> =
-        Job::of_each().filter_map(|builder| Some(rows(&builder, &job(&builder)?))).collect();
-    let long = rows.iter().map(|row| row[1].as_str()).collect::<Vec<_>>().join("\n");
-    let short = short_table();
-    let header =
-        "| launcher | name | what it does not provide on two nodes |\n| --- | --- | --- |\n";
-    assert_generated("README.md", header, "\n\n", &short);
+        Job::of_each().filter_map(|builder| Some(row(&builder, &job(&builder)?))).collect();
     let header = "| launcher | name | variables that are read | provides | does not provide (on two nodes) |\n| --- | --- | --- | --- | --- |\n";
-    assert_generated("src/guide/variables.md", header, "\n\n", &long);
+    assert_generated("src/guide/variables.md", header, "\n\n", &rows.join("\n"));
 }
 
 #[test]
@@ -136,8 +110,8 @@ fn the_tables_of_programs_are_what_the_code_does() {
     );
     let names = sets().map(|set| format!("`{}`", set.name())).collect::<Vec<_>>().join(", ");
     assert_generated(
-        "README.md",
-        "[the variables of other programs](src/guide/variables.md): ",
+        "src/guide/commands.md",
+        "[the variables of other programs][variables.md#what-it-sets]: ",
         ".",
         &names,
     );

@@ -22,14 +22,14 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     (
         "PALS, JSM, Flux, MVAPICH",
         &[
-            ("table", "the_tables_of_launchers_are_what_the_code_does"),
+            ("table", "the_table_of_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
     (
         "Kubeflow Trainer, AWS Batch",
         &[
-            ("table", "the_tables_of_launchers_are_what_the_code_does"),
+            ("table", "the_table_of_launchers_is_what_the_code_does"),
             ("properties", "all_ranks_of_a_job_agree_and_are_a_permutation"),
         ],
     ),
@@ -114,12 +114,36 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The cells of the rows of the table with this header.
+fn table<'a>(page: &'a str, header: &str) -> impl Iterator<Item = Vec<&'a str>> {
+    let at = page.find(header).unwrap_or_else(|| panic!("no table {header}"));
+    let rows = page[at..].lines().take_while(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+}
+
+#[test]
+fn every_tool_and_every_row_of_the_comparison_has_its_source() {
+    let page = read("src/guide/comparison.md");
+    let tools: Vec<_> = table(&page, "| tool | repository").map(|row| row[0]).collect();
+    for header in ["| | mpienv | JAX ", "| | mpienv | ezpz "] {
+        let line = page.lines().find(|line| line.starts_with(header)).unwrap();
+        for tool in line.trim_matches('|').split('|').map(str::trim).skip(2) {
+            assert!(tools.contains(&tool), "{tool} has no source");
+        }
+    }
+    let rows: Vec<_> = table(&page, "| rows | files")
+        .flat_map(|row| row[0].split("; ").collect::<Vec<_>>())
+        .collect();
+    assert_eq!(rows.len(), SHOWN.len());
+    for (row, _) in SHOWN {
+        assert!(rows.contains(row), "{row} has no source");
+    }
+}
+
 #[test]
 fn every_row_of_the_comparison_is_shown_by_a_test() {
     let page = read("src/guide/comparison.md");
-    let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
-    let rows: Vec<Vec<&str>> =
-        rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect();
+    let rows: Vec<Vec<&str>> = table(&page, "| | mpienv | JAX ").collect();
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
     assert_eq!(names, SHOWN.iter().map(|(row, _)| *row).collect::<Vec<_>>());
     for row in &rows {

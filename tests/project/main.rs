@@ -13,8 +13,9 @@ mod support {
     pub mod trainer;
 }
 
-mod candle;
 mod comparison;
+mod examples;
+mod installation;
 mod jobs;
 mod package;
 mod pictures;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::wheel::{Fresh, sorted, succeeded};
+use crate::support::port::free_port;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
@@ -20,8 +21,26 @@ const TORCH: &str =
 
 /// Prints what a program would have then: the number of threads, and the cores of each thread that
 /// the process had before.
-const TORCH_DISTRIBUTED: &str = r#"import os, torch
+const TORCH_DISTRIBUTED: &str = r#"import os, socket, torch
+handlers = {}
+def register_rendezvous_handler(scheme, handler):
+    handlers[scheme + "://"] = handler
+class TCPStore:
+    def __init__(self, host, port, size, is_master, *, timeout, multi_tenant, master_listen_fd):
+        self.said = None
+        if is_master and master_listen_fd is not None:
+            listening = socket.socket(fileno=master_listen_fd)
+            listening.listen()
+            self.said = listening.getsockname()[:2] == (host, port)
+    __init__.__doc__ = "(..., master_listen_fd)"
 def init_process_group(backend, **options):
+    if os.environ.get("SAY_STORE"):
+        method = options.get("init_method", "env://")
+        meeting = handlers[method](method, timeout=9) if method in handlers else [("env://",)]
+        store = next(iter(meeting))[0]
+        os.write(1, f"{os.environ['RANK']} {getattr(store, 'said', store)}\n".encode())
+        return
+    options.pop("init_method", None)
     place = f"{os.environ['RANK']} {os.environ['WORLD_SIZE']}"
     cores = {len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")}
     threads = f"; {torch.number} threads on {cores}" if os.environ.get("SAY_THREADS") else ""
@@ -75,7 +94,28 @@ fn a_program_finds_its_place_by_the_module() {
 
     let doctest = "import doctest, mpienv_rs; print(doctest.testmod(mpienv_rs))";
     let output = fresh.python(doctest);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=7)\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "TestResults(failed=0, attempted=8)\n");
+}
+
+#[test]
+fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
+    let Some(fresh) = Fresh::new() else { return };
+    write_torch(&fresh);
+    fresh.write(
+        "train.py",
+        "import sys, mpienv_rs as mpienv\nmpienv.init_process_group('gloo', **eval(sys.argv[1]))\n",
+    );
+    let said = |options: &str, vars: &[(&str, &str)]| {
+        let port = free_port().to_string();
+        let mut command = fresh.command("mpirun");
+        command.args(["-n", "2", "--oversubscribe", "python", "train.py", options]);
+        command.env("SAY_STORE", "1").env("MASTER_PORT", port).envs(vars.iter().copied());
+        sorted(&succeeded(&mut command))
+    };
+    assert_eq!(said("{}", &[]), ["0 True", "1 None"]);
+    // It leaves the store to PyTorch if this host does not have the address, and if the user has asked for one.
+    assert_eq!(said("{}", &[("MASTER_ADDR", "198.51.100.1")]), ["0 None", "1 None"]);
+    assert_eq!(said("{'world_size': 2}", &[]), ["0 env://", "1 env://"]);
 }
 
 #[test]
@@ -128,6 +168,29 @@ fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
     // Alone, nothing is shared.
     let mut alone = fresh.command("python");
     assert!(succeeded(alone.arg("train.py").env("SAY_THREADS", "1")).contains("; None threads on"));
+}
+
+#[test]
+fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
+    let Some(fresh) = Fresh::new() else { return };
+    // PyTorch is too large to install in every run of the tests: tests/real_programs/run torch.
+    let script = "from importlib.metadata import entry_points\n\
+                  from mpienv_rs.torch._library import Group, library, number_of\n\
+                  library()\n\
+                  group = Group(0, 1, None, '127.0.0.1', 1, '', 60)\n\
+                  group.barrier()\n\
+                  print(number_of('kind', 'f32'), number_of('reduction', 'sum'))\n\
+                  found = entry_points()\n\
+                  found = found.get('torch.distributed.backends', []) if isinstance(found, dict) \
+                  else found.select(group='torch.distributed.backends')\n\
+                  print([(point.name, point.value) for point in found])";
+    let output = fresh.python(script);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "0 0\n[('mpienv', 'mpienv_rs.torch:register')]\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 #[test]

@@ -105,7 +105,12 @@ fn run_commands_of(page: &str, at_least: usize) {
 
 #[test]
 fn every_console_block_prints_what_the_readme_says() {
-    run_commands_of("README.md", 5);
+    run_commands_of("README.md", 4);
+}
+
+#[test]
+fn every_console_block_prints_what_the_guides_page_of_commands_says() {
+    run_commands_of("src/guide/commands.md", 3);
 }
 
 #[test]
@@ -158,9 +163,11 @@ fn links_lead_somewhere() {
     let packages = ["examples/sharding/README.md", "examples/trainer/README.md"];
     for page in pages.into_iter().chain(packages).map(|page| top.join(page)).chain(guide) {
         let text = fs::read_to_string(&page).unwrap();
-        for link in
-            text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link)
-        {
+        let inline = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
+        let defined = text.lines().filter(|line| line.starts_with('['));
+        let defined = defined.filter_map(|line| line.split_once("]: "));
+        let links = inline.map(|(link, _)| link).chain(defined.map(|(_, link)| link));
+        for link in links.filter(|link| !link.starts_with("crate::")) {
             if link.contains("://") {
                 continue;
             }
@@ -178,6 +185,32 @@ fn links_lead_somewhere() {
         }
     }
     assert!(checked > 10, "only {checked} links were found");
+}
+
+/// The pages link to each other by definitions that the Rust documentation replaces.
+#[test]
+fn links_between_the_guides_pages_lead_to_files_and_to_modules() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide");
+    let modules = fs::read_to_string(guide.join("links.txt")).unwrap();
+    let pages: Vec<_> = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let pages = || pages.iter().filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let index = fs::read_to_string(guide.join("README.md")).unwrap();
+    for path in pages() {
+        let (text, name) = (fs::read_to_string(path).unwrap(), path.file_name().unwrap().display());
+        let listed = name.to_string() == "README.md" || index.contains(&format!("][{name}]"));
+        assert!(listed, "the index lacks {name}");
+        for page in pages().map(|path| path.file_name().unwrap().display()) {
+            let inline = format!("]({page}");
+            assert!(!text.contains(&inline), "{name}: write [text][{page}], and define it below");
+        }
+        let used = text.split("][").skip(1).filter_map(|rest| rest.split_once(']'));
+        for (label, _) in used.filter(|(label, _)| label.contains(".md")) {
+            assert!(text.contains(&format!("\n[{label}]: {label}\n")), "{name}: define {label}");
+            let module = label.replacen(".md", "", 1);
+            let line = format!("[{label}]: crate::guide::{module}\n");
+            assert!(modules.contains(&line), "links.txt lacks {line}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The trainer under `mpienv launch --max-restarts`: ranks are killed at random, and the results
-//! keep the same bits.
+//! The trainer under `mpienv launch --max-restarts`: ranks are killed or stopped at random, and the
+//! results keep the same bits.
 
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::support::clock::SLACK;
 use crate::support::hosts::Hosts;
-use crate::support::timeout::PATIENT;
+use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::{clean, inherited};
 use crate::support::trainer::with_trainer;
 
@@ -213,6 +213,60 @@ fn a_job_whose_ranks_are_killed_at_random_ends_with_the_bits_of_one_that_was_lef
         );
         assert_eq!(workers(&[mark]), []);
     }
+}
+
+/// Stops a random rank of the first attempt once there is a checkpoint. Returns the rank, or `None`
+/// if the job was over.
+fn stop_one(
+    mark: &str,
+    job: &Undisturbed,
+    kept: &Path,
+    is_over: &dyn Fn() -> bool,
+) -> Option<usize> {
+    let variables = [mark.to_owned(), "MPIENV_RESTART_COUNT=0".to_owned()];
+    while workers(&variables).len() < job.ranks || last(kept).is_none() {
+        if is_over() {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    thread::sleep(Duration::from_micros(below(500_000) as u64));
+    let workers = workers(&variables);
+    let (id, rank) = workers.get(below(workers.len().max(1)))?;
+    let status = Command::new("kill").args(["-s", "STOP", id]).status().unwrap();
+    status.success().then_some(*rank)
+}
+
+#[test]
+fn a_job_of_which_a_rank_is_stopped_at_random_stalls_and_ends_with_the_same_bits() {
+    let Some(expected) = Undisturbed::run(2, 2) else { return };
+    let run = |timeout: u32| {
+        let (kept, mark) = (folder(), format!("MARK=stalls.{timeout}.{}", std::process::id()));
+        let mut command = with_trainer(clean("mpienv")).unwrap();
+        let (name, value) = mark.split_once('=').unwrap();
+        command.env(name, value).args(["launch", "--max-restarts", "9", "--nproc-per-node", "2"]);
+        command.args(["--stall-timeout", &timeout.to_string()]);
+        expected.again(&mut command, kept.path());
+        // What it prints shows that it is making progress.
+        let words: Vec<_> = command.get_args().filter(|word| *word != "--quiet").collect();
+        let mut loud = with_trainer(clean("mpienv")).unwrap();
+        let launch = start(loud.env(name, value).args(words));
+        let stopped = stop_one(&mark, &expected, kept.path(), &|| launch.is_finished());
+        let (code, said) = launch.join().unwrap();
+        assert_eq!(workers(&[mark]), []);
+        let weights = last(kept.path()).map(|path| fs::read(path).unwrap());
+        (stopped, code, said, weights)
+    };
+    let is_named = |said: &str, rank: usize| {
+        said.contains(&format!("  rank {rank} differs from the others: stopped by a signal\n"))
+    };
+    // On a busy machine, the ranks may be silent for a short time before one is stopped.
+    let (stopped, code, said, weights) =
+        in_time(run, |(stopped, _, said, _)| stopped.is_some_and(|rank| is_named(said, rank)));
+    assert!(stopped.is_some_and(|rank| is_named(&said, rank)), "{stopped:?}: {said}");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("mpienv: attempt 0 failed: stalled, silent for "), "{said}");
+    assert!(weights.is_some_and(|weights| weights == expected.weights), "other bits: {said}");
 }
 
 #[test]

@@ -35,12 +35,15 @@ fn build() -> Option<PathBuf> {
     let _ = fs::remove_dir_all(&folder);
     // With the same profile and features as the command under test, so that nothing is compiled
     // twice.
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut library = with_cargo(top.join(".python/library").to_str().unwrap());
+    succeeded(library.arg("dev"));
     let mut build = with_cargo(maturin.to_str().unwrap());
     // maturin moves the program from the place where cargo puts it, and where other tests look for
     // the command.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
-    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".python"));
+    build.current_dir(top.join(".python"));
     build
         .args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"])
         .arg(&folder);

@@ -26,9 +26,9 @@ fn features() -> Vec<String> {
 }
 
 #[test]
-fn the_readmes_table_of_features_is_the_manifests() {
-    let readme = text("README.md");
-    let (_, table) = readme
+fn the_crates_table_of_features_is_the_manifests() {
+    let page = text("src/lib.rs").replace("\n//! ", "\n");
+    let (_, table) = page
         .split_once("\n| feature | what it is for | on by default |\n| --- | --- | --- |\n")
         .unwrap();
     let rows = table

@@ -180,11 +180,17 @@ impl Hosts {
         command
     }
 
-    /// mpirun on nodeA, which is killed if it hangs.
+    /// mpirun on nodeA, which is killed if it hangs, and starts again if it hangs before its ranks
+    /// have started.
     pub fn mpirun(&self, mpirun: &Path, words: &[&str]) -> Command {
         let mut command = self.on("nodeA", "timeout");
         // A host has more ranks than cores here, and version 5 would refuse to bind them.
-        command.args(["-k", "5", "3000"]).arg(mpirun).args(["--bind-to", "none"]).args(words);
+        command.args(["-k", "5", "3000"]).arg(file("tests/hosts/mpirun.sh"));
+        command
+            .arg(env!("CARGO_TARGET_TMPDIR"))
+            .arg(mpirun)
+            .args(["--bind-to", "none"])
+            .args(words);
         command
     }
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import functools
 import importlib
+import ipaddress
 import json
 import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ._command import Error, find_command
 
-__all__ = ["Error", "Finding", "Info", "export", "find_command", "info", "init_process_group"]
+__all__ = ["Error", "Finding", "Info", "export", "find_command", "heartbeat", "info", "init_process_group"]
 
 # Ranks that differ in one of these cannot meet, or use the same device.
 _PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -164,6 +166,10 @@ def init_process_group(
     OMP_NUM_THREADS or MKL_NUM_THREADS. ``MPIENV_THREADS`` asks for a number, or to ``keep`` both as they are. Call
     ``torch.set_num_threads`` after this function to choose another number.
 
+    Rank 0's store listens on the master's address alone, if that is an address of rank 0's host. PyTorch's own listens on
+    every address. This function leaves the store to PyTorch if torchrun started the ranks, if the name of the master has
+    several addresses, and if you pass ``init_method``, ``store``, ``rank`` or ``world_size``.
+
     PyTorch is imported here, and nowhere else in this package.
     """
     place = export(overwrite, quiet=quiet)
@@ -173,8 +179,79 @@ def init_process_group(
     distributed = importlib.import_module("torch.distributed")
     if threads["number"] is not None and not os.environ.get("MKL_NUM_THREADS", "").strip():
         importlib.import_module("torch").set_num_threads(threads["number"])
+    if _opens_store(distributed, backend, options):
+        options = {**options, "init_method": _own_scheme(distributed)}
     distributed.init_process_group(backend, **options)
     return place
+
+
+def heartbeat() -> None:
+    """Shows that this rank makes progress although it prints nothing.
+
+    ``mpienv launch --stall-timeout TIME`` ends a job none of whose ranks has printed anything or called this function for
+    that time. Anywhere else, it does nothing. It takes some microseconds, so that a training loop may call it in each step.
+
+    >>> for step in range(3):
+    ...     heartbeat()
+    """
+    path = os.environ.get("MPIENV_HEARTBEAT_FILE")
+    if path:
+        os.utime(path)
+
+
+def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str, Any]) -> bool:
+    """Whether the ranks meet at a store that this module opens: the same on all ranks."""
+    asked = any(options.get(name) is not None for name in ("init_method", "store", "rank", "world_size"))
+    # The agent of torchrun has opened the store. With MPI there is none.
+    other = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or backend in ("mpi", "fake")
+    # PyTorch before 2.1 takes no socket.
+    made = getattr(getattr(distributed, "TCPStore", None), "__init__", None)
+    takes_socket = "master_listen_fd" in (getattr(made, "__doc__", None) or "")
+    return takes_socket and not asked and not other and os.environ.get("USE_LIBUV", "1") == "1"
+
+
+@functools.lru_cache(maxsize=None)
+def _own_scheme(distributed: Any) -> str:
+    """Teaches PyTorch to meet as ``env://`` does, but with a store that listens on the master's address alone."""
+
+    def handler(url: str, timeout: Any, **_: Any) -> Iterator[Tuple[Any, int, int]]:
+        rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        listening = _listen(host, port) if rank == 0 else None
+        # PyTorch closes the socket together with the store.
+        number = None if listening is None else listening.detach()
+        store = distributed.TCPStore(
+            host, port, size, rank == 0, timeout=timeout, multi_tenant=True, master_listen_fd=number
+        )
+        yield store, rank, size
+        raise RuntimeError("mpienv:// cannot meet again")
+
+    distributed.register_rendezvous_handler("mpienv", handler)
+    return "mpienv://"
+
+
+def _listen(host: str, port: int) -> Optional[socket.socket]:
+    """A socket at the address of the master; ``None`` if other ranks may know the master by another address."""
+    try:
+        found = {(entry[0], entry[4]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return None
+    if len(found) != 1:
+        return None
+    family, address = found.pop()
+    text = str(address[0])
+    # Debian resolves a host's own name to 127.0.1.1, which other hosts cannot use.
+    if ipaddress.ip_address(text.partition("%")[0]).is_loopback and host not in (text, "localhost"):
+        return None
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError:
+        # It is not an address of this host, or the port is in use, of which PyTorch's own error tells more.
+        listening.close()
+        return None
+    return listening
 
 
 def _use_cores(cpus: Optional[List[int]]) -> None:

@@ -117,7 +117,11 @@ pub struct MnistArgs {
     #[arg(long, value_name = "FILE.svg", value_parser = OsStringValueParser::new().try_map(svg))]
     pub plot: Option<PathBuf>,
 
-    /// Print only rank 0's line for each epoch, without steps or a progress bar
+    /// Print each rank's loss every 10 steps, not only rank 0's line for each epoch
+    #[arg(long)]
+    pub log_steps: bool,
+
+    /// Print neither the transport nor a progress bar
     #[arg(long)]
     pub quiet: bool,
 

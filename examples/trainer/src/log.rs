@@ -1,4 +1,4 @@
-//! Human-readable progress: the tutorial's step lines and a summary of each epoch.
+//! Human-readable progress: a summary of each epoch, and the tutorial's step lines if asked for.
 
 use std::io::{self, Write};
 
@@ -11,12 +11,12 @@ use crate::train::{Epoch, Report, Step};
 /// Writes a run's progress to `out` and forwards every event to the other reports.
 pub struct Log<W> {
     pub out: W,
-    /// Every rank writes its steps; only rank 0 writes the epochs.
+    /// Only rank 0 writes the epochs. Every rank writes its own steps.
     pub rank: Rank,
     /// The last epoch that was reported.
     pub last: Option<Epoch>,
-    /// Whether to omit the steps.
-    pub quiet: bool,
+    /// Whether to write the steps too.
+    pub log_steps: bool,
     /// The metrics, the plot and the progress bar; on rank 0 only.
     pub others: Vec<Box<dyn Report>>,
     /// Raised when the reader of `out` exits. If this rank exited immediately, the others would
@@ -57,9 +57,12 @@ impl<W: Write> Report for Log<W> {
     }
 
     fn step(&mut self, step: &Step) -> io::Result<()> {
-        if !self.quiet {
+        if self.log_steps {
             let Step { epoch, step, loss } = step;
-            self.line(&format!("epoch: {epoch}, step: {step}, loss is {loss}\n"))?;
+            let (rank, size) = (self.rank.index(), self.rank.size());
+            // The tutorial's line. With several ranks, the prefix tells the ranks' lines apart.
+            let prefix = if size > 1 { format!("rank {rank} of {size}: ") } else { String::new() };
+            self.line(&format!("{prefix}epoch: {epoch}, step: {step}, loss is {loss}\n"))?;
         }
         self.others.iter_mut().try_for_each(|other| other.step(step))
     }
@@ -99,13 +102,13 @@ mod tests {
     };
     const SUMMARY: &str = "epoch: 0, train loss is 0.4568, test loss is 0.3000, test accuracy is 0.9089, 0.050 s, 1234568 samples/s\n";
 
-    fn lines(rank: Rank, quiet: bool) -> String {
+    fn lines(rank: Rank, log_steps: bool) -> String {
         let stop = Stop::default();
         let mut log = Log {
             out: Vec::new(),
             rank,
             last: None,
-            quiet,
+            log_steps,
             others: Vec::new(),
             stop,
             reader_gone: false,
@@ -116,16 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_are_the_tutorials() {
+    fn the_step_lines_are_the_tutorials_after_the_rank_if_there_are_several() {
         let (first, second) = (Rank::new(0, 2).unwrap(), Rank::new(1, 2).unwrap());
         let step = "epoch: 0, step: 0, loss is 2.3413472\n";
-        assert_eq!(lines(first, false), format!("{step}{SUMMARY}"));
-        assert_eq!(lines(second, false), step);
+        assert_eq!(lines(Rank::ALONE, true), format!("{step}{SUMMARY}"));
+        assert_eq!(lines(first, true), format!("rank 0 of 2: {step}{SUMMARY}"));
+        assert_eq!(lines(second, true), format!("rank 1 of 2: {step}"));
     }
 
     #[test]
-    fn quiet_leaves_the_epochs_of_rank_0() {
-        assert_eq!(lines(Rank::new(0, 2).unwrap(), true), SUMMARY);
-        assert_eq!(lines(Rank::new(1, 2).unwrap(), true), "");
+    fn without_steps_only_rank_0_writes_its_epochs() {
+        assert_eq!(lines(Rank::new(0, 2).unwrap(), false), SUMMARY);
+        assert_eq!(lines(Rank::new(1, 2).unwrap(), false), "");
     }
 }

@@ -188,7 +188,7 @@ impl Prepared {
             out,
             rank,
             last: None,
-            quiet: options.quiet,
+            log_steps: options.log_steps,
             others: outputs,
             stop,
             reader_gone: false,

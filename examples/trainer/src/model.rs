@@ -59,7 +59,22 @@ pub trait Model {
         labels: &[u8],
         whole: usize,
         gradient: &mut [f32],
-    ) -> f32;
+    ) -> f32 {
+        let loss = self.loss(parameters, images, labels, whole);
+        self.gradient_part(images, 0, gradient);
+        loss
+    }
+
+    /// Like [`Model::gradient`], but leaves the gradient itself to [`Model::gradient_part`].
+    fn loss(&mut self, parameters: &[f32], images: &[Image], labels: &[u8], whole: usize) -> f32;
+
+    /// The length of the parts in which the gradient can be computed. The last part may be longer.
+    fn part(&self) -> usize;
+
+    /// Overwrites a part of the gradient, after [`Model::loss`] with the same images. It begins at
+    /// parameter `first`, a multiple of [`Model::part`], and has that length or includes the last
+    /// parameter.
+    fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]);
 
     /// Computes the logits of each image.
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]];

@@ -366,7 +366,7 @@ impl Group {
 
     /// Fails unless `other` is another rank of the group. The error reaches this rank alone, because
     /// it is unknown which other rank waits for the message.
-    fn check_other(&self, operation: Operation, other: u32) -> Result<()> {
+    pub(super) fn check_other(&self, operation: Operation, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {
             _ if other >= size => format!("rank {other} of a group of {size}"),

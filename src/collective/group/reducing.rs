@@ -4,10 +4,23 @@ use bytemuck::cast_slice;
 
 use super::Group;
 use crate::call::{Call, Operation, Results};
-use crate::element::Element;
+use crate::cancel::Canceller;
+use crate::element::{Element, ElementKind};
 use crate::error::Result;
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
+
+/// Ends all later calls if the caller's code panics within a call: other ranks may be reading what
+/// this one was about to complete.
+struct CancelingOnPanic(Canceller);
+
+impl Drop for CancelingOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
 
 impl Group {
     /// Adds the ranks' `values` element by element, in place. Every rank gets the sum.
@@ -90,8 +103,67 @@ impl Group {
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
-        self.check_mean::<T>(by, Results::ToAll)?;
+        self.check_mean(T::KIND, by, Results::ToAll)?;
         self.reduce_to(values, by, Results::ToAll)
+    }
+
+    /// Like [`all_reduce`](Group::all_reduce) of values that this rank computes only now, `part` at a
+    /// time. While a rank computes a part, the ranks of a host already reduce those before it, so
+    /// that less time is left for the reduction once the last part is there.
+    ///
+    /// `compute` gets the index of the part's first value and the part, which it must overwrite: what
+    /// is in it before is unspecified. All ranks need as many values, but the length of their parts
+    /// may differ. The result has the same bits as that of `all_reduce`, which other ranks may call
+    /// instead.
+    ///
+    /// Parts are reduced early over shared memory, if all ranks have at most 128 KiB together, or if
+    /// two ranks have at most 512 KiB each. Otherwise, this call computes all parts first.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// use mpienv::collective::Reduction;
+    ///
+    /// let own = group.rank().index() as f32;
+    /// let mut gradients = vec![0.0; 7850];
+    /// // The gradient of one output after the other.
+    /// group.all_reduce_in_parts(&mut gradients, Reduction::Sum, 785, |first, part| {
+    ///     part.fill(own + (first / 785) as f32);
+    /// })?;
+    /// assert_eq!([gradients[0], gradients[7849]], [1.0, 19.0]);
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`]; [`Argument`] for parts of 0 values. If `compute` panics, all later
+    /// calls fail on all ranks.
+    ///
+    /// [`Argument`]: crate::CollectiveError::Argument
+    pub fn all_reduce_in_parts<T: Element>(
+        &mut self,
+        values: &mut [T],
+        by: Reduction,
+        part: usize,
+        mut compute: impl FnMut(usize, &mut [T]),
+    ) -> Result<()> {
+        self.check_mean(T::KIND, by, Results::ToAll)?;
+        if part == 0 {
+            let reason = "parts of 0 numbers".to_owned();
+            return Err(self.refuse(Operation::of_reduction(by, Results::ToAll), reason));
+        }
+        let part = part.min(values.len().max(1)) * size_of::<T>();
+        let call = Call::reduction(by, Results::ToAll, T::KIND, values.len());
+        let _canceling = CancelingOnPanic(self.canceller());
+        let transport = self.next();
+        let mut compute = |at: usize, bytes: &mut [u8]| {
+            T::overwrite(bytes, |part| compute(at / size_of::<T>(), part));
+        };
+        T::with_bytes(values, |bytes| {
+            let numbers = Numbers::of(T::KIND, bytes);
+            transport.reduce_in_parts(call, numbers, by, part, &mut compute)
+        })
     }
 
     /// Like [`all_reduce`](Group::all_reduce), but only rank `root` gets the result. The values of
@@ -117,7 +189,7 @@ impl Group {
     /// [`Argument`]: crate::CollectiveError::Argument
     pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
         self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
-        self.check_mean::<T>(by, Results::To(root))?;
+        self.check_mean(T::KIND, by, Results::To(root))?;
         self.reduce_to(values, by, Results::To(root))
     }
 
@@ -149,7 +221,7 @@ impl Group {
         part: &mut [T],
         by: Reduction,
     ) -> Result<()> {
-        self.check_mean::<T>(by, Results::InParts)?;
+        self.check_mean(T::KIND, by, Results::InParts)?;
         let (count, share) = (part.len(), self.rank().share_of(values.len()).len());
         if count != share {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
@@ -196,11 +268,17 @@ impl Group {
         T::with_bytes(values, |bytes| transport.reduce(call, Numbers::of(T::KIND, bytes), by, root))
     }
 
-    fn check_mean<T: Element>(&mut self, by: Reduction, results: Results) -> Result<()> {
-        if by != Reduction::Mean || T::KIND.has_fractions() {
+    /// Fails if the numbers have no mean, and it is asked for.
+    pub(super) fn check_mean(
+        &mut self,
+        kind: ElementKind,
+        by: Reduction,
+        results: Results,
+    ) -> Result<()> {
+        if by != Reduction::Mean || kind.has_fractions() {
             return Ok(());
         }
-        let reason = format!("{} has no mean: sum the values and divide", T::KIND.name());
+        let reason = format!("{} has no mean: sum the values and divide", kind.name());
         Err(self.refuse(Operation::of_reduction(by, results), reason))
     }
 }

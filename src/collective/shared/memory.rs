@@ -45,6 +45,9 @@ struct Place {
     published: AtomicU32,
     /// The processor that the rank ran on when it published.
     processor: AtomicU32,
+    /// The next round, in the upper half, and how many bytes of it the rank has completed; 0 if it
+    /// publishes rounds only as a whole.
+    completed: AtomicU64,
     /// The rank's calls in even and odd rounds: like its slots, because it may publish the next
     /// round before another rank has read this one's.
     calls: [Described; 2],
@@ -104,6 +107,29 @@ impl<'a> Slots<'a> {
         // published this round and writes the next round to its other slot. This rank, too, gets
         // only its other slot from `next`.
         unsafe { std::slice::from_raw_parts(at.as_ptr(), length) }
+    }
+}
+
+/// What ranks have completed of the next round, before they publish it.
+#[derive(Clone, Copy)]
+pub(super) struct Completed<'a> {
+    memory: &'a Memory,
+    length: usize,
+}
+
+impl<'a> Completed<'a> {
+    /// How many bytes all ranks have completed.
+    pub(super) fn length(self) -> usize {
+        self.length
+    }
+
+    /// The completed bytes of a rank.
+    pub(super) fn of(self, rank: usize) -> &'a [u8] {
+        let (at, _) = self.memory.slot_at(rank, self.memory.round.wrapping_add(1));
+        // SAFETY: the bytes lie within the slot. The rank has completed as many, whose writes are
+        // visible since their number was loaded, and writes only behind them until all ranks have
+        // published the round. This rank, too, borrows only the bytes behind them from `rest`.
+        unsafe { std::slice::from_raw_parts(at.as_ptr(), self.length) }
     }
 }
 
@@ -257,11 +283,52 @@ impl Memory {
         Ok((own, Slots { memory: self, round: self.round }))
     }
 
+    /// What this rank has not completed of its slot of the next round.
+    ///
+    /// # Errors
+    /// A rank that has not published the current round.
+    pub(super) fn rest(&mut self) -> Result<&mut [u8], usize> {
+        self.slots()?;
+        let completed = self.completed_by(self.own);
+        let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
+        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank has
+        // completed.
+        Ok(unsafe {
+            std::slice::from_raw_parts_mut(at.add(completed).as_ptr(), length - completed)
+        })
+    }
+
+    /// Shows the others that the next `length` bytes of [`Memory::rest`] are complete.
+    pub(super) fn complete(&mut self, length: usize) {
+        let completed = self.completed_by(self.own) + length;
+        // Slots are shorter than 4 GiB.
+        let state = u64::from(self.round.wrapping_add(1)) << 32 | completed as u64;
+        // Everything before it is published to those who load it.
+        self.place(self.own).completed.store(state, Ordering::Release);
+    }
+
+    /// How many bytes of the next round a rank has completed before it publishes the round.
+    fn completed_by(&self, rank: usize) -> usize {
+        let state = self.place(rank).completed.load(Ordering::Acquire);
+        if (state >> 32) as u32 == self.round.wrapping_add(1) {
+            (state as u32 as usize).min(self.slot)
+        } else {
+            0
+        }
+    }
+
+    /// What all ranks have completed of the next round.
+    pub(super) fn completed(&self) -> Completed<'_> {
+        let length = (0..self.ranks).map(|rank| self.completed_by(rank)).min().unwrap_or(0);
+        Completed { memory: self, length }
+    }
+
     /// Publishes this rank's next slot to all others.
     pub(super) fn publish(&mut self, call: Call) {
         self.round = self.round.wrapping_add(1);
         self.is_complete = self.ranks == 1;
         let place = self.place(self.own);
+        place.completed.store(0, Ordering::Relaxed);
         let described = &place.calls[(self.round % 2) as usize];
         let [operation, kind, refused] = call.codes();
         described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);

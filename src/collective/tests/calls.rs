@@ -86,6 +86,8 @@ pub(crate) const CALLS: &[(&str, Made)] = &[
     ("scatter from 0 of one more", |group| scatter::<u8>(group, 9, 0)),
     ("scatter from 0 of i8", |group| scatter::<i8>(group, 8, 0)),
     ("scatter from no rank", |group| scatter::<u8>(group, 8, group.size())),
+    ("sum in parts", |group| sum_in_parts(group, 4)),
+    ("sum in parts of no number", |group| sum_in_parts(group, 0)),
     ("all_to_all of u8", |group| all_to_all::<u8>(group, 8)),
     ("all_to_all of 9 u8", |group| all_to_all::<u8>(group, 9)),
     ("all_to_all of i8", |group| all_to_all::<i8>(group, 8)),
@@ -102,6 +104,11 @@ pub(crate) const RINGS: &[(&str, Made)] = &[
 
 fn all_gather<T: Element>(group: &mut Group, values: &[T]) -> Result<(), CollectiveError> {
     group.all_gather_into(values, &mut vec![T::default(); values.len() * group.size() as usize])
+}
+
+fn sum_in_parts(group: &mut Group, part: usize) -> Result<(), CollectiveError> {
+    let compute = |_, part: &mut [f32]| part.fill(1.0);
+    group.all_reduce_in_parts(&mut [0.0_f32; 10], Reduction::Sum, part, compute)
 }
 
 fn gather<T: Element>(group: &mut Group, values: &[T], root: u32) -> Result<(), CollectiveError> {

@@ -141,6 +141,14 @@ fn check_reductions<T: Sample>(group: &mut Group, rows: &[Vec<T>]) -> Result<(),
         let result = group.all_reduce(&mut values, by);
         compare(&format!("all_reduce {by:?}"), result, &values, &expected)?;
 
+        // Parts of another length on each rank.
+        let part = rows[own].len() / (own + 2) + 1;
+        let mut values = vec![T::default(); rows[own].len()];
+        let result = group.all_reduce_in_parts(&mut values, by, part, |first, part| {
+            part.copy_from_slice(&rows[own][first..][..part.len()]);
+        });
+        compare(&format!("all_reduce_in_parts {by:?}"), result, &values, &expected)?;
+
         let root = (by as usize + 1) % size;
         let mut values = rows[own].clone();
         let result = group.reduce(&mut values, by, root as u32);

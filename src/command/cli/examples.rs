@@ -47,6 +47,7 @@ Examples:
   mpienv launch --nproc-per-node auto -- python train.py                       the platform's number, or one for each GPU
   mpienv launch --nproc-per-node 8 --node-rank 1 --nnodes 2 --master-addr node0 -- python train.py
   mpienv launch --nproc-per-node 8 --max-restarts 3 -- python train.py         starts again after a failure
+  mpienv launch --nproc-per-node 8 --stall-timeout 10m -- python train.py      ends a job that hangs, and says where
   mpienv launch --nproc-per-node 8 --bind device -- python train.py            each on cores near its GPU
   srun -N 2 --ntasks-per-node 1 mpienv launch --nproc-per-node 8 --log-dir logs -- ./train";
 

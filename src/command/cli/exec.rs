@@ -61,7 +61,7 @@ pub(super) struct Options {
     threads: ThreadsOption,
     #[command(flatten)]
     template: TemplateOption,
-    /// Print the words of the command, one a line and quoted for a shell, and start nothing
+    /// Print the command, one argument per line and quoted for a shell, and start nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -90,7 +90,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let finding = options.template.finding(&info, &words);
     let values =
         || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
-    let words = options.template.apply(values, &words)?;
+    // The secret comes with the meeting, and errors come before it.
+    let has_secret = options.template.has_secret(&words) && options.meet.is_asked();
+    let later = has_secret.then(|| values().map(|values| (values, words.clone()))).transpose()?;
+    let now = || Ok(if has_secret { values()?.with_secret("{secret}") } else { values()? });
+    let words = options.template.apply(now, &words)?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
@@ -126,6 +130,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if let Some(file) = file {
         leave(file, &mut exports)?;
     }
+    let (words, secrets) = match later.zip(options.meet.secret(&info)?) {
+        Some(((values, words), secret)) => values.with_secret(&secret).expand_apart(&words)?,
+        None => (words.into_owned(), Vec::new()),
+    };
     if set == Target::MindSpore && info.rank().is_first() {
         // The worker and the scheduler are two processes, so this process starts both and waits for
         // them.
@@ -133,14 +141,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return whole_process(launch)
             .run(|_| {
                 let mut command = worker(&words);
-                command.envs(bound);
+                command.envs(bound).envs(secrets.iter().map(|(name, value)| (name, value)));
                 command
             })
             .map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
-    command.envs(bound);
+    command.envs(bound).envs(secrets);
     stream::close_again();
     Err(exec(&mut command).into())
 }

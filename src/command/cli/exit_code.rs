@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::{self, ExitStatus};
 
+use mpienv_launch::seam::signal_of;
+
 use crate::ErrorKind;
 
 /// An exit code of `mpienv`.
@@ -28,7 +30,7 @@ codes! {
     CHECK_FAILED = 3,
         "The ranks do not fit together, a rank was lost, or check or doctor found a problem.";
     TIMED_OUT = 124,
-        "Not all ranks arrived in time, or the name of the master did not resolve.";
+        "Not all ranks arrived in time, the name of the master did not resolve, or the job stalled.";
     NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";
     NOT_FOUND = 127, "As in shells: command not found.";
     READER_GONE = 141, "As in shells: the program that read stdout has exited.";
@@ -44,12 +46,8 @@ impl ExitCode {
     /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as
     /// in shells.
     pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
-        #[cfg(unix)]
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        #[cfg(not(unix))]
-        let signal: Option<i32> = None;
         let code = status.code().and_then(|code| u8::try_from(code).ok()).map(ExitCode);
-        code.or(signal.map(ExitCode::of_signal)).unwrap_or(ExitCode::WRONG_ENVIRONMENT)
+        code.or(signal_of(status).map(ExitCode::of_signal)).unwrap_or(ExitCode::WRONG_ENVIRONMENT)
     }
 
     /// Returns 128 plus a signal's number.

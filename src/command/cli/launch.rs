@@ -17,7 +17,7 @@ use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream};
+use super::{Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -84,8 +84,23 @@ pub(super) struct Options {
         allow_negative_numbers = true
     )]
     max_restarts: u32,
-    /// With --max-restarts on several nodes: how long a node may be silent before the job
-    /// ends; the same on every node
+    /// End a job that hangs: one none of whose workers has written anything for this time, in
+    /// seconds or as 90s, 10m or 2h
+    ///
+    /// Before it stops the workers, mpienv reports on stderr, for each rank of all nodes: how long
+    /// ago it wrote its last line, and that line; what its main thread is doing, the system call in
+    /// which it waits, and the CPU time that it has used; and, if py-spy is on PATH, where its
+    /// Python code is. Ranks that differ from the others come first. With --log-dir, the report is
+    /// also in DIR/stall.json, or DIR/attempt_K/stall.json with --max-restarts. A worker that
+    /// computes for longer without output touches the file that MPIENV_HEARTBEAT_FILE names
+    /// (mpienv_rs.heartbeat() in Python). A stall is a failure: --max-restarts applies, and the exit
+    /// code is 124. Pass the same time on every node: if two nodes differ, mpienv names them and
+    /// exits with code 3. Off by default, because a program may be silent while it compiles or
+    /// loads a model.
+    #[arg(long, value_name = "TIME", alias = "stall_timeout", value_parser = time, allow_negative_numbers = true)]
+    stall_timeout: Option<Duration>,
+    /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before
+    /// the job ends; the same on every node
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
@@ -144,6 +159,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).subreaper(true);
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
+    let launch = match options.stall_timeout {
+        Some(timeout) => launch.stall_timeout(timeout),
+        None => launch,
+    };
     let launch = launch.keep_binding(options.keep_binding).bind(options.bind.into());
     let launch = match asked {
         Some((threads, _)) => launch.threads(threads),

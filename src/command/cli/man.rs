@@ -1,74 +1,172 @@
 //! `mpienv man`: prints one page for the command and its subcommands.
 
+mod environment;
+mod synopsis;
+
 use std::io::{self, Write};
 
+use clap::Args as _;
 use clap_mangen::Man;
-use clap_mangen::roff::{Roff, roman};
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use self::environment::{FILES, VARIABLES};
 use super::exit_code::ExitCode;
+use super::overrides::Overrides;
 use super::{Failure, stream};
+
+/// The day of the page's last change.
+const DATE: &str = "2026-11-25";
 
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
     // Without escapes, troff prints other characters that no shell accepts.
-    let page = String::from_utf8_lossy(&page)
+    let page = without_idle_breaks(&String::from_utf8_lossy(&page))
         .replace('`', r"\(ga")
         .replace('~', r"\(ti")
         .replace('^', r"\(ha");
     Ok(stream::print(page.as_bytes())?)
 }
 
+/// Removes line breaks beside a blank line, which breaks the line too. mandoc warns about them.
+fn without_idle_breaks(page: &str) -> String {
+    let lines: Vec<&str> = page.lines().collect();
+    let is_blank = |at: Option<usize>| {
+        at.and_then(|at| lines.get(at)).is_some_and(|line| line.starts_with(".sp"))
+    };
+    let kept = lines.iter().enumerate().filter(|(at, line)| {
+        **line != ".br" || !(is_blank(at.checked_sub(1)) || is_blank(Some(at + 1)))
+    });
+    kept.flat_map(|(_, line)| [*line, "\n"]).collect()
+}
+
 fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     // `mpienv help export` needs no section.
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    let page = Man::new(command.clone()).title("MPIENV").manual("User Commands");
+    let page = Man::new(command.clone()).title("MPIENV").manual("User Commands").date(DATE);
     page.render_title(to)?;
-    // Users copy the names of variables, so they must not be hyphenated.
-    Roff::new().control("nh", []).to_writer(to)?;
     page.render_name_section(to)?;
-    page.render_synopsis_section(to)?;
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    // Users copy the names of variables and options, so they must not be hyphenated.
+    roff.control("nh", []).text(synopsis::of_command(&command));
+    roff.to_writer(to)?;
     page.render_description_section(to)?;
-    page.render_options_section(to)?;
     for verb in command.get_subcommands().cloned() {
         write_verb(verb, to)?;
     }
-    let mut roff = Roff::new();
-    roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in ExitCode::MEANINGS {
-        roff.control("TP", []).text([roman(code.to_string())]).text([roman(*meaning)]);
-    }
-    roff.to_writer(to)?;
-    examples(&command, to)
+    common_options(&command, to)?;
+    let codes = ExitCode::MEANINGS.iter().map(|(code, meaning)| (code.to_string(), *meaning));
+    definitions("EXIT STATUS", codes, roman, to)?;
+    definitions("ENVIRONMENT", own(VARIABLES), bold, to)?;
+    definitions("FILES", own(FILES), italic, to)?;
+    examples("SH", &command, to)?;
+    see_also(to)
+}
+
+/// The options that tell where a process is, which most commands share.
+fn shared() -> clap::Command {
+    Overrides::augment_args(clap::Command::new("mpienv").disable_help_flag(true))
+}
+
+/// Returns a subcommand without the options that are in the page's list of common options.
+fn without_common(verb: clap::Command) -> clap::Command {
+    let shared = shared();
+    let is_reader = shared
+        .get_arguments()
+        .all(|common| verb.get_arguments().any(|own| own.get_id() == common.get_id()));
+    let is_common = |own: &clap::Arg| {
+        let mut common = shared.get_arguments();
+        own.get_id() == "help" || (is_reader && common.any(|arg| arg.get_id() == own.get_id()))
+    };
+    verb.mut_args(|arg| if is_common(&arg) { arg.hide(true) } else { arg })
 }
 
 fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
-    let name = verb.get_bin_name().unwrap_or_else(|| verb.get_name()).to_uppercase();
-    Roff::new().control("SH", [name.as_str()]).to_writer(to)?;
+    let name = verb.get_bin_name().unwrap_or_else(|| verb.get_name()).to_owned();
+    let mut roff = Roff::new();
+    roff.control("SH", [name.to_uppercase().as_str()]);
+    let verb = without_common(verb);
+    let has_common =
+        verb.get_arguments().any(|arg| arg.is_hide_set() && arg.get_id() == "master_addr");
+    roff.text(synopsis::of_verb(&name, &verb, has_common));
+    roff.to_writer(to)?;
     let page = Man::new(verb.clone());
     let mut sections = Vec::new();
-    page.render_synopsis_section(&mut sections)?;
     page.render_description_section(&mut sections)?;
-    page.render_options_section(&mut sections)?;
-    examples(&verb, &mut sections)?;
-    // The headings of a page become subheadings, because each subcommand is one section here.
+    if verb.get_arguments().any(|arg| !arg.is_hide_set()) {
+        page.render_options_section(&mut sections)?;
+    }
+    // The headings of a page become subheadings, because each subcommand is one section here. The
+    // description follows the synopsis and needs none.
     for line in String::from_utf8_lossy(&sections).lines() {
         match line.strip_prefix(".SH ") {
+            Some("DESCRIPTION") => writeln!(to, ".PP")?,
             Some(heading) => writeln!(to, ".SS {heading}")?,
             None => writeln!(to, "{line}")?,
         }
     }
+    examples("SS", &verb, to)
+}
+
+/// Writes the options of the command itself, and those that most subcommands share.
+fn common_options(command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
+    Man::new(command.clone()).render_options_section(to)?;
+    let readers = command
+        .get_subcommands()
+        .filter(|verb| verb.get_arguments().any(|arg| arg.get_id() == "master_addr"));
+    let names = readers.map(clap::Command::get_name).collect::<Vec<_>>().join(", ");
+    let mut roff = Roff::new();
+    roff.control("SS", ["Common options"]);
+    roff.text([roman(format!("These options apply to: {names}."))]);
+    roff.to_writer(to)?;
+    let mut options = Vec::new();
+    Man::new(shared()).render_options_section(&mut options)?;
+    for line in String::from_utf8_lossy(&options).lines().filter(|line| *line != ".SH OPTIONS") {
+        writeln!(to, "{line}")?;
+    }
     Ok(())
 }
 
+fn own(pairs: &'static [(&str, &'static str)]) -> impl Iterator<Item = (String, &'static str)> {
+    pairs.iter().map(|(name, meaning)| ((*name).to_owned(), *meaning))
+}
+
+/// Writes a section of terms and what they mean.
+fn definitions(
+    heading: &str,
+    terms: impl Iterator<Item = (String, &'static str)>,
+    style: fn(String) -> Inline,
+    to: &mut Vec<u8>,
+) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]);
+    for (term, meaning) in terms {
+        roff.control("TP", []).text([style(term)]).text([roman(meaning)]);
+    }
+    roff.to_writer(to)
+}
+
 /// Writes the examples at the end of a command's help, line by line.
-fn examples(command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
+fn examples(level: &str, command: &clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut roff = Roff::new();
-    roff.control("SH", ["EXAMPLES"]).control("nf", []);
+    roff.control(level, ["EXAMPLES"]).control("nf", []);
     for line in text.lines().skip(1) {
         roff.text([roman(line.strip_prefix("  ").unwrap_or(line))]);
     }
     roff.control("fi", []).to_writer(to)
+}
+
+fn see_also(to: &mut Vec<u8>) -> io::Result<()> {
+    let pages = [("mpirun", 1), ("srun", 1), ("munge", 1), ("nproc", 1), ("taskset", 1)];
+    let mut roff = Roff::new();
+    roff.control("SH", ["SEE ALSO"]);
+    let last = pages.len() - 1;
+    for (number, (name, section)) in pages.into_iter().enumerate() {
+        let end = if number == last { "" } else { "," };
+        roff.text([bold(name), roman(format!("({section}){end}"))]);
+    }
+    roff.to_writer(to)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::command::check::exchange_endpoints;
+use crate::command::check::{exchange_endpoints, exchange_secret};
 use crate::command::resolve;
 use crate::{ClusterInfo, Error, Reason};
 use clap::Args;
@@ -65,6 +65,11 @@ impl MeetOption {
         self.wait(info)?;
         let endpoints = exchange_endpoints(info, &own, patience)?;
         Ok(exports(&info.with_endpoints(endpoints))?)
+    }
+
+    /// Returns a random secret that all ranks get. They meet for it; `None` if they do not.
+    pub(super) fn secret(self, info: &ClusterInfo) -> Result<Option<String>, Failure> {
+        Ok(self.meet.map(|patience| exchange_secret(info, patience)).transpose()?)
     }
 
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {

@@ -63,6 +63,11 @@ impl TemplateOption {
         let expanded: Result<_, TemplateError> = values()?.expand_words(words);
         Ok(Cow::Owned(expanded?))
     }
+
+    /// Returns whether the words have the secret of all ranks.
+    pub(super) fn has_secret(self, words: &[OsString]) -> bool {
+        self.template && Placeholders::have_secret(words)
+    }
 }
 
 /// Prints the words, one per line, quoted for a shell.

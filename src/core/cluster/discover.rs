@@ -1,5 +1,7 @@
 //! Determines a process's place step by step: detect, read, complete, lint, meet.
 
+#[cfg(feature = "pmix")]
+mod asking;
 mod auth;
 mod builder;
 mod by_hand;
@@ -17,14 +19,12 @@ pub(crate) mod unplaced;
 use std::borrow::Cow;
 use std::mem;
 
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-use crate::cluster::ask;
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
 use crate::cluster::interface::Network;
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
-use crate::cluster::overrides::{self, Overrides};
+use crate::cluster::overrides::{self, Overrides, answer};
 use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -34,6 +34,7 @@ use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::value::launcher::Launcher;
+use crate::value::munge::Munge;
 use crate::value::sourced::{Sourced, by, value_of};
 use crate::value::token::Token;
 
@@ -83,9 +84,8 @@ impl ClusterInfoBuilder {
         };
         let mut placement =
             if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
-        #[cfg(all(feature = "pmix", target_os = "linux"))]
         if let Some(answer) = &self.overrides.answer {
-            placement = ask::complete(placement, answer)?;
+            placement = answer::complete(placement, answer)?;
         }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),
@@ -232,7 +232,7 @@ fn meet(
     let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
     let auth = auth::munge(environment)?;
     let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
-        (_, Scope::Job) if auth.is_none() && asked.secret().is_some() => {
+        (_, Scope::Job) if auth.as_ref().is_none_or(Munge::is_auto) && asked.secret().is_some() => {
             (Token::new(asked.secret().unwrap_or_default()), Scope::Programs)
         }
         known => known,

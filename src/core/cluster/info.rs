@@ -292,16 +292,17 @@ impl ClusterInfo {
         &self.meeting.token
     }
 
-    /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`).
+    /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`), or do so if
+    /// it answers (`MPIENV_AUTH=auto`).
     #[must_use]
     pub fn munge(&self) -> Option<&Munge> {
         self.meeting.auth.as_ref()
     }
 
     /// Returns whether the ranks have a key that other users do not. A launcher's name for its job
-    /// is public.
+    /// is public. Whether MUNGE answers is not known here.
     pub(crate) fn has_secret(&self) -> bool {
-        self.meeting.auth.is_some()
+        self.meeting.auth.as_ref().is_some_and(|munge| !munge.is_auto())
             || self.meeting.token_scope != Scope::Job && !self.token().as_bytes().is_empty()
     }
 

@@ -2,6 +2,7 @@
 
 mod parse;
 mod placeholder;
+mod secret;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -9,7 +10,9 @@ use std::ffi::OsString;
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
 use parse::{Operand, Piece, parse};
-use placeholder::{ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, Unknown, Value};
+use placeholder::{
+    ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, SECRET, Unknown, Value,
+};
 
 /// The values that replace placeholders in the words of a command.
 ///
@@ -27,6 +30,8 @@ pub struct Placeholders {
     info: ClusterInfo,
     /// Whether the command is for the whole node.
     per_node: bool,
+    /// What replaces `{secret}`, once the ranks have met.
+    secret: Option<String>,
 }
 
 impl Placeholders {
@@ -47,13 +52,15 @@ impl Placeholders {
     /// Checks the words for errors that would occur on every node, without using any values.
     ///
     /// # Errors
-    /// Returns an error if a placeholder does not exist, or if braces do not form a placeholder.
+    /// Returns an error if a placeholder does not exist, if braces do not form a placeholder, or if
+    /// other users could read the secret.
     pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
         let mut texts = words.iter().filter_map(|word| word.to_str());
         let check = |word| parse(word)?.iter().try_for_each(check);
         texts.try_for_each(|word| {
             check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
-        })
+        })?;
+        secret::check_words(words)
     }
 
     /// Returns whether the words contain the node, but nothing that differs between the node's
@@ -135,6 +142,9 @@ impl Placeholders {
         if self.per_node && OF_PROCESS.contains(&name) {
             return Err(not_known("the command is for the whole node".to_owned()));
         }
+        if let (SECRET, Some(secret)) = (name, &self.secret) {
+            return Ok(Value::Text(secret.clone()));
+        }
         (placeholder.value)(&self.info).map_err(|unknown| match unknown {
             Unknown::Error(error) => Fault::Environment(error),
             Unknown::Because(why) => not_known(why),
@@ -208,13 +218,13 @@ fn find(name: &str) -> Result<&'static Placeholder, Fault> {
 impl ClusterInfo {
     /// Returns the values that replace placeholders in a command for this process.
     pub(crate) fn placeholders(&self) -> Placeholders {
-        Placeholders { info: self.clone(), per_node: false }
+        Placeholders { info: self.clone(), per_node: false, secret: None }
     }
 
     /// Returns the values that replace placeholders in a command for the whole node. Those of a
     /// rank are not available.
     pub(crate) fn per_node_placeholders(&self) -> Result<Placeholders, Error> {
-        Ok(Placeholders { info: self.as_node()?, per_node: true })
+        Ok(Placeholders { info: self.as_node()?, per_node: true, secret: None })
     }
 }
 
@@ -260,6 +270,11 @@ pub(crate) enum Fault {
     Misplaced(String),
     #[error("it has braces and is not UTF-8; leave the braces out, or put the word into a script")]
     NotUnicode,
+    #[error(
+        "other users of the host can read the words of a command: give {{secret}} to it in a variable, as in \
+         `env NAME={{secret}} CMD...`"
+    )]
+    SecretIsVisible,
     #[error("no word of the command is left on this node; give this node a command too")]
     NothingLeft,
 }

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use super::message::{Event, Failed, Haste, Order, Verdict};
+use super::silence::{Looks, Silence};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How};
+use crate::launch::stall::Stall;
 
 /// The pause before the first restart. It doubles with each restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -16,7 +18,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) struct Coordinator {
     nodes: usize,
     max_restarts: u32,
+    /// How long the job may be silent, if that is limited.
+    stall_timeout: Option<Duration>,
     now: Progress,
+    silence: Silence,
     has_signal: bool,
     /// The failures of earlier attempts: one for each restart.
     earlier: Vec<Failure>,
@@ -37,8 +42,13 @@ struct Progress {
 }
 
 impl Coordinator {
-    pub(crate) fn new(nodes: u32, max_restarts: u32) -> Coordinator {
-        Coordinator { nodes: nodes as usize, max_restarts, ..Coordinator::default() }
+    pub(crate) fn new(
+        nodes: u32,
+        max_restarts: u32,
+        stall_timeout: Option<Duration>,
+    ) -> Coordinator {
+        let nodes = nodes as usize;
+        Coordinator { nodes, max_restarts, stall_timeout, ..Coordinator::default() }
     }
 
     /// Returns the order that follows from an event on a node, if any. Nothing follows once the job
@@ -69,7 +79,25 @@ impl Coordinator {
                     return Some(self.fail(failure));
                 }
             }
-            Event::Done { endings } => self.now.endings.extend(endings),
+            Event::Done { endings } => {
+                self.silence.active(node);
+                self.now.endings.extend(endings);
+            }
+            Event::Silent => {
+                self.silence.silent(node);
+                if self.now.first.is_some() {
+                    return None;
+                }
+                return self.silence.next_round(self.nodes).map(|round| Order::Look { round });
+            }
+            Event::Active => {
+                self.silence.active(node);
+                return None;
+            }
+            Event::Seen { round, after, sights } => {
+                let all = self.silence.seen(node, round, (after, sights), &self.now.over)?;
+                return self.now.first.is_none().then(|| self.stall(all));
+            }
             Event::Signal => {
                 self.has_signal = true;
                 // Between two attempts, no worker is running that could fail.
@@ -93,7 +121,18 @@ impl Coordinator {
         let is_new = self.now.first.is_none() || is_urgent;
         self.now.is_urgent |= is_urgent;
         self.now.first.get_or_insert(node);
-        is_new.then_some(Order::Stop { again: self.restarts(), haste })
+        is_new.then_some(Order::Stop { again: self.restarts(), haste, stall: None })
+    }
+
+    /// Ends an attempt that has stalled.
+    fn stall(&mut self, looks: Looks) -> Order {
+        let timeout = self.stall_timeout.unwrap_or_default();
+        let stall = Box::new(Stall::new(timeout, looks.sights));
+        let cause = Cause::Stalled { timeout, summary: stall.summary() };
+        let (host, after) = (stall.host(), looks.after);
+        self.now.failure = Some(Failure { node: 0, host, after, is_final: None, cause });
+        self.now.first = Some(0);
+        Order::Stop { again: self.restarts(), haste: Haste::Failure, stall: Some(stall) }
     }
 
     /// Decides once no worker is left on any node.
@@ -103,6 +142,7 @@ impl Coordinator {
             return self.fail(failure);
         }
         self.now = Progress::default();
+        self.silence.begin();
         // The report quotes the stderr of the last attempts only.
         self.earlier.last_mut().into_iter().for_each(Failure::shorten);
         self.earlier.push(failure.clone());
@@ -159,6 +199,7 @@ fn pause(again: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::stall::Sight;
 
     fn failed_by(node: u32, is_final: Option<Final>, cause: Cause) -> Event {
         let (host, after) = (format!("node{node}"), Duration::from_secs(3));
@@ -199,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_job_is_over_once_all_nodes_have_finished() {
-        let mut job = Coordinator::new(2, 1);
+        let mut job = Coordinator::new(2, 1, None);
         assert_eq!(job.on(1, done()), None);
         assert_eq!(job.on(0, done()), Some(Order::Finish(Verdict::Done)));
         assert_eq!(job.on(0, failing()), None);
@@ -207,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_failure_stops_all_nodes_and_starts_them_again_until_no_restart_is_left() {
-        let mut job = Coordinator::new(2, 2);
+        let mut job = Coordinator::new(2, 2, None);
         for again in 1..=2 {
             let order = fail(&mut job, again % 2, None);
             assert!(matches!(order, Some(Order::Start { again: next, .. }) if next == again));
@@ -218,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_node_that_had_finished_starts_again_with_the_others() {
-        let mut job = Coordinator::new(2, 1);
+        let mut job = Coordinator::new(2, 1, None);
         assert_eq!(job.on(0, done()), None);
-        let stop = Order::Stop { again: 0, haste: Haste::Failure };
+        let stop = Order::Stop { again: 0, haste: Haste::Failure, stall: None };
         assert_eq!(job.on(1, failing()), Some(stop));
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { again: 1, .. })));
         assert_eq!(job.on(0, done()), None);
@@ -234,7 +275,7 @@ mod tests {
         let killed = failed_by(0, None, Cause::Worker { rank: 1, status, stderr: None });
         for (event, cause) in [(failed(0, None), 1), (killed, 0)] {
             for order in [[0, 1], [1, 0]] {
-                let mut job = Coordinator::new(2, 0);
+                let mut job = Coordinator::new(2, 0, None);
                 assert!(job.on(1, failing()).is_some());
                 assert_eq!(job.on(0, failing()), None);
                 let event = |node| if node == 0 { event.clone() } else { failed(1, None) };
@@ -247,9 +288,9 @@ mod tests {
     #[test]
     fn nothing_starts_again_after_a_final_failure_or_a_signal_on_any_node() {
         let usage = Some(Final::Code(2));
-        assert_eq!(last(fail(&mut Coordinator::new(2, 5), 0, usage)).not_restarted, usage);
-        assert_eq!(last(fail(&mut Coordinator::new(2, 0), 0, usage)).not_restarted, None);
-        let mut job = Coordinator::new(2, 5);
+        assert_eq!(last(fail(&mut Coordinator::new(2, 5, None), 0, usage)).not_restarted, usage);
+        assert_eq!(last(fail(&mut Coordinator::new(2, 0, None), 0, usage)).not_restarted, None);
+        let mut job = Coordinator::new(2, 5, None);
         job.on(0, failing());
         job.on(1, stopped(true));
         assert_eq!(last(job.on(0, failed(0, None))).failure.is_final, Some(Final::Signal));
@@ -257,13 +298,13 @@ mod tests {
 
     #[test]
     fn a_signal_between_two_attempts_ends_the_job_with_the_failure_before() {
-        let mut job = Coordinator::new(2, 5);
+        let mut job = Coordinator::new(2, 5, None);
         fail(&mut job, 1, None);
         let end = last(job.on(0, Event::Signal));
         assert_eq!((end.failure.node, end.earlier.len()), (1, 0));
         assert_eq!(end.not_restarted, Some(Final::Signal));
         // A signal that arrives while the workers are being stopped is remembered.
-        let mut job = Coordinator::new(2, 5);
+        let mut job = Coordinator::new(2, 5, None);
         job.on(0, failing());
         assert_eq!(job.on(1, stopped(false)), None);
         assert_eq!(job.on(1, Event::Signal), None);
@@ -273,7 +314,7 @@ mod tests {
     #[test]
     fn a_node_that_got_a_signal_before_an_attempt_ends_the_job_although_others_have_finished_it() {
         for nodes in [2, 3] {
-            let mut job = Coordinator::new(nodes, 5);
+            let mut job = Coordinator::new(nodes, 5, None);
             job.on(1, failing());
             for node in (0..nodes).filter(|node| *node != 1) {
                 job.on(node, stopped(false));
@@ -288,13 +329,13 @@ mod tests {
 
     #[test]
     fn a_signal_on_a_node_that_has_finished_forbids_restarts() {
-        let mut job = Coordinator::new(2, 5);
+        let mut job = Coordinator::new(2, 5, None);
         job.on(0, done());
         assert_eq!(job.on(0, Event::Signal), None);
         job.on(1, failing());
         last(job.on(1, failed(1, None)));
         // The signal may arrive after the other node's failure.
-        let mut job = Coordinator::new(2, 5);
+        let mut job = Coordinator::new(2, 5, None);
         job.on(0, done());
         job.on(1, failing());
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { .. })));
@@ -303,7 +344,7 @@ mod tests {
 
     #[test]
     fn of_the_stderr_of_attempts_before_the_last_two_one_line_is_kept() {
-        let mut job = Coordinator::new(1, 2);
+        let mut job = Coordinator::new(1, 2, None);
         let mut fail = || {
             let stderr = Some(["a", "b"].map(str::to_owned).into());
             let status = std::process::ExitStatus::default();
@@ -312,9 +353,63 @@ mod tests {
         assert!(fail().is_some() && fail().is_some());
         let kept = last(fail()).earlier.into_iter().map(|failure| match failure.cause {
             Cause::Worker { stderr, .. } => stderr.map_or(0, |lines| lines.len()),
-            Cause::Other { .. } => 0,
+            Cause::Other { .. } | Cause::Stalled { .. } => 0,
         });
         assert_eq!(kept.collect::<Vec<_>>(), [1, 2]);
+    }
+
+    fn seen(round: u32, rank: u32) -> Event {
+        let sights = vec![Sight::of_rank(rank)];
+        Event::Seen { round, after: Duration::from_secs(9), sights }
+    }
+
+    #[test]
+    fn a_job_has_stalled_once_all_nodes_are_silent_and_have_looked_at_their_workers() {
+        let mut job = Coordinator::new(2, 1, Some(Duration::from_secs(5)));
+        assert_eq!(job.on(1, Event::Silent), None);
+        assert_eq!(job.on(0, Event::Silent), Some(Order::Look { round: 1 }));
+        assert_eq!(job.on(0, seen(1, 0)), None);
+        // One was active before it could look: all is as before, until it is silent again.
+        assert_eq!(job.on(1, Event::Active), None);
+        assert_eq!(job.on(1, Event::Silent), Some(Order::Look { round: 2 }));
+        assert_eq!(job.on(0, seen(1, 0)), None);
+        assert_eq!(job.on(1, seen(2, 2)), None);
+        let Some(Order::Stop { again: 0, stall: Some(_), .. }) = job.on(0, seen(2, 0)) else {
+            panic!("not stopped");
+        };
+        assert_eq!(job.on(0, stopped(false)), None);
+        let order = job.on(1, stopped(false));
+        assert!(matches!(order, Some(Order::Start { again: 1, .. })), "{order:?}");
+        // In the next attempt, all begin anew.
+        assert_eq!(job.on(0, Event::Silent), None);
+        assert_eq!(job.on(1, Event::Silent), Some(Order::Look { round: 3 }));
+        assert_eq!(job.on(0, seen(3, 0)), None);
+        assert!(job.on(1, seen(3, 2)).is_some());
+        job.on(0, stopped(false));
+        let failure = last(job.on(1, stopped(false))).failure;
+        assert!(matches!(failure.cause, Cause::Stalled { .. }), "{failure:?}");
+        assert_eq!(failure.after, Duration::from_secs(9));
+    }
+
+    #[test]
+    fn a_node_whose_workers_have_finished_is_silent_only_after_its_time() {
+        let mut job = Coordinator::new(2, 0, Some(Duration::from_secs(5)));
+        assert_eq!(job.on(1, Event::Silent), None);
+        assert_eq!(job.on(0, done()), None);
+        assert_eq!(job.on(0, Event::Silent), Some(Order::Look { round: 1 }));
+        assert!(matches!(job.on(1, seen(1, 2)), Some(Order::Stop { stall: Some(_), .. })));
+        last(job.on(1, stopped(false)));
+    }
+
+    #[test]
+    fn a_failure_during_the_looks_is_the_jobs() {
+        let mut job = Coordinator::new(2, 0, Some(Duration::from_secs(5)));
+        job.on(0, Event::Silent);
+        job.on(1, Event::Silent);
+        assert!(matches!(job.on(1, failing()), Some(Order::Stop { stall: None, .. })));
+        assert_eq!((job.on(0, seen(1, 0)), job.on(1, seen(1, 2))), (None, None));
+        job.on(0, stopped(false));
+        assert_eq!(last(job.on(1, failed(1, None))).failure.node, 1);
     }
 
     #[test]
@@ -322,7 +417,7 @@ mod tests {
         let (host, reason) = ("nodeB".to_owned(), "its connection closed".to_owned());
         let lost = Event::Lost { host: host.clone(), reason: reason.clone() };
         let end = Order::Finish(Verdict::Lost { node: 1, host, reason });
-        assert_eq!(Coordinator::new(3, 5).on(1, lost), Some(end));
+        assert_eq!(Coordinator::new(3, 5, None).on(1, lost), Some(end));
     }
 
     #[test]

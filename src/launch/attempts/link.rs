@@ -7,6 +7,7 @@ use super::mailbox::Mailbox;
 use super::message::{Event, Haste, Order};
 #[cfg(feature = "rendezvous")]
 use super::nodes::Nodes;
+use crate::launch::stall::Stall;
 use crate::launch::supervisor::Waker;
 
 /// The connection to the coordinator, which decides for all nodes.
@@ -20,18 +21,18 @@ pub(crate) struct Link {
 #[derive(Debug)]
 enum Route {
     /// This node is the only one.
-    Alone(Mutex<Coordinator>),
+    Alone(Box<Mutex<Coordinator>>),
     #[cfg(feature = "rendezvous")]
     Several(Nodes),
 }
 
 impl Link {
-    pub(crate) fn alone(node: u32, max_restarts: u32) -> Link {
-        // The coordinator of a single node knows it as node 0.
+    /// `coordinator`: that of a single node, which it knows as node 0.
+    pub(super) fn alone(node: u32, coordinator: Coordinator) -> Link {
         Link {
             node,
             mailbox: Arc::default(),
-            route: Route::Alone(Mutex::new(Coordinator::new(1, max_restarts))),
+            route: Route::Alone(Box::new(Mutex::new(coordinator))),
         }
     }
 
@@ -65,6 +66,16 @@ impl Link {
     /// Returns how soon the workers of this attempt must be stopped, if they must.
     pub(crate) fn stop(&self, again: u32) -> Option<Haste> {
         self.mailbox.stop(again)
+    }
+
+    /// Takes the round of looks at the workers that was asked for.
+    pub(crate) fn take_look(&self) -> Option<u32> {
+        self.mailbox.take_look()
+    }
+
+    /// Takes the stall that this node is to report.
+    pub(crate) fn take_stall(&self) -> Option<Box<Stall>> {
+        self.mailbox.take_stall()
     }
 
     pub(super) fn take(&self) -> Option<Order> {

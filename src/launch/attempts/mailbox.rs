@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::message::{Haste, Order};
+use crate::launch::stall::Stall;
 use crate::launch::supervisor::Waker;
 
 /// Orders for this node.
@@ -14,6 +15,10 @@ pub(super) struct Mailbox(Mutex<Content>);
 struct Content {
     /// The attempt whose workers must be stopped.
     stop: Option<(u32, Haste)>,
+    /// A stall that was not reported.
+    stall: Option<Box<Stall>>,
+    /// The round of looks at the workers that was asked for.
+    look: Option<u32>,
     /// Other orders, in the order of their arrival.
     orders: VecDeque<Order>,
     waker: Option<Waker>,
@@ -23,13 +28,27 @@ impl Mailbox {
     pub(super) fn put(&self, order: Order) {
         let mut content = self.lock();
         match order {
-            Order::Stop { again, haste } => content.stop = Some((again, haste)),
+            Order::Stop { again, haste, stall } => {
+                content.stop = Some((again, haste));
+                content.stall = stall.or(content.stall.take());
+            }
+            Order::Look { round } => content.look = Some(round),
             order => content.orders.push_back(order),
         }
         content.waker.iter().for_each(Waker::wake);
     }
 
-    /// Takes the next order, other than an order to stop.
+    /// Takes the stall that is to be reported.
+    pub(super) fn take_stall(&self) -> Option<Box<Stall>> {
+        self.lock().stall.take()
+    }
+
+    /// Takes the round of looks at the workers that was asked for.
+    pub(super) fn take_look(&self) -> Option<u32> {
+        self.lock().look.take()
+    }
+
+    /// Takes the next order, other than those to stop or to look.
     pub(super) fn take(&self) -> Option<Order> {
         self.lock().orders.pop_front()
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::ending::{Ending, Failure, Final};
+use crate::launch::stall::{Sight, Stall};
 use crate::launch::wire;
 
 /// How much time the workers of other nodes have to exit.
@@ -34,6 +35,18 @@ pub(crate) enum Event {
     Done { endings: Vec<Ending> },
     /// A signal arrived while no worker of the node was running.
     Signal,
+    /// No worker of the node has been active for the time of `--stall-timeout`.
+    Silent,
+    /// One has been active since.
+    Active,
+    /// What the workers of the node are doing, in the round of looks that has this number.
+    Seen {
+        round: u32,
+        /// How long the attempt has run.
+        #[serde(with = "wire::milliseconds")]
+        after: Duration,
+        sights: Vec<Sight>,
+    },
     /// The process that launches the node's workers is gone. No process says so of itself.
     #[serde(skip)]
     #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
@@ -45,7 +58,15 @@ pub(crate) enum Event {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
     /// Stop the workers of this attempt.
-    Stop { again: u32, haste: Haste },
+    Stop {
+        again: u32,
+        haste: Haste,
+        /// If the job has stalled, what only the first node reports.
+        #[serde(skip)]
+        stall: Option<Box<Stall>>,
+    },
+    /// All nodes are silent: look at what the workers are doing.
+    Look { round: u32 },
     /// Start this attempt after a pause.
     Start {
         again: u32,

@@ -45,6 +45,9 @@ pub(super) struct Introduction {
     /// How long a node may be silent.
     #[serde(with = "wire::milliseconds")]
     pub node_timeout: Duration,
+    /// How long the job may be silent, if that is limited.
+    #[serde(default, with = "wire::optional_milliseconds")]
+    pub stall_timeout: Option<Duration>,
     #[serde(deserialize_with = "wire::text")]
     pub host: String,
 }
@@ -67,14 +70,14 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32)
     };
     let mismatch = |reason: String| LaunchError::Mismatch { reason: printable(reason.as_bytes()) };
     let (base, hosts) = agreed.map_err(mismatch)?;
-    let Introduction { max_restarts, node_timeout, .. } = *own;
+    let Introduction { max_restarts, node_timeout, stall_timeout, .. } = *own;
     let mailbox = Arc::<Mailbox>::default();
     let connect = || {
         let mut star = Star::new(Times::of(node_timeout))?;
         channels.into_iter().try_for_each(|channel| star.add(channel))?;
         let post = Arc::clone(&mailbox);
         if rank.is_first() {
-            let coordinator = Coordinator::new(rank.size(), max_restarts);
+            let coordinator = Coordinator::new(rank.size(), max_restarts, stall_timeout);
             let hub = first::Hub { star, hosts, coordinator, mailbox: post, node_timeout };
             Nodes::start(hub.star.waker(), move |events| hub.serve(&events))
         } else {
@@ -111,9 +114,17 @@ fn agree(members: &[rendezvous::Member]) -> Result<(u32, Vec<String>), String> {
 
 impl Introduction {
     /// The options that must be the same on all nodes.
-    fn options(&self) -> [String; 2] {
+    fn options(&self) -> [String; 3] {
         let (max_restarts, node_timeout) = (self.max_restarts, self.node_timeout.as_secs_f64());
-        [format!("--max-restarts {max_restarts}"), format!("--node-timeout {node_timeout}")]
+        let stall_timeout = self.stall_timeout.map_or_else(
+            || "no --stall-timeout".to_owned(),
+            |timeout| format!("--stall-timeout {}", timeout.as_secs_f64()),
+        );
+        [
+            format!("--max-restarts {max_restarts}"),
+            format!("--node-timeout {node_timeout}"),
+            stall_timeout,
+        ]
     }
 }
 

@@ -57,7 +57,9 @@ pub(crate) struct Progress {
     is_finished: AtomicBool,
     /// Whether the copier is waiting for more of the stream.
     is_idle: AtomicBool,
-    /// The last lines of stderr.
+    /// How many bytes have been read.
+    bytes: AtomicU64,
+    /// The last lines of stderr, or the last line of stdout.
     tail: Mutex<Tail>,
 }
 
@@ -73,6 +75,11 @@ impl Progress {
 
     pub(super) fn set_idle(&self, is_idle: bool) {
         self.is_idle.store(is_idle, Ordering::SeqCst);
+    }
+
+    /// Returns how many bytes have been read.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::SeqCst)
     }
 
     pub(super) fn tail(&self) -> MutexGuard<'_, Tail> {
@@ -105,6 +112,7 @@ impl Lines {
     /// Takes bytes as they arrive, and writes the lines that they complete. Breaks off if the
     /// output has no reader, which the worker must notice.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> ControlFlow<()> {
+        self.progress.bytes.fetch_add(bytes.len() as u64, Ordering::SeqCst);
         while !bytes.is_empty() && !self.has_failed {
             let end = bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1);
             let length = end.unwrap_or(bytes.len());
@@ -131,8 +139,10 @@ impl Lines {
     }
 
     fn end_line(&mut self) -> ControlFlow<()> {
-        if self.sink == Sink::Stderr {
-            self.progress.tail().keep(&self.line[self.prefix.len()..]);
+        let line = &self.line[self.prefix.len()..];
+        match self.sink {
+            Sink::Stdout => self.progress.tail().note(line),
+            Sink::Stderr => self.progress.tail().keep(line),
         }
         if !self.line.ends_with(b"\n") {
             self.line.push(b'\n');

@@ -22,6 +22,8 @@ const IN_SIGHT: u64 = 12;
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     lines: VecDeque<String>,
+    /// The last line of a stream whose other lines are not kept.
+    noted: Vec<u8>,
     /// The number of the last line among all lines that this process has written, or 0.
     pub(super) number: u64,
 }
@@ -37,19 +39,26 @@ impl Tail {
 
     /// Adds a line to the last ones, unless it is blank.
     pub(super) fn keep(&mut self, line: &[u8]) {
-        // Of a progress bar, only the last state counts. Characters that control a terminal are
-        // removed.
-        let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
-        let start = &line[..line.len().min(4 * WIDTH)];
-        let text: String =
-            String::from_utf8_lossy(start).chars().filter(|c| !commands(*c)).take(WIDTH).collect();
-        if text.trim().is_empty() {
-            return;
-        }
+        let Some(text) = text(line) else { return };
         if self.lines.len() == LINES {
             self.lines.pop_front();
         }
-        self.lines.push_back(text.trim_end().to_owned());
+        self.lines.push_back(text);
+    }
+
+    /// Remembers a line as the last one, unless it is blank. This is cheap, because it is done for
+    /// every line of stdout.
+    pub(super) fn note(&mut self, line: &[u8]) {
+        let line = shown(line);
+        if !line.is_empty() {
+            self.noted.clear();
+            self.noted.extend_from_slice(line);
+        }
+    }
+
+    /// Returns the last line.
+    pub(super) fn last(&self) -> Option<String> {
+        self.lines.back().cloned().or_else(|| text(&self.noted))
     }
 
     /// Returns whether the last line was written and is still in sight, so that it need not be
@@ -62,6 +71,20 @@ impl Tail {
     pub(super) fn lines(&self) -> Vec<String> {
         self.lines.iter().cloned().collect()
     }
+}
+
+/// Returns the part of a line that is shown. Of a progress bar, only the last state counts.
+fn shown(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii_end().rsplit(|byte| *byte == b'\r').next().unwrap_or_default();
+    &line[..line.len().min(4 * WIDTH)]
+}
+
+/// Returns a line without characters that control a terminal, unless it is blank.
+fn text(line: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(shown(line));
+    let text: String = text.chars().filter(|c| !commands(*c)).take(WIDTH).collect();
+    let text = text.trim_end();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 fn last_bytes(mut file: File) -> io::Result<Vec<u8>> {

@@ -45,16 +45,22 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
         });
     }
 
-    /// Overwrites the weights' gradients: the sum over the samples of the output's gradient times
-    /// the input.
+    /// Overwrites the gradients of the weights of some outputs, from output `first` on: the sum over
+    /// the samples of the output's gradient times the input. `OUTS` divides the number of outputs.
     pub fn weight_gradients(
         self,
         gradients: &[[f32; OUT]],
         inputs: &[[f32; IN]],
+        first: usize,
         weights: &mut [f32],
     ) {
         let weights = weights.as_chunks_mut().0;
-        self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> { gradients, inputs, weights });
+        self.arch.dispatch(WeightGradients::<IN, OUT, OUTS, WIDE> {
+            gradients,
+            inputs,
+            first,
+            weights,
+        });
     }
 
     /// Overwrites the biases' gradients: the sum over the samples of the output's gradient.
@@ -163,6 +169,7 @@ struct WeightGradients<'a, const IN: usize, const OUT: usize, const OUTS: usize,
 {
     gradients: &'a [[f32; OUT]],
     inputs: &'a [[f32; IN]],
+    first: usize,
     weights: &'a mut [[f32; IN]],
 }
 
@@ -187,8 +194,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize> Wi
 impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
     WeightGradients<'_, IN, OUT, OUTS, WIDE>
 {
-    /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`, for all
-    /// outputs.
+    /// Computes the weight gradients for `N` vectors of inputs, starting at vector `k`.
     #[inline(always)]
     fn vectors<S: Simd, const N: usize>(&mut self, simd: S, k: usize) {
         for (tile, weights) in self.weights.as_chunks_mut::<OUTS>().0.iter_mut().enumerate() {
@@ -197,7 +203,7 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
                 let input = &S::as_simd_f32s(input).0[k..k + N];
                 let x: [S::f32s; N] = from_fn(|i| input[i]);
                 for output in 0..OUTS {
-                    let gradient = simd.splat_f32s(gradients[tile * OUTS + output]);
+                    let gradient = simd.splat_f32s(gradients[self.first + tile * OUTS + output]);
                     for i in 0..N {
                         sums[output][i] = simd.mul_add_e_f32s(gradient, x[i], sums[output][i]);
                     }
@@ -234,7 +240,12 @@ mod tests {
             let mut rows = vec![[f32::NAN; OUT]; count];
             layer.outputs(&weights, &biases, &inputs, &mut rows);
             let mut weight_gradients = vec![f32::NAN; OUT * IN];
-            layer.weight_gradients(&gradients, &inputs, &mut weight_gradients);
+            for (index, weights) in weight_gradients.chunks_mut(OUTS * IN).enumerate() {
+                layer.weight_gradients(&gradients, &inputs, index * OUTS, weights);
+            }
+            let mut at_once = vec![f32::NAN; OUT * IN];
+            layer.weight_gradients(&gradients, &inputs, 0, &mut at_once);
+            assert_eq!(at_once, weight_gradients);
             let mut bias_gradients = [f32::NAN; OUT];
             layer.bias_gradients(&gradients, &mut bias_gradients);
             let mut input_gradients = vec![[f32::NAN; IN]; count];

@@ -46,23 +46,24 @@ impl Model for Linear {
         normal_values(seed, 0, 0.01, WEIGHTS).chain([0.0; CLASSES]).collect()
     }
 
-    fn gradient(
-        &mut self,
-        parameters: &[f32],
-        images: &[Image],
-        labels: &[u8],
-        whole: usize,
-        gradient: &mut [f32],
-    ) -> f32 {
+    fn part(&self) -> usize {
+        WEIGHTS / 2
+    }
+
+    fn loss(&mut self, parameters: &[f32], images: &[Image], labels: &[u8], whole: usize) -> f32 {
         self.logits(parameters, images);
         let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
         logits.copy_from_slice(rows);
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
         relu::mask(rows.as_flattened_mut(), logits.as_flattened());
-        let (weights, biases) = gradient.split_at_mut(WEIGHTS);
-        self.layer.weight_gradients(rows, images, weights);
-        self.layer.bias_gradients(rows, biases);
         loss
+    }
+
+    fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]) {
+        let rows = &self.rows[..images.len()];
+        let (weights, biases) = part.split_at_mut(WEIGHTS.saturating_sub(first).min(part.len()));
+        self.layer.weight_gradients(rows, images, first / PIXELS, weights);
+        self.layer.bias_gradients(rows, biases);
     }
 
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {

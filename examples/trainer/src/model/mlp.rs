@@ -74,34 +74,41 @@ impl Model for Mlp {
             .collect()
     }
 
-    fn gradient(
-        &mut self,
-        parameters: &[f32],
-        images: &[Image],
-        labels: &[u8],
-        whole: usize,
-        gradient: &mut [f32],
-    ) -> f32 {
+    fn part(&self) -> usize {
+        First::WEIGHTS / 4
+    }
+
+    fn loss(&mut self, parameters: &[f32], images: &[Image], labels: &[u8], whole: usize) -> f32 {
         self.logits(parameters, images);
         let count = images.len();
         let (hidden, hidden_gradients) =
             (&self.hidden[..count], &mut self.hidden_gradients[..count]);
         let rows = &mut self.rows[..count];
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
-        let (first, second) = gradient.split_at_mut(FIRST.end);
-        let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
-        self.second.weight_gradients(rows, hidden, weights);
-        self.second.bias_gradients(rows, biases);
         self.second.input_gradients(
             &parameters[FIRST.end..][..Second::WEIGHTS],
             rows,
             hidden_gradients,
         );
         relu::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
-        let (weights, biases) = first.split_at_mut(First::WEIGHTS);
-        self.first.weight_gradients(hidden_gradients, images, weights);
-        self.first.bias_gradients(hidden_gradients, biases);
         loss
+    }
+
+    fn gradient_part(&mut self, images: &[Image], first: usize, part: &mut [f32]) {
+        let count = images.len();
+        let (rows, hidden) = (&self.rows[..count], &self.hidden[..count]);
+        let hidden_gradients = &self.hidden_gradients[..count];
+        let (weights, rest) =
+            part.split_at_mut(First::WEIGHTS.saturating_sub(first).min(part.len()));
+        self.first.weight_gradients(hidden_gradients, images, first / PIXELS, weights);
+        if rest.is_empty() {
+            return;
+        }
+        let (biases, second) = rest.split_at_mut(HIDDEN);
+        self.first.bias_gradients(hidden_gradients, biases);
+        let (weights, biases) = second.split_at_mut(Second::WEIGHTS);
+        self.second.weight_gradients(rows, hidden, 0, weights);
+        self.second.bias_gradients(rows, biases);
     }
 
     fn logits(&mut self, parameters: &[f32], images: &[Image]) -> &mut [[f32; CLASSES]] {

@@ -1,11 +1,11 @@
 //! Data parallelism: every rank holds all parameters and computes the gradient of its own samples.
-//! Each step needs one all-reduce.
+//! Each step needs one all-reduce, which begins while the gradient is computed.
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
 use crate::model::{self, Evaluation, Model};
 use crate::replicas::{self, Divergence};
-use mpienv::collective::{CollectiveError, Group};
+use mpienv::collective::{CollectiveError, Group, Reduction};
 
 pub(super) struct DataParallel<'a> {
     model: &'a mut dyn Model,
@@ -35,16 +35,19 @@ impl Learner for DataParallel<'_> {
         let &Share { data, own, whole, stop } = share;
         Batch::fetch(data, own.iter().copied());
         self.batch.gather(data, own.iter().copied());
-        let (gradient, rest) = self.sum.split_at_mut(self.parameters.len());
-        let loss = self.model.gradient(
-            self.parameters,
-            self.batch.images(),
-            self.batch.labels(),
-            whole,
-            gradient,
-        );
-        rest.copy_from_slice(&[loss / whole as f32, stop]);
-        group.all_reduce_sum(&mut self.sum)?;
+        let (model, images, count) = (&mut *self.model, self.batch.images(), self.parameters.len());
+        let loss = model.loss(self.parameters, images, self.batch.labels(), whole);
+        let rest = [loss / whole as f32, stop];
+        // A single rank has no time to gain.
+        let part = if group.size() == 1 { self.sum.len() } else { model.part() };
+        group.all_reduce_in_parts(&mut self.sum, Reduction::Sum, part, |first, part| {
+            let left = count.saturating_sub(first).min(part.len());
+            let (gradient, last) = part.split_at_mut(left);
+            if !gradient.is_empty() {
+                model.gradient_part(images, first, gradient);
+            }
+            last.copy_from_slice(&rest[first.saturating_sub(count)..][..last.len()]);
+        })?;
         let (gradient, rest) = self.sum.split_at(self.parameters.len());
         model::sgd_step(self.parameters, gradient, self.learning_rate);
         let own = (!own.is_empty()).then(|| loss / own.len() as f32);

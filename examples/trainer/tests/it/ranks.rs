@@ -45,14 +45,15 @@ fn two_ranks_of_32_train_as_one_of_64() {
 
 #[test]
 fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
-    let output =
-        mnist().args(["--ranks", "3", "--timeout", PATIENT, "--epochs", "1"]).output().unwrap();
+    let output = mnist()
+        .args(["--ranks", "3", "--timeout", PATIENT, "--epochs", "1", "--log-steps"])
+        .output();
+    let output = output.unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(
-        text.lines().filter(|line| line.starts_with("epoch: 0, step: 0, loss is 2.3")).count(),
-        3,
-        "{text}"
-    );
+    for rank in 0..3 {
+        let first = format!("rank {rank} of 3: epoch: 0, step: 0, loss is 2.3");
+        assert_eq!(text.lines().filter(|line| line.starts_with(&first)).count(), 1, "{text}");
+    }
     assert_eq!(text.lines().filter(|line| line.contains("test accuracy")).count(), 1, "{text}");
 }
 

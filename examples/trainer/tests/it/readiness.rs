@@ -47,7 +47,7 @@ fn first_weights_are_read_by_rank_0_alone() {
             .zip(inits)
             .map(|(index, init)| {
                 let mut command = rank(index, 2, port);
-                command.args(TIMEOUT).args(["--epochs", "1", "--weights"]).arg(init);
+                command.args(TIMEOUT).args(["--epochs", "1", "--log-steps", "--weights"]).arg(init);
                 std::thread::spawn(move || command.output().unwrap())
             })
             .collect();

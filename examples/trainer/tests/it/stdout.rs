@@ -13,7 +13,8 @@ const MNIST: &str = env!("CARGO_BIN_EXE_mnist");
 fn a_run_whose_reader_has_enough_ends_without_a_word() {
     for words in [
         "mnist --epochs 1000000",
-        "mnist --epochs 1000000 --ranks 2 --timeout 1200",
+        "mnist --epochs 1000000 --log-steps",
+        "mnist --epochs 1000000 --ranks 2 --log-steps --timeout 1200",
         "mnist --epochs 1000000 --ranks 2 --timeout 1200 --strategy '((2,1),(1,1))'",
     ] {
         assert_ends_with_its_reader(MNIST, words, "| head -n 1");
@@ -32,7 +33,7 @@ fn a_rank_whose_reader_is_gone_stops_the_others_and_none_calls_it_lost() {
     let port = free_port();
     assert_all_end_with_a_reader([0, 1].map(|index| {
         let mut command = rank(index, 2, port);
-        command.args(["--epochs", "1000000", "--timeout", PATIENT]);
+        command.args(["--epochs", "1000000", "--log-steps", "--timeout", PATIENT]);
         command
     }));
 }

@@ -21,14 +21,17 @@ pub struct Start {
 /// Lets `command`, which starts `mnist` on one rank or more, train for an epoch, and stops it.
 pub fn start(command: &mut Command) -> Start {
     let mark = format!("{}-start", std::process::id());
-    command.args(["--epochs", "1000000"]).env("MNIST_TEST", &mark).stdout(Stdio::piped());
+    command
+        .args(["--epochs", "1000000", "--log-steps"])
+        .env("MNIST_TEST", &mark)
+        .stdout(Stdio::piped());
     let begun = Instant::now();
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     let first = lines.next().unwrap();
     let first_step = begun.elapsed();
-    assert!(first.starts_with("epoch: 0, step: 0, "), "{first}");
-    lines.find(|line| line.starts_with("epoch: 1, ")).unwrap();
+    assert!(first.contains("epoch: 0, step: 0, "), "{first}");
+    lines.find(|line| line.contains("epoch: 1, ")).unwrap();
     let processes = living(&[&format!("MNIST_TEST={mark}")]);
     let peak = processes.into_iter().filter_map(peak).max().unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();

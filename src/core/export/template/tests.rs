@@ -152,3 +152,30 @@ proptest! {
         prop_assert_eq!(expand(&format!("{before}{{rank}}{after}")), Ok(Some(format!("{before}5{after}"))));
     }
 }
+
+#[test]
+fn a_secret_becomes_a_variable_and_never_a_word() {
+    let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+    let values = rank_5().placeholders().with_secret("s3cret");
+    let expanded =
+        values.expand_apart(&words("env A={secret} B={rank} {other_nodes}C=x{secret} run {rank}"));
+    let (visible, variables) = expanded.unwrap();
+    assert_eq!(visible, words("env B=5 run 5"));
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(variables, [variable("A", "s3cret"), variable("C", "xs3cret")]);
+    let elsewhere = values.expand_apart(&words("env {first_node}A={secret} run"));
+    assert_eq!(elsewhere.unwrap(), (words("env run"), vec![]));
+    for visible in ["run {secret}", "A={secret} run", "env -i A={secret} run", "env {secret}=a run"]
+    {
+        let error = Placeholders::check_words(&words(visible)).unwrap_err().to_string();
+        assert!(error.contains("other users of the host can read"), "{visible}: {error}");
+    }
+    let error = rank_5().placeholders().expand("{secret}").unwrap_err().to_string();
+    assert!(
+        error.contains("{secret} is not known here: the ranks get it when they meet"),
+        "{error}"
+    );
+    assert!(
+        values.expand("{secret+1}").unwrap_err().to_string().contains("{secret} is not a number")
+    );
+}

@@ -4,6 +4,7 @@ use super::first::of_node;
 use super::*;
 use crate::launch::attempts::message::{Failed, Haste, Order, Verdict};
 use crate::launch::ending::{Cause, Ending, Failure, Final, How, by_signal};
+use crate::launch::stall::Sight;
 
 fn failure() -> Failure {
     let stderr = Some(vec!["a".to_owned(), String::new()]);
@@ -17,14 +18,21 @@ fn all_events() -> Vec<Event> {
     let endings: Vec<_> = all.into_iter().map(|how| Ending { rank: 7, how }).collect();
     let cause = Cause::Other { text: "cannot".to_owned() };
     let other = Failure { cause, is_final: None, ..failure() };
+    let summary = "rank 2 on node1: stopped by a signal".to_owned();
+    let cause = Cause::Stalled { timeout: Duration::from_secs(5), summary };
+    let stalled = Failure { cause, is_final: None, ..failure() };
     vec![
         Event::Failing { haste: Haste::Signal },
         Event::Failing { haste: Haste::Now },
         Event::Failed { failure: Box::new(failure()), endings: endings.clone() },
         Event::Failed { failure: Box::new(other), endings: vec![] },
+        Event::Failed { failure: Box::new(stalled), endings: vec![] },
         Event::Stopped { endings: endings.clone(), is_final: true },
         Event::Done { endings },
         Event::Signal,
+        Event::Silent,
+        Event::Active,
+        Event::Seen { round: 3, after: Duration::from_secs(9), sights: vec![Sight::of_rank(2)] },
     ]
 }
 
@@ -33,7 +41,8 @@ fn all_orders() -> Vec<Order> {
         Failed { failure: failure(), endings: vec![], earlier: vec![], not_restarted: None };
     let (host, reason) = ("nodeC".to_owned(), "gone".to_owned());
     vec![
-        Order::Stop { again: 4, haste: Haste::Failure },
+        Order::Stop { again: 4, haste: Haste::Failure, stall: None },
+        Order::Look { round: 3 },
         Order::Start { again: 5, pause: Duration::from_secs(2), failure: Box::new(failure()) },
         Order::Finish(Verdict::Done),
         Order::Finish(Verdict::Failed(Box::new(failed))),
@@ -76,7 +85,7 @@ fn bytes_that_are_cut_short_or_changed_are_refused_or_harmless() {
     }
     // A node does not speak of its own loss, and a pause is not longer than a clock can count.
     assert_eq!(event(1, br#"{"lost":{"host":"a","reason":"b"}}"#), None);
-    let start = String::from_utf8(bytes(&all_orders()[1])).unwrap();
+    let start = String::from_utf8(bytes(&all_orders()[2])).unwrap();
     assert!(order(start.replace("2000", "4294967295").as_bytes()).is_some());
     assert_eq!(order(start.replace("2000", "4294967296").as_bytes()), None);
 }

@@ -1,0 +1,582 @@
+"""The backend: PyTorch's operations by the calls of a group."""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import os
+import threading
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
+
+from ._calls import Call, Calls
+from ._library import CANCELED, Failure, Group, addresses, number_of
+from ._meeting import connect
+from ._tensors import KINDS, WIDER, Place, check, moved, plain
+
+_REDUCTIONS = {
+    int(ReduceOp.SUM): number_of("reduction", "sum"),
+    int(ReduceOp.AVG): number_of("reduction", "mean"),
+    int(ReduceOp.MIN): number_of("reduction", "min"),
+    int(ReduceOp.MAX): number_of("reduction", "max"),
+    int(ReduceOp.PRODUCT): number_of("reduction", "product"),
+}
+_SUM = number_of("reduction", "sum")
+_BITWISE = {
+    int(ReduceOp.BAND): torch.bitwise_and,
+    int(ReduceOp.BOR): torch.bitwise_or,
+    int(ReduceOp.BXOR): torch.bitwise_xor,
+}
+
+_KEY = "mpienv"
+_BACKENDS: weakref.WeakSet[MpienvBackend] = weakref.WeakSet()
+
+
+class _Channel:
+    """A group with the order of its calls."""
+
+    def __init__(self, name: str, connect_group: Callable[[], Group]) -> None:
+        self.calls = Calls(name)
+        self._connect = connect_group
+        self._group: Optional[Group] = None
+        self._is_closed = False
+
+    def group(self) -> Group:
+        """The group, connected in the first call. Only the thread that makes a call asks for it."""
+        if self._group is None:
+            if self._is_closed:
+                raise Failure("the group is closed", CANCELED, None)
+            self._group = self._connect()
+        return self._group
+
+    def cancel(self) -> None:
+        self._is_closed = True
+        if self._group is not None:
+            self._group.cancel()
+
+    def close(self) -> None:
+        if self._is_closed and self._group is None:
+            # It is canceled, and may still wait for the other rank to connect.
+            return
+        self.calls.close()
+        self.release()
+
+    def release(self) -> None:
+        self._is_closed = True
+        if self._group is not None:
+            self._group.close()
+
+
+class MpienvBackend(Backend):
+    """Collective operations on CPUs over mpienv."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, ranks: Sequence[int]) -> None:
+        super().__init__(rank, size)
+        self._store, self._own, self._size = store, rank, size
+        self._timeout = timeout
+        self._options = Backend.Options("mpienv", timeout=timeout)
+        self._options.global_ranks_in_group = list(ranks)
+        # The ranks of the job, if the group has others of its own.
+        self._ranks = None if list(ranks) in ([], list(range(size))) else list(ranks)
+        self._process = os.getpid()
+        self._error = ErrorType.SUCCESS
+        self._number = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._channel = _Channel("mpienv", lambda: connect(store, _KEY, rank, size, timeout.total_seconds()))
+        # Messages between two ranks in one direction, with one tag: they wait for no other message.
+        self._messages: Dict[Tuple[int, int, int], _Channel] = {}
+        self._done = _done()
+        self._make(self._channel, "init_process_group", lambda group: None)
+        _BACKENDS.add(self)
+
+    # What PyTorch asks of a backend.
+
+    @property
+    def options(self) -> Any:
+        return self._options
+
+    @property
+    def supports_splitting(self) -> bool:
+        return False
+
+    @property
+    def supports_coalescing(self) -> bool:
+        return False
+
+    def getBackendName(self) -> str:
+        return "mpienv"
+
+    def get_error(self) -> Any:
+        return self._error
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self._set_default_timeout(timeout)
+
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        self._timeout = timeout
+        self._options._timeout = timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        pass
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._number
+
+    def describe(self) -> str:
+        """What carries the calls: shared memory or TCP, and why."""
+        return self._channel.group().describe()
+
+    def shutdown(self) -> None:
+        """Waits for the calls that were begun, and closes the group."""
+        self._close(lambda channel: channel.close())
+
+    def abort(self) -> None:
+        """Ends the calls that run, here and on the other ranks, and closes the group."""
+        with self._lock:
+            channels = [self._channel, *self._messages.values()]
+        if self._process == os.getpid():
+            for channel in channels:
+                channel.cancel()
+        self._close(lambda channel: channel.close())
+
+    def leave(self) -> None:
+        """Closes the group without waiting for another rank."""
+        is_busy = any(channel.calls.is_busy() for channel in (self._channel, *self._messages.values()))
+        self.abort() if is_busy else self.shutdown()
+
+    def _close(self, close: Callable[[_Channel], None]) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            channels = [self._channel, *self._messages.values()]
+        if self._process == os.getpid():
+            for channel in channels:
+                close(channel)
+
+    def __del__(self) -> None:
+        # Not the whole of shutdown: the interpreter may end.
+        if getattr(self, "_done", None) is not None and not self._is_closed:
+            self.shutdown()
+
+    def release_in_child(self) -> None:
+        """Closes the connections that a forked process has inherited, so that they end with this process's parent."""
+        # Another thread may have been in a call when the process was forked: it keeps the group.
+        if self._channel.calls.lock.locked() or self._channel.calls.is_busy():
+            return
+        self._channel.release()
+
+    # Calls.
+
+    def _begin(
+        self, operation: str, opts: Any, make: Callable[[Group], Any], tensors: List[Any]
+    ) -> Any:
+        """Makes a call at once, or begins it, as the options say."""
+        self._number += 1
+        if not getattr(opts, "asyncOp", True):
+            self._make(self._channel, operation, make)
+            return self._done
+        return self._begin_on(self._channel, operation, make, tensors)
+
+    def _make(self, channel: _Channel, operation: str, make: Callable[[Group], Any]) -> None:
+        self._check_process(operation)
+        try:
+            channel.calls.make(lambda: make(channel.group()))
+        except Failure as failure:
+            raise self._failed(operation, failure) from None
+
+    def _begin_on(
+        self, channel: _Channel, operation: str, make: Callable[[Group], Any], tensors: List[Any]
+    ) -> Call:
+        self._check_process(operation)
+
+        def call() -> None:
+            try:
+                with torch.no_grad():
+                    make(channel.group())
+            except Failure as failure:
+                raise self._failed(operation, failure) from None
+
+        return channel.calls.begin(call, tensors)
+
+    def _check_process(self, operation: str) -> None:
+        if self._process != os.getpid():
+            raise dist.DistBackendError(
+                f"mpienv: {operation}: this process was forked from process {self._process}, which alone can use the "
+                "group; call init_process_group after the fork, or start a new program instead of forking"
+            )
+
+    def _failed(self, operation: str, failure: Failure) -> Exception:
+        self._error = ErrorType.TIMEOUT if failure.code == 3 else ErrorType.COMM_ERROR
+        text = f"mpienv: {operation}: {failure}"
+        if self._ranks is not None and failure.rank is not None:
+            text += f"; rank {failure.rank} of this group is rank {self._ranks[failure.rank]} of the job"
+        return dist.DistBackendError(text)
+
+    # Operations that reduce.
+
+    def allreduce(self, tensors: List[Any], opts: Any) -> Any:
+        reduce = self._reducing("all_reduce", tensors, opts, -1)
+        return self._begin("all_reduce", opts, reduce, tensors)
+
+    def allreduce_coalesced(self, tensors: List[Any], opts: Any) -> Any:
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: List[Any], opts: Any) -> Any:
+        reduce = self._reducing("reduce", tensors, opts, opts.rootRank)
+        return self._begin("reduce", opts, reduce, tensors)
+
+    def _reducing(self, operation: str, tensors: List[Any], opts: Any, root: int) -> Callable[[Group], Any]:
+        """What reduces tensors in place."""
+        number = int(opts.reduceOp.op if hasattr(opts.reduceOp, "op") else opts.reduceOp)
+        by = _REDUCTIONS.get(number)
+        if len(tensors) == 1 and by is not None:
+            # The usual case, as directly as possible.
+            tensor = tensors[0]
+            kind = KINDS.get(tensor.dtype)
+            if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous():
+                address, count = tensor.data_ptr(), tensor.numel()
+                return lambda group: group.reduce(address, count, kind, by, root)
+        for tensor in tensors:
+            check(operation, tensor)
+            _check_reduction(operation, tensor, number)
+
+        def reduce(group: Group) -> None:
+            for tensor in tensors:
+                self._reduce_in_place(group, tensor, number, root)
+
+        return reduce
+
+    def _reduce_in_place(self, group: Group, tensor: Any, number: int, root: int) -> None:
+        place = Place(tensor, WIDER.get(tensor.dtype))
+        by = _REDUCTIONS.get(number)
+        values = torch.view_as_real(place.tensor) if place.tensor.is_complex() else place.tensor
+        if by is None:
+            self._reduce_bits(group, values, _BITWISE[number])
+        else:
+            group.reduce(values.data_ptr(), values.numel(), KINDS[values.dtype], by, root)
+        if root in (-1, self._own):
+            place.put_back()
+
+    def _reduce_bits(self, group: Group, values: Any, combine: Callable[..., Any]) -> None:
+        """Reduces by an operation that the library does not have: every rank gets all numbers."""
+        rows = values.new_empty((self._size, values.numel()))
+        self._gather_into(group, values, list(rows), -1)
+        for row in rows[1:]:
+            combine(rows[0], row, out=rows[0])
+        values.view(-1).copy_(rows[0])
+
+    def reduce_scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Any:
+        number = int(opts.reduceOp.op)
+
+        def reduce(group: Group) -> None:
+            for output, parts in zip(outputs, inputs):
+                self._reduce_parts(group, output, parts, number)
+
+        return self._begin_reducing("reduce_scatter", outputs, opts, reduce)
+
+    def reduce_scatter_single(self, output: Any, input: Any, opts: Any) -> Any:
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
+
+    def reduce_scatter_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
+        number = int(opts.reduceOp.op)
+        for output, values in zip(outputs, inputs):
+            check("reduce_scatter", values)
+            _check_counts("reduce_scatter", values, output, self._size)
+
+        def reduce(group: Group) -> None:
+            for output, values in zip(outputs, inputs):
+                self._reduce_row(group, output, values, number)
+
+        return self._begin_reducing("reduce_scatter", outputs, opts, reduce)
+
+    def _begin_reducing(
+        self, operation: str, outputs: List[Any], opts: Any, reduce: Callable[[Group], Any]
+    ) -> Any:
+        for output in outputs:
+            check(operation, output)
+            _check_reduction(operation, output, int(opts.reduceOp.op))
+        return self._begin(operation, opts, reduce, outputs)
+
+    def _reduce_parts(self, group: Group, output: Any, parts: List[Any], number: int) -> None:
+        if all(part.numel() == output.numel() for part in parts):
+            self._reduce_row(group, output, torch.cat([part.reshape(-1) for part in parts]), number)
+            return
+        # Parts of different lengths: each rank is the root of its own.
+        for rank, part in enumerate(parts):
+            values = plain(part).clone()
+            self._reduce_in_place(group, values, number, rank)
+            if rank == self._own:
+                output.detach().copy_(values.view_as(output))
+
+    def _reduce_row(self, group: Group, output: Any, values: Any, number: int) -> None:
+        by = _REDUCTIONS.get(number)
+        if by is None or output.dtype not in KINDS:
+            values = plain(values).clone().reshape(-1)
+            self._reduce_in_place(group, values, number, -1)
+            part = values.view(self._size, -1)[self._own]
+            output.detach().copy_(part.view_as(output))
+            return
+        values, place = plain(values).contiguous(), Place(output)
+        count = place.tensor.numel()
+        group.reduce_scatter(values.data_ptr(), place.tensor.data_ptr(), count, KINDS[output.dtype], by)
+        place.put_back()
+
+    # Operations that move.
+
+    def broadcast(self, tensors: List[Any], opts: Any) -> Any:
+        for tensor in tensors:
+            check("broadcast", tensor)
+        root = opts.rootRank
+
+        def move(group: Group) -> None:
+            for tensor in tensors:
+                self._broadcast_from(group, tensor, root)
+
+        return self._begin("broadcast", opts, move, tensors)
+
+    def _broadcast_from(self, group: Group, tensor: Any, root: int) -> None:
+        place = Place(tensor)
+        group.broadcast(*moved(place.tensor), root)
+        if root != self._own:
+            place.put_back()
+
+    def allgather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
+        for parts, values in zip(outputs, inputs):
+            check("all_gather", values)
+            if len(parts) != self._size:
+                raise ValueError(f"mpienv: all_gather: {len(parts)} tensors for {self._size} ranks")
+
+        def move(group: Group) -> None:
+            for parts, values in zip(outputs, inputs):
+                self._gather_parts(group, values, parts)
+
+        return self._begin("all_gather", opts, move, [part for parts in outputs for part in parts])
+
+    def allgather_coalesced(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
+        by_input = [[parts[index] for parts in outputs] for index in range(len(inputs))]
+        return self.allgather(by_input, inputs, opts)
+
+    def _gather_parts(self, group: Group, values: Any, parts: List[Any]) -> None:
+        if all(part.numel() == values.numel() for part in parts):
+            self._gather_into(group, values, parts, -1)
+            return
+        # Parts of different lengths: each rank is the root of its own.
+        parts[self._own].detach().copy_(values.detach().view_as(parts[self._own]))
+        for rank, part in enumerate(parts):
+            self._broadcast_from(group, part, rank)
+
+    def _gather_into(self, group: Group, values: Any, parts: List[Any], root: int) -> None:
+        address, count, kind = moved(values := plain(values).contiguous())
+        places = [Place(part) for part in parts]
+        into = addresses([place.tensor.data_ptr() for place in places]) if places else None
+        group.gather(address, count, into, kind, root)
+        for place in places:
+            place.put_back()
+
+    def all_gather_single(self, output: Any, input: Any, opts: Any) -> Any:
+        return self.all_gather_single_coalesced([output], [input], opts)
+
+    def all_gather_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
+        for output, values in zip(outputs, inputs):
+            check("all_gather", values)
+            _check_counts("all_gather", output, values, self._size)
+
+        def move(group: Group) -> None:
+            for output, values in zip(outputs, inputs):
+                self._gather_row(group, output, values)
+
+        return self._begin("all_gather", opts, move, outputs)
+
+    def _gather_row(self, group: Group, output: Any, values: Any) -> None:
+        place = Place(output)
+        address, count, kind = moved(values := plain(values).contiguous())
+        first, length = place.tensor.data_ptr(), values.numel() * values.element_size()
+        into = addresses([first + rank * length for rank in range(self._size)])
+        group.gather(address, count, into, kind, -1)
+        place.put_back()
+
+    def gather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
+        root, lists = opts.rootRank, outputs or [[] for _ in inputs]
+        for parts, values in zip(lists, inputs):
+            check("gather", values)
+            if root == self._own and len(parts) != self._size:
+                raise ValueError(f"mpienv: gather: {len(parts)} tensors for {self._size} ranks")
+            for part in parts:
+                _check_counts("gather", part, values, 1)
+
+        def move(group: Group) -> None:
+            for parts, values in zip(lists, inputs):
+                self._gather_into(group, values, parts, root)
+
+        return self._begin("gather", opts, move, [part for parts in outputs for part in parts])
+
+    def scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Any:
+        root, lists = opts.rootRank, inputs or [[] for _ in outputs]
+        for output, parts in zip(outputs, lists):
+            check("scatter", output)
+            if root == self._own and len(parts) != self._size:
+                raise ValueError(f"mpienv: scatter: {len(parts)} tensors for {self._size} ranks")
+            for part in parts:
+                _check_counts("scatter", part, output, 1)
+
+        def move(group: Group) -> None:
+            for output, parts in zip(outputs, lists):
+                self._scatter_from(group, [output], parts, root)
+
+        return self._begin("scatter", opts, move, outputs)
+
+    def _scatter_from(self, group: Group, outputs: List[Any], parts: List[Any], root: int) -> None:
+        parts, places = [plain(part).contiguous() for part in parts], [Place(output) for output in outputs]
+        _, count, kind = moved(places[0].tensor)
+        into = addresses([place.tensor.data_ptr() for place in places])
+        sent = addresses([part.data_ptr() for part in parts]) if parts else None
+        group.scatter(sent, into, count, kind, root)
+        for place in places:
+            place.put_back()
+
+    def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
+        for tensor in (*outputs, *inputs):
+            check("all_to_all", tensor)
+        if len(outputs) != self._size or len(inputs) != self._size:
+            raise ValueError(f"mpienv: all_to_all: {len(inputs)} and {len(outputs)} tensors for {self._size} ranks")
+        return self._begin("all_to_all", opts, lambda group: self._exchange(group, outputs, inputs, False), outputs)
+
+    def all_to_all_single(
+        self, output: Any, input: Any, output_sizes: List[int], input_sizes: List[int], opts: Any
+    ) -> Any:
+        for tensor, sizes in ((output, output_sizes), (input, input_sizes)):
+            check("all_to_all", tensor)
+            _check_splits("all_to_all", tensor, sizes, self._size)
+
+        def move(group: Group) -> None:
+            place, values = Place(output), plain(input).contiguous()
+            outputs, inputs = _split(place.tensor, output_sizes, self._size), _split(values, input_sizes, self._size)
+            self._exchange(group, outputs, inputs, not output_sizes and not input_sizes)
+            place.put_back()
+
+        return self._begin("all_to_all", opts, move, [output])
+
+    def _exchange(self, group: Group, outputs: List[Any], inputs: List[Any], are_equal: bool) -> None:
+        """Sends a part to each rank. Unless all parts of all ranks are known to be equal, in pairs of ranks."""
+        if are_equal:
+            self._scatter_from(group, outputs, inputs, -1)
+            return
+        own, size = self._own, self._size
+        outputs[own].detach().copy_(inputs[own].detach().view_as(outputs[own]))
+        for step in range(1, size):
+            to, source = (own + step) % size, (own - step) % size
+            values, place = plain(inputs[to]).contiguous(), Place(outputs[source])
+            address, count, kind = moved(values)
+            received, room, _ = moved(place.tensor)
+            group.pass_on(address, count, to, received, room, source, kind)
+            place.put_back()
+
+    def barrier(self, opts: Any) -> Any:
+        return self._begin("barrier", opts, lambda group: group.barrier(), [])
+
+    # Messages between two ranks.
+
+    def send(self, tensors: List[Any], to: int, tag: int) -> Any:
+        for tensor in tensors:
+            check("send", tensor)
+
+        def move(group: Group) -> None:
+            for tensor in tensors:
+                address, count, kind = moved(values := plain(tensor).contiguous())
+                group.pass_on(address, count, 1, 0, 0, -1, kind)
+                del values
+
+        return self._begin_on(self._message(self._own, to, tag, "send"), "send", move, tensors)
+
+    def recv(self, tensors: List[Any], source: int, tag: int) -> Any:
+        for tensor in tensors:
+            check("recv", tensor)
+
+        def move(group: Group) -> None:
+            for tensor in tensors:
+                place = Place(tensor)
+                address, count, kind = moved(place.tensor)
+                group.pass_on(0, 0, -1, address, count, 0, kind)
+                place.put_back()
+
+        return self._begin_on(self._message(source, self._own, tag, "recv"), "recv", move, tensors)
+
+    def recv_anysource(self, tensors: List[Any], tag: int) -> Any:
+        raise RuntimeError("mpienv: recv needs the rank that sends: pass src, or use the backend gloo for this group")
+
+    def _message(self, source: int, to: int, tag: int, operation: str) -> _Channel:
+        """The channel of messages from a rank to another, whose group has the sender as rank 0."""
+        other = to if source == self._own else source
+        if not 0 <= other < self._size or source == to:
+            raise ValueError(f"mpienv: {operation}: rank {other} is not another rank of a group of {self._size}")
+        key = (source, to, tag)
+        with self._lock:
+            channel = self._messages.get(key)
+            if channel is None:
+                name = f"{_KEY}/{source}-{to}/{tag}"
+                place, seconds = int(source != self._own), self._timeout.total_seconds()
+                channel = _Channel(name, lambda: connect(self._store, name, place, 2, seconds))
+                self._messages[key] = channel
+        return channel
+
+
+def _done() -> Any:
+    """The work of a call that has ended."""
+    future: Any = torch.futures.Future()
+    future.set_result(None)
+    return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def _check_reduction(operation: str, tensor: Any, number: int) -> None:
+    if number in _REDUCTIONS:
+        is_there = tensor.dtype in KINDS or tensor.dtype in WIDER or tensor.is_complex()
+    else:
+        is_there = number in _BITWISE and not tensor.is_floating_point() and not tensor.is_complex()
+    if not is_there:
+        name = str(ReduceOp.RedOpType(number)).rpartition(".")[2]
+        raise RuntimeError(
+            f"mpienv: {operation} does not reduce {tensor.dtype} by {name}; convert the tensor, "
+            "or use the backend gloo for this group"
+        )
+
+
+def _check_counts(operation: str, all_parts: Any, part: Any, ranks: int) -> None:
+    if all_parts.dtype != part.dtype:
+        raise ValueError(f"mpienv: {operation}: tensors of {all_parts.dtype} and {part.dtype}")
+    if all_parts.numel() != ranks * part.numel():
+        raise ValueError(f"mpienv: {operation}: {all_parts.numel()} numbers for {ranks} parts of {part.numel()}")
+
+
+def _check_splits(operation: str, tensor: Any, sizes: List[int], ranks: int) -> None:
+    rows = tensor.size(0) if tensor.dim() else 0
+    if not sizes and rows % ranks:
+        raise ValueError(f"mpienv: {operation}: {rows} rows do not divide among {ranks} ranks; pass their split sizes")
+    if sizes and (len(sizes) != ranks or sum(sizes) != rows):
+        raise ValueError(f"mpienv: {operation}: split sizes {list(sizes)} for {rows} rows and {ranks} ranks")
+
+
+def _split(tensor: Any, sizes: List[int], ranks: int) -> List[Any]:
+    return list(torch.split(tensor, list(sizes) or [tensor.size(0) // ranks] * ranks))
+
+
+def _after_fork() -> None:
+    for backend in list(_BACKENDS):
+        backend.release_in_child()
+
+
+def _at_exit() -> None:
+    """Leaves the groups before the interpreter takes its time to end, so that the other ranks learn it at once."""
+    for backend in list(_BACKENDS):
+        backend.leave()
+
+
+atexit.register(_at_exit)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,184 @@
+"""The order of a group's calls, and the thread that makes those for which the program does not wait at once."""
+
+from __future__ import annotations
+
+import _thread
+import datetime
+import threading
+from collections import deque
+from typing import Any, Callable, Deque, List, Optional
+
+import torch
+from torch.distributed import _Work
+
+_NO_TIMEOUT = datetime.timedelta(0)
+
+
+class Call(_Work):  # type: ignore[misc]
+    """A call that was begun. It keeps what it was given until it ends."""
+
+    def __init__(self, calls: Calls, make: Callable[[], Any], tensors: List[Any]) -> None:
+        super().__init__()
+        self._calls = calls
+        self._make: Optional[Callable[[], Any]] = make
+        self._tensors = tensors
+        self._error: Optional[BaseException] = None
+        self._future: Optional[Any] = None
+        self._is_done = False
+        # Open once the call has ended.
+        self._gate = _thread.allocate_lock()
+        self._gate.acquire()
+
+    def run(self) -> None:
+        make, self._make = self._make, None
+        try:
+            assert make is not None
+            make()
+        except BaseException as error:
+            self._error = error
+        with self._calls.lock:
+            self._is_done = True
+            future = self._future
+        self._gate.release()
+        if future is not None:
+            future.set_result(self._tensors)
+
+    def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
+        if not self._is_done and not self._calls.run_now(self):
+            seconds = timeout.total_seconds()
+            if not self._gate.acquire(timeout=seconds if seconds > 0 else -1):
+                raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
+            self._gate.release()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def get_future(self) -> Any:
+        """A future of the tensors. It fails as the call does."""
+        future: Any = torch.futures.Future()
+        # Only an error that a callback raises reaches those who wait in C++.
+        checked = future.then(self._value)
+        with self._calls.lock:
+            is_done = self._is_done
+            if not is_done:
+                if self._future is None:
+                    self._future = future
+                else:
+                    self._future.then(lambda _: future.set_result(self._tensors))
+        if is_done:
+            future.set_result(self._tensors)
+        return checked
+
+    def _value(self, future: Any) -> Any:
+        if self._error is not None:
+            raise self._error
+        return future.value()
+
+    def is_completed(self) -> bool:
+        return self._is_done
+
+    def is_success(self) -> bool:
+        return self._is_done and self._error is None
+
+    def exception(self) -> Optional[BaseException]:
+        return self._error
+
+    def result(self) -> List[Any]:
+        self.wait()
+        return self._tensors
+
+    def synchronize(self) -> None:
+        self.wait()
+
+
+class Calls:
+    """Makes calls one at a time, in the order in which they were begun."""
+
+    def __init__(self, name: str) -> None:
+        self.lock = threading.Lock()
+        self._name = name
+        self._waiting: Deque[Call] = deque()
+        # Whether a thread makes a call.
+        self._is_busy = False
+        self._is_closed = False
+        self._wake = threading.Semaphore(0)
+        self._thread: Optional[threading.Thread] = None
+
+    def make(self, make: Callable[[], Any]) -> None:
+        """Makes a call after all that were begun before, in this thread if no other one makes a call."""
+        with self.lock:
+            is_next = not self._is_busy and not self._waiting
+            if is_next:
+                self._is_busy = True
+        if not is_next:
+            self.begin(make, []).wait()
+            return
+        try:
+            make()
+        finally:
+            self._end()
+
+    def begin(self, make: Callable[[], Any], tensors: List[Any]) -> Call:
+        """Lets the group's thread make a call, or the thread that waits for it first."""
+        call = Call(self, make, tensors)
+        with self.lock:
+            is_busy, is_closed = self._is_busy, self._is_closed
+            if not is_closed:
+                self._waiting.append(call)
+            if self._thread is None and not is_closed:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+        if is_closed:
+            # It fails.
+            call.run()
+        elif not is_busy:
+            self._wake.release()
+        return call
+
+    def run_now(self, call: Call) -> bool:
+        """Makes a call that is waited for in this thread, if it is the next one and no other thread makes one."""
+        with self.lock:
+            if self._is_busy or not self._waiting or self._waiting[0] is not call:
+                return False
+            self._waiting.popleft()
+            self._is_busy = True
+        call.run()
+        self._end()
+        return True
+
+    def close(self) -> None:
+        """Waits for all calls that were begun, and ends the thread."""
+        self.make(lambda: None)
+        with self.lock:
+            self._is_closed = True
+            thread = self._thread
+        self._wake.release()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def is_busy(self) -> bool:
+        return self._is_busy or bool(self._waiting)
+
+    def _end(self) -> None:
+        with self.lock:
+            self._is_busy = False
+            has_more = bool(self._waiting)
+        if has_more:
+            self._wake.release()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.acquire()
+            while True:
+                with self.lock:
+                    if self._is_busy or not self._waiting:
+                        if self._is_closed:
+                            return
+                        break
+                    call = self._waiting.popleft()
+                    self._is_busy = True
+                call.run()
+                with self.lock:
+                    self._is_busy = False
+                # The thread must not keep the tensors of the last call.
+                del call

@@ -1,0 +1,74 @@
+"""Tensors as the library sees them: an address, a count and a type."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+
+from ._library import number_of
+
+# The types that the library reduces, by their names in Rust.
+_NAMES = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int8: "i8",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.bool: "bool",
+}
+KINDS: Dict[Any, int] = {dtype: number_of("kind", name) for dtype, name in _NAMES.items()}
+_BYTES = KINDS[torch.uint8]
+
+# Types that are reduced as a wider one, and rounded or wrapped around afterwards.
+WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
+
+
+def check(operation: str, tensor: Any) -> None:
+    """Fails unless the library can read a tensor."""
+    if tensor.layout is not torch.strided:
+        raise RuntimeError(
+            f"mpienv: {operation} does not take sparse tensors; use to_dense(), or the backend gloo for this group"
+        )
+    if tensor.device.type != "cpu":
+        raise RuntimeError(
+            f"mpienv: {operation} takes tensors on cpu, and this one is on {tensor.device}; "
+            'initialize with "cpu:mpienv,cuda:nccl"'
+        )
+
+
+def moved(tensor: Any) -> Tuple[int, int, int]:
+    """The address, the count and the type of the numbers of a contiguous tensor, to be moved as they are."""
+    kind = KINDS.get(tensor.dtype)
+    if kind is None:
+        return tensor.data_ptr(), tensor.numel() * tensor.element_size(), _BYTES
+    return tensor.data_ptr(), tensor.numel(), kind
+
+
+def plain(tensor: Any) -> Any:
+    """The tensor without its history, and without views that only PyTorch knows."""
+    tensor = tensor.detach()
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    return tensor
+
+
+class Place:
+    """A contiguous tensor in place of one that is not, whose values go back after the call."""
+
+    def __init__(self, tensor: Any, dtype: Optional[Any] = None) -> None:
+        self._tensor = tensor.detach()
+        self.tensor = plain(tensor).contiguous()
+        if dtype is not None:
+            self.tensor = self.tensor.to(dtype)
+
+    def put_back(self) -> None:
+        if self.tensor.data_ptr() != self._tensor.data_ptr() or self.tensor.dtype != self._tensor.dtype:
+            self._tensor.copy_(self.tensor)

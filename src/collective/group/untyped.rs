@@ -1,0 +1,196 @@
+//! The calls of a group for numbers whose type is known only at run time.
+
+use super::Group;
+use crate::call::{Call, Message, Operation, Results};
+use crate::element::ElementKind;
+use crate::error::{CollectiveError, Result};
+use crate::numbers::Numbers;
+use crate::reduction::Reduction;
+
+/// Calls for bytes and the type of their numbers. Each is, on other ranks, the same call as the one
+/// of [`Group`] with a generic type.
+#[expect(clippy::missing_errors_doc, reason = "they fail like the calls of a group")]
+pub trait Untyped {
+    /// As [`Group::all_reduce`] or, with a `root`, [`Group::reduce`].
+    fn reduce_untyped(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()>;
+
+    /// As [`Group::reduce_scatter_into`].
+    fn reduce_scatter_untyped(
+        &mut self,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()>;
+
+    /// As [`Group::broadcast`].
+    fn broadcast_untyped(&mut self, kind: ElementKind, bytes: &mut [u8], root: u32) -> Result<()>;
+
+    /// As [`Group::all_gather_into`] or, with a `root`, [`Group::gather`]. The values of each rank
+    /// may go to another place; `all` is empty on a rank that gets none.
+    fn gather_untyped(
+        &mut self,
+        kind: ElementKind,
+        bytes: &[u8],
+        all: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()>;
+
+    /// As [`Group::all_to_all_into`] or, with a `root`, [`Group::scatter`]. The values for each rank
+    /// may come from another place; `parts` is empty on a rank that sends none. With a `root`,
+    /// `into` has one entry.
+    fn scatter_untyped(
+        &mut self,
+        kind: ElementKind,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()>;
+
+    /// As [`Group::send`], [`Group::receive`] or [`Group::send_receive`] with other ranks.
+    fn pass_untyped(
+        &mut self,
+        kind: ElementKind,
+        send: Option<(&[u8], u32)>,
+        receive: Option<(&mut [u8], u32)>,
+    ) -> Result<()>;
+}
+
+impl Untyped for Group {
+    fn reduce_untyped(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let (kind, results) = (numbers.kind(), root.map_or(Results::ToAll, Results::To));
+        if let Some(root) = root {
+            self.check_root(Operation::of_reduction(by, results), root)?;
+        }
+        self.check_mean(kind, by, results)?;
+        let call = Call::reduction(by, results, kind, numbers.count());
+        self.next().reduce(call, numbers, by, root)
+    }
+
+    fn reduce_scatter_untyped(
+        &mut self,
+        values: &[u8],
+        part: Numbers<'_>,
+        by: Reduction,
+    ) -> Result<()> {
+        let kind = part.kind();
+        self.check_mean(kind, by, Results::InParts)?;
+        let all = values.len() / kind.size();
+        let (count, share) = (part.count(), self.rank().share_of(all).len());
+        if count != share {
+            let reason = format!("room for {count} numbers, and this rank's part has {share}");
+            return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
+        }
+        let call = Call::reduction(by, Results::InParts, kind, all);
+        self.next().reduce_scatter(call, values, part, by)
+    }
+
+    fn broadcast_untyped(&mut self, kind: ElementKind, bytes: &mut [u8], root: u32) -> Result<()> {
+        self.check_root(Operation::Broadcast, root)?;
+        let call = Call::moving(Operation::Broadcast, kind, bytes.len() / kind.size());
+        self.next().broadcast(call.with(root), bytes, root)
+    }
+
+    fn gather_untyped(
+        &mut self,
+        kind: ElementKind,
+        bytes: &[u8],
+        all: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let (count, own) = (bytes.len() / kind.size(), self.rank().index());
+        let operation = if root.is_some() { Operation::Gather } else { Operation::AllGather };
+        if let Some(root) = root {
+            self.check_root(operation, root)?;
+        }
+        let lengths = all.iter().map(|part| part.len());
+        let call = Call::moving(operation, kind, count).with(root.unwrap_or(0));
+        if root.is_some_and(|root| root != own) {
+            // The transport takes a part of each rank, of no length where nothing is received.
+            let mut none: Vec<&mut [u8]> = Vec::new();
+            none.resize_with(self.size() as usize, Default::default);
+            return self.next().gather(call, bytes, &mut none, root);
+        }
+        self.check_lengths(operation, bytes.len(), lengths)?;
+        self.next().gather(call, bytes, all, root)
+    }
+
+    fn scatter_untyped(
+        &mut self,
+        kind: ElementKind,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+        root: Option<u32>,
+    ) -> Result<()> {
+        let operation = if root.is_some() { Operation::Scatter } else { Operation::AllToAll };
+        if let Some(root) = root {
+            self.check_root(operation, root)?;
+        }
+        let (own, length) = (self.rank().index(), into.first().map_or(0, |part| part.len()));
+        if root.is_none_or(|root| root == own) {
+            self.check_lengths(operation, length, parts.iter().map(|part| part.len()))?;
+        }
+        let call = Call::moving(operation, kind, length / kind.size());
+        let Some(root) = root else {
+            self.check_lengths(operation, length, into.iter().map(|part| part.len()))?;
+            return self.next().scatter(call, parts, into, None);
+        };
+        let mut all: Vec<&mut [u8]> = Vec::new();
+        all.resize_with(self.size() as usize, Default::default);
+        if let Some(part) = into.first_mut() {
+            all[root as usize] = part;
+        }
+        self.next().scatter(call.with(root), parts, &mut all, Some(root))
+    }
+
+    fn pass_untyped(
+        &mut self,
+        kind: ElementKind,
+        send: Option<(&[u8], u32)>,
+        receive: Option<(&mut [u8], u32)>,
+    ) -> Result<()> {
+        let own = self.rank().index();
+        let count = |bytes: &[u8]| bytes.len() / kind.size();
+        if let Some((_, to)) = send {
+            self.check_other(Operation::Send, to)?;
+        }
+        if let Some((_, from)) = receive {
+            self.check_other(Operation::Receive, from)?;
+        }
+        let send = send.map(|(bytes, to)| (Message::to(to, own, kind, count(bytes)), bytes));
+        let receive =
+            receive.map(|(bytes, from)| (Message::from(from, own, kind, count(bytes)), bytes));
+        self.transport.pass(send, receive)
+    }
+}
+
+impl Group {
+    /// Fails unless there is a part of the same length for each rank.
+    fn check_lengths(
+        &mut self,
+        operation: Operation,
+        length: usize,
+        parts: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<(), CollectiveError> {
+        let (size, count) = (self.size(), parts.len());
+        if count != size as usize {
+            return Err(self.refuse(operation, format!("{count} parts for {size} ranks")));
+        }
+        let mut others = parts.filter(|&other| other != length);
+        match others.next() {
+            None => Ok(()),
+            Some(other) => {
+                Err(self.refuse(operation, format!("parts of {length} and {other} bytes")))
+            }
+        }
+    }
+}

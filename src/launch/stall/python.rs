@@ -1,0 +1,136 @@
+//! Where a Python program is, if py-spy is installed.
+
+use std::fs;
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::launch::thread::small_thread;
+use crate::value::printable::printable;
+
+/// How long all calls of py-spy may take together.
+const LIMIT: Duration = Duration::from_secs(10);
+/// How many of them run at once.
+const AT_ONCE: usize = 8;
+/// How many frames a report has, and how long each may be, in characters.
+const FRAMES: usize = 12;
+const WIDTH: usize = 160;
+/// How much of py-spy's output is read.
+const MOST: u64 = 1 << 20;
+
+/// Returns the frames of the main thread of each process, innermost first. They are empty if the
+/// process does not run Python, or if py-spy is absent or must not read it.
+///
+/// `prepare`: what the launch does to every command that it starts, so that nothing outlives it.
+pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<Vec<String>> {
+    let deadline = Instant::now() + LIMIT;
+    let mut stacks = Vec::new();
+    let mut is_absent = false;
+    for some in processes.chunks(AT_ONCE) {
+        let started: Vec<_> = some
+            .iter()
+            .map(|process| {
+                let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
+                let started = wanted.then(|| Spy::start(*process, prepare))?;
+                is_absent |=
+                    started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+                started.ok()
+            })
+            .collect();
+        stacks.extend(
+            started
+                .into_iter()
+                .map(|spy| spy.map_or_else(Vec::new, |spy| frames(&spy.finish(deadline)))),
+        );
+    }
+    stacks
+}
+
+/// Returns whether a process has loaded Python.
+fn runs_python(process: u32) -> bool {
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    String::from_utf8_lossy(&maps).lines().any(|line| {
+        let name = line.rsplit('/').next().unwrap_or_default();
+        line.contains('/') && (name.starts_with("python") || name.starts_with("libpython"))
+    })
+}
+
+/// A py-spy that is running.
+struct Spy {
+    child: Child,
+    output: mpsc::Receiver<String>,
+}
+
+impl Spy {
+    fn start(process: u32, prepare: &dyn Fn(&mut Command)) -> io::Result<Spy> {
+        let mut command = Command::new("py-spy");
+        // It does not pause the process, which may already be stopped.
+        command.args(["dump", "--nonblocking", "--pid", &process.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        prepare(&mut command);
+        let mut child = command.spawn()?;
+        let (sender, output) = mpsc::channel();
+        let stdout = child.stdout.take();
+        let reading = small_thread("py-spy", move || {
+            let mut bytes = Vec::new();
+            let read = stdout.map(|stdout| stdout.take(MOST).read_to_end(&mut bytes));
+            if read.is_some_and(|read| read.is_ok()) {
+                // If it came too late, nothing waits for it.
+                let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+            }
+        });
+        let spy = Spy { child, output };
+        match reading {
+            Ok(()) => Ok(spy),
+            Err(error) => {
+                spy.finish(Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns its output, or nothing if it is not there by the deadline.
+    fn finish(mut self, deadline: Instant) -> String {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let output = self.output.recv_timeout(left).unwrap_or_default();
+        // It has exited, or takes too long.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        output
+    }
+}
+
+/// Reads the frames of the main thread from the output of py-spy.
+fn frames(output: &str) -> Vec<String> {
+    let threads = output.split("\nThread ").skip(1);
+    let is_main = |thread: &&str| {
+        let head = thread.lines().next().unwrap_or_default();
+        head.contains("MainThread")
+    };
+    let Some(main) = threads.clone().find(is_main).or_else(|| threads.clone().next()) else {
+        return Vec::new();
+    };
+    let frames = main.lines().skip(1).map(str::trim).take_while(|line| !line.is_empty());
+    frames.take(FRAMES).map(shortened).collect()
+}
+
+fn shortened(frame: &str) -> String {
+    printable(frame.as_bytes()).chars().take(WIDTH).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frames_of_the_main_thread_are_read() {
+        let output = "Process 7: python train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n\
+                      Thread 9 (idle): \"loader\"\n    get (queue.py:1)\n\n\
+                      Thread 7 (idle): \"MainThread\"\n    wait (threading.py:320)\n    \
+                      <module> (train.py:10)\n";
+        assert_eq!(frames(output), ["wait (threading.py:320)", "<module> (train.py:10)"]);
+        assert_eq!(frames(""), [""; 0]);
+        assert_eq!(frames("Error: Permission denied"), [""; 0]);
+    }
+}

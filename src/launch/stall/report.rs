@@ -1,0 +1,338 @@
+//! What is reported of a stalled job, before any of its workers is stopped.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::sight::{Doing, Sight};
+use crate::launch::ending::{of_ranks, seconds};
+use crate::launch::log_file::Folder;
+use crate::launch::tell;
+
+/// How many ranks of those that are in the same place the text describes one by one.
+const DESCRIBED: usize = 8;
+/// How many places the summary names.
+const SUMMARIZED: usize = 3;
+/// How many Python frames the text shows.
+const FRAMES: usize = 6;
+/// The file in the folder of the workers' output that has all ranks.
+#[cfg(feature = "launch")]
+const FILE: &str = "stall.json";
+
+/// A job that has stalled, with all its ranks that were running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct Stall {
+    /// How long the job was silent.
+    timeout: Duration,
+    /// The ranks that are in the same place, those that differ from the most first.
+    groups: Vec<Group>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    place: String,
+    /// Whether these are the few that differ.
+    differs: bool,
+    ranks: Vec<Sight>,
+}
+
+impl Stall {
+    pub(in super::super) fn new(timeout: Duration, mut sights: Vec<Sight>) -> Stall {
+        sights.sort_by_key(|sight| sight.rank);
+        let different = different(&sights);
+        let mut groups: Vec<Group> = Vec::new();
+        for (sight, differs) in sights.into_iter().zip(different) {
+            let key = |sight: &Sight| (sight.place(), sight.stack.first().cloned());
+            let same = groups.iter_mut().find(|group| {
+                let first = group.ranks.first();
+                group.differs == differs && first.map(key) == Some(key(&sight))
+            });
+            match same {
+                Some(group) => group.ranks.push(sight),
+                None => groups.push(Group { place: sight.place(), differs, ranks: vec![sight] }),
+            }
+        }
+        // The odd ones are the news.
+        groups.sort_by_key(|group| (!group.differs, group.ranks.len()));
+        Stall { timeout, groups }
+    }
+
+    /// Returns the host of the lowest rank.
+    pub(in super::super) fn host(&self) -> String {
+        let all = self.groups.iter().flat_map(|group| &group.ranks);
+        all.min_by_key(|sight| sight.rank).map_or_else(String::new, |sight| sight.host.clone())
+    }
+
+    /// Returns in one line which ranks differ from the others: `rank 2 on nodeB: stopped by a
+    /// signal; ranks 0-1, 3: waiting in futex`. Empty if all are in the same place.
+    pub(in super::super) fn summary(&self) -> String {
+        let text = |group: &Group| {
+            let ranks = of_ranks(group.ranks.iter().map(|sight| sight.rank).collect());
+            let on = match &group.ranks[..] {
+                [one] => format!(" on {}", one.host),
+                _ => String::new(),
+            };
+            let frame = group.ranks.first().and_then(|sight| sight.stack.first());
+            let frame = frame.map_or(String::new(), |frame| format!(", {frame}"));
+            format!("{ranks}{on}: {}{frame}", group.place)
+        };
+        let mut texts: Vec<_> = self.groups.iter().take(SUMMARIZED).map(text).collect();
+        if self.groups.len() > SUMMARIZED {
+            texts.push("the others elsewhere".to_owned());
+        }
+        texts.join("; ")
+    }
+
+    /// Reports the stall on stderr, and in the folder of the workers' output if they have one.
+    pub(in super::super) fn publish(&self, folder: Option<&Folder>) {
+        tell(&self.text());
+        #[cfg(feature = "launch")]
+        if let Some(folder) = folder
+            && let Err(error) = self.write(folder)
+        {
+            tell(&format!("the report of the stall has no file: {error}"));
+        }
+        #[cfg(not(feature = "launch"))]
+        let _ = folder;
+    }
+
+    fn text(&self) -> String {
+        let mut lines = vec![format!(
+            "the job has stalled: no rank has written anything or touched its heartbeat file for {}",
+            seconds(self.timeout)
+        )];
+        for group in &self.groups {
+            let ranks = of_ranks(group.ranks.iter().map(|sight| sight.rank).collect());
+            let differs = match (group.differs, group.ranks.len()) {
+                (false, _) => "",
+                (true, 1) => " differs from the others",
+                (true, _) => " differ from the others",
+            };
+            lines.push(format!("  {ranks}{differs}: {}", group.place));
+            lines.extend(
+                group.ranks.iter().take(DESCRIBED).map(|sight| format!("    {}", one(sight))),
+            );
+            if group.ranks.len() > DESCRIBED {
+                lines.push(format!("    ... {} more", group.ranks.len() - DESCRIBED));
+            }
+            let stack = group.ranks.first().map_or(&[][..], |sight| &sight.stack);
+            lines.extend(stack.iter().take(FRAMES).map(|frame| format!("      in {frame}")));
+        }
+        lines.join("\n")
+    }
+
+    #[cfg(feature = "launch")]
+    fn write(&self, folder: &Folder) -> Result<(), crate::launch::LaunchError> {
+        use std::io::Write as _;
+        let mut file = folder.create(FILE)?;
+        // What is written has no map with other keys than texts.
+        let mut json = serde_json::to_vec_pretty(&Json::of(self)).unwrap_or_default();
+        json.push(b'\n');
+        file.write_all(&json).map_err(|error| crate::launch::LaunchError::LogDir {
+            path: folder.path().join(FILE),
+            error,
+        })
+    }
+}
+
+/// Describes a rank in one line.
+fn one(sight: &Sight) -> String {
+    let Sight { rank, host, written, touched, line, process, command, cpu, window, .. } = sight;
+    let written = match written {
+        Some(written) => format!("last output {} ago", seconds(*written)),
+        None => "no output".to_owned(),
+    };
+    let touched = touched
+        .map_or(String::new(), |touched| format!(", last heartbeat {} ago", seconds(touched)));
+    let cpu = cpu.map_or(String::new(), |cpu| {
+        format!(", CPU time {:.1} of {:.1} s", cpu.as_secs_f64(), window.as_secs_f64())
+    });
+    let line = line.as_ref().map_or(String::new(), |line| format!("; last line: {line}"));
+    format!("rank {rank} on {host}, process {process} ({command}): {written}{touched}{cpu}{line}")
+}
+
+/// Returns for each rank whether it differs from the most.
+///
+/// A rank that is stopped, asleep or in a loop holds up those that wait for it. If all wait, only
+/// their places tell, and of those the Python frames tell more: of ranks in one collective, some
+/// wait for the network and others for a process on their host.
+fn different(sights: &[Sight]) -> Vec<bool> {
+    let by_doing = odd(sights, |sight| sight.doing, |doing| std::cmp::Reverse(*doing), false);
+    let by_doing = by_doing
+        .unwrap_or_else(|| sights.iter().map(|sight| sight.doing == Doing::Stopped).collect());
+    if by_doing.contains(&true) {
+        return by_doing;
+    }
+    let none = vec![false; sights.len()];
+    match sights.iter().all(|sight| !sight.stack.is_empty()) {
+        true => odd(sights, |sight| sight.stack.first().cloned(), |_| (), true),
+        false => odd(sights, Sight::place, |_| (), true),
+    }
+    .unwrap_or(none)
+}
+
+/// Returns for each rank whether its key differs from that of the most ranks, if those are enough.
+/// Of keys with as many ranks, the one with the highest `weight` counts as the usual one.
+///
+/// `strictly`: they must be more than the others, not only as many.
+fn odd<K: PartialEq, W: Ord>(
+    sights: &[Sight],
+    key: impl Fn(&Sight) -> K,
+    weight: impl Fn(&K) -> W,
+    strictly: bool,
+) -> Option<Vec<bool>> {
+    let count = |wanted: &K| sights.iter().filter(|sight| key(sight) == *wanted).count();
+    let usual = sights.iter().map(&key).max_by_key(|key| (count(key), weight(key)))?;
+    let others = sights.len() - count(&usual);
+    let is_clear = if strictly { others < count(&usual) } else { others <= count(&usual) };
+    is_clear.then(|| sights.iter().map(|sight| key(sight) != usual).collect())
+}
+
+/// The file for programs.
+#[derive(Serialize)]
+struct Json<'a> {
+    silent_seconds: f64,
+    /// The ranks that differ from the most.
+    differ: Vec<u32>,
+    ranks: Vec<JsonRank<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonRank<'a> {
+    rank: u32,
+    host: &'a str,
+    process: u32,
+    command: &'a str,
+    differs: bool,
+    state: Doing,
+    system_call: Option<&'a str>,
+    wait_channel: Option<&'a str>,
+    output_age_seconds: Option<f64>,
+    heartbeat_age_seconds: Option<f64>,
+    last_line: Option<&'a str>,
+    cpu_seconds: Option<f64>,
+    cpu_window_seconds: f64,
+    python_stack: &'a [String],
+}
+
+impl Json<'_> {
+    fn of(stall: &Stall) -> Json<'_> {
+        let all = stall.groups.iter();
+        let all = all.flat_map(|group| group.ranks.iter().map(|sight| (group.differs, sight)));
+        let mut ranks: Vec<_> = all.map(|(differs, sight)| JsonRank::of(differs, sight)).collect();
+        ranks.sort_by_key(|rank| rank.rank);
+        let differ = ranks.iter().filter(|rank| rank.differs).map(|rank| rank.rank).collect();
+        Json { silent_seconds: stall.timeout.as_secs_f64(), differ, ranks }
+    }
+}
+
+impl JsonRank<'_> {
+    fn of(differs: bool, sight: &Sight) -> JsonRank<'_> {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        JsonRank {
+            rank: sight.rank,
+            host: &sight.host,
+            process: sight.process,
+            command: &sight.command,
+            differs,
+            state: sight.doing,
+            system_call: sight.call.as_deref(),
+            wait_channel: sight.channel.as_deref(),
+            output_age_seconds: seconds(sight.written),
+            heartbeat_age_seconds: seconds(sight.touched),
+            last_line: sight.line.as_deref(),
+            cpu_seconds: seconds(sight.cpu),
+            cpu_window_seconds: sight.window.as_secs_f64(),
+            python_stack: &sight.stack,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sight(rank: u32, doing: Doing, call: &str) -> Sight {
+        Sight { doing, call: Some(call.to_owned()), ..Sight::of_rank(rank) }
+    }
+
+    /// The ranks that differ from the most.
+    fn differ(sights: &[Sight]) -> Vec<u32> {
+        let stall = Stall::new(Duration::from_secs(5), sights.to_vec());
+        Json::of(&stall).differ
+    }
+
+    #[test]
+    fn the_odd_rank_comes_first_and_the_others_share_a_line() {
+        let waits = |rank| sight(rank, Doing::Waits, "futex");
+        let sights = vec![waits(3), sight(2, Doing::Stopped, "futex"), waits(0), waits(1)];
+        let stall = Stall::new(Duration::from_secs(5), sights);
+        let line = |rank: u32| {
+            let (host, process) = (rank / 2, rank + 100);
+            format!(
+                "    rank {rank} on node{host}, process {process} (python): last output 5.0 s ago, \
+                 CPU time 0.1 of 5.0 s; last line: step 7"
+            )
+        };
+        let expected = [
+            "the job has stalled: no rank has written anything or touched its heartbeat file for 5.0 s"
+                .to_owned(),
+            "  rank 2 differs from the others: stopped by a signal".to_owned(),
+            line(2),
+            "  ranks 0-1, 3: waiting in futex".to_owned(),
+            line(0),
+            line(1),
+            line(3),
+        ];
+        assert_eq!(stall.text(), expected.join("\n"));
+        let summary = "rank 2 on node1: stopped by a signal; ranks 0-1, 3: waiting in futex";
+        assert_eq!(stall.summary(), summary);
+        let json = serde_json::to_value(Json::of(&stall)).unwrap();
+        assert_eq!(json["differ"], serde_json::json!([2]));
+        assert_eq!(json["ranks"][2]["state"], "stopped");
+    }
+
+    #[test]
+    fn the_rank_that_does_not_wait_is_the_odd_one() {
+        let all = |doing: &[Doing]| -> Vec<Sight> {
+            (0..).zip(doing).map(|(rank, doing)| sight(rank, *doing, "x")).collect()
+        };
+        use Doing::{Disk, Runs, Sleeps, Stopped, Waits};
+        // Of two, the one that waits is as it should be.
+        assert_eq!(differ(&all(&[Waits, Sleeps])), [1]);
+        assert_eq!(differ(&all(&[Runs, Waits])), [0]);
+        assert_eq!(differ(&all(&[Disk, Waits, Waits])), [0]);
+        // MPI polls while it waits.
+        assert_eq!(differ(&all(&[Runs, Sleeps, Runs])), [1]);
+        assert_eq!(differ(&all(&[Sleeps, Runs])), [0]);
+        // One that is stopped is named whatever the others do.
+        assert_eq!(differ(&all(&[Stopped, Runs, Sleeps, Waits, Disk])), [0]);
+        assert_eq!(differ(&all(&[Runs, Sleeps, Waits, Disk])), [0; 0]);
+        assert_eq!(differ(&all(&[Waits, Waits])), [0; 0]);
+    }
+
+    #[test]
+    fn if_all_wait_the_frame_or_the_call_of_the_odd_one_differs() {
+        let mut sights: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        assert_eq!(differ(&sights), [0; 0]);
+        sights[3].call = Some("read".to_owned());
+        assert_eq!(differ(&sights), [3]);
+        // Of two hosts, those that speak to the other host wait elsewhere.
+        sights[1].call = Some("read".to_owned());
+        assert_eq!(differ(&sights), [0; 0]);
+        for sight in &mut sights {
+            sight.stack = vec!["all_reduce (sum.py:3)".to_owned()];
+        }
+        assert_eq!(differ(&sights), [0; 0]);
+        sights[2].stack = vec!["get (queue.py:1)".to_owned()];
+        assert_eq!(differ(&sights), [2]);
+    }
+
+    #[test]
+    fn thousands_of_ranks_fit_on_a_screen() {
+        let sights = (0..4000).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        let text = Stall::new(Duration::from_secs(60), sights).text();
+        assert!(text.contains("  ranks 0-3999: waiting in futex\n"), "{text}");
+        assert!(text.ends_with("\n    ... 3992 more"), "{text}");
+    }
+}

@@ -1,0 +1,455 @@
+//! The C functions. They return 0, or a code after which `mpienv_torch_error` has the reason.
+#![expect(unsafe_code, reason = "a C ABI takes addresses")]
+
+use std::ffi::{CStr, c_char};
+use std::net::TcpListener;
+use std::slice;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use mpienv_collective::seam::{ElementKind, Numbers, Untyped as _};
+use mpienv_collective::{Canceller, Group, Reduction};
+
+use crate::connect::{Meeting, connect};
+use crate::failure::Failure;
+
+/// A group, as the caller holds it.
+pub struct Handle {
+    group: Mutex<Group>,
+    canceller: Canceller,
+    size: usize,
+}
+
+/// The reductions, each at the index that is its number.
+const REDUCTIONS: [(&str, Reduction); 5] = [
+    ("sum", Reduction::Sum),
+    ("mean", Reduction::Mean),
+    ("min", Reduction::Min),
+    ("max", Reduction::Max),
+    ("product", Reduction::Product),
+];
+
+fn reduction(number: u8) -> Result<Reduction, Failure> {
+    let found = REDUCTIONS.get(usize::from(number)).map(|&(_, reduction)| reduction);
+    found.ok_or_else(|| Failure::argument(format!("no reduction has the number {number}")))
+}
+
+fn kind(number: u8) -> Result<ElementKind, Failure> {
+    let found = ElementKind::ALL.get(usize::from(number)).copied();
+    found.ok_or_else(|| Failure::argument(format!("no type has the number {number}")))
+}
+
+/// A root, or none if it is negative.
+fn root(root: i64) -> Result<Option<u32>, Failure> {
+    match root {
+        ..0 => Ok(None),
+        _ => u32::try_from(root).map(Some).map_err(Failure::argument),
+    }
+}
+
+fn length(count: usize, kind: ElementKind) -> Result<usize, Failure> {
+    let length = count.checked_mul(kind.size()).filter(|&length| isize::try_from(length).is_ok());
+    length.ok_or_else(|| Failure::argument(format!("{count} {} are too many", kind.name())))
+}
+
+fn numbers(kind: ElementKind, bytes: &mut [u8]) -> Result<Numbers<'_>, Failure> {
+    Numbers::from_bytes(kind, bytes)
+        .ok_or_else(|| Failure::argument(format!("the {} are not aligned in memory", kind.name())))
+}
+
+/// # Safety
+/// `address` is that of `length` bytes that stay and do not change while they are used, unless
+/// `length` is 0.
+unsafe fn bytes<'a>(address: *const u8, length: usize) -> &'a [u8] {
+    // SAFETY: the caller vouches for the bytes.
+    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(address, length) } }
+}
+
+/// # Safety
+/// As [`bytes`], and nothing else uses the bytes meanwhile.
+unsafe fn bytes_mut<'a>(address: *mut u8, length: usize) -> &'a mut [u8] {
+    // SAFETY: the caller vouches for the bytes.
+    if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(address, length) } }
+}
+
+/// # Safety
+/// `addresses` is null, or that of `count` addresses.
+unsafe fn addresses<'a, T>(addresses: *const *mut T, count: usize) -> &'a [*mut T] {
+    // SAFETY: the caller vouches for the addresses.
+    if addresses.is_null() { &[] } else { unsafe { slice::from_raw_parts(addresses, count) } }
+}
+
+/// Returns whether two pieces of memory of this length share a byte.
+fn overlap(one: *const u8, length: usize, other: *const u8, other_length: usize) -> bool {
+    let (one, other) = (one.addr(), other.addr());
+    one < other + other_length && other < one + length
+}
+
+/// What is sent, or a copy of it if a call would write where it reads.
+enum Sent<'a> {
+    Place(&'a [u8]),
+    Copy(Vec<u8>),
+}
+
+impl<'a> Sent<'a> {
+    /// # Safety
+    /// As [`bytes`]; `into` are the places that the call writes to, of these lengths.
+    unsafe fn apart_from(
+        address: *const u8,
+        length: usize,
+        into: impl IntoIterator<Item = (*const u8, usize)>,
+    ) -> Sent<'a> {
+        // SAFETY: the caller vouches for the bytes.
+        let place = unsafe { bytes(address, length) };
+        let mut into = into.into_iter();
+        match into.any(|(other, other_length)| overlap(address, length, other, other_length)) {
+            true => Sent::Copy(place.to_vec()),
+            false => Sent::Place(place),
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Sent::Place(place) => place,
+            Sent::Copy(copy) => copy,
+        }
+    }
+}
+
+/// Makes a call of a group, and keeps its failure.
+///
+/// # Safety
+/// `handle` comes from `mpienv_torch_connect` and has not been closed.
+unsafe fn call(
+    handle: *const Handle,
+    make: impl FnOnce(&mut Group, usize) -> Result<(), Failure>,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle.
+    let Some(handle) = (unsafe { handle.as_ref() }) else {
+        return Failure::argument("the group is closed").keep();
+    };
+    let mut group = handle.group.lock().unwrap_or_else(PoisonError::into_inner);
+    match make(&mut group, handle.size) {
+        Ok(()) => 0,
+        Err(failure) => failure.keep(),
+    }
+}
+
+/// Connects a group. Only on rank 0, `listener` is a socket that listens; it is closed here.
+///
+/// # Safety
+/// `host` and `secret` are strings that end with 0, `into` takes an address, and `listener` is
+/// negative or a file descriptor that the caller gives away.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_connect(
+    rank: u32,
+    size: u32,
+    listener: i32,
+    host: *const c_char,
+    port: u16,
+    secret: *const c_char,
+    timeout_ms: u64,
+    into: *mut *mut Handle,
+) -> i32 {
+    // SAFETY: the caller gives it away.
+    let listener = (listener >= 0).then(|| unsafe { listener_of(listener) });
+    // SAFETY: the caller passes strings.
+    let (host, secret) = unsafe { (CStr::from_ptr(host), CStr::from_ptr(secret)) };
+    let connected = || {
+        let host = host.to_str().map_err(Failure::argument)?;
+        let secret = secret.to_str().map_err(Failure::argument)?;
+        let timeout = Duration::from_millis(timeout_ms);
+        connect(Meeting { rank, size, listener, host, port, secret, timeout })
+    };
+    match connected() {
+        Ok(group) => {
+            let (canceller, size) = (group.canceller(), group.size() as usize);
+            let handle = Box::new(Handle { group: Mutex::new(group), canceller, size });
+            // SAFETY: the caller passes a place for it.
+            unsafe { into.write(Box::into_raw(handle)) };
+            0
+        }
+        Err(failure) => failure.keep(),
+    }
+}
+
+#[cfg(unix)]
+unsafe fn listener_of(descriptor: i32) -> TcpListener {
+    use std::os::fd::FromRawFd as _;
+    // SAFETY: the caller gives the descriptor away.
+    unsafe { TcpListener::from_raw_fd(descriptor) }
+}
+
+/// Reduces numbers in place: on all ranks, or on `root` unless it is negative.
+///
+/// # Safety
+/// As [`call`]; `values` are `count` numbers that nothing else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_reduce(
+    handle: *const Handle,
+    values: *mut u8,
+    count: usize,
+    kind_number: u8,
+    by: u8,
+    root_or_all: i64,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, _| {
+            let kind = kind(kind_number)?;
+            let bytes = bytes_mut(values, length(count, kind)?);
+            let by = reduction(by)?;
+            Ok(group.reduce_untyped(numbers(kind, bytes)?, by, root(root_or_all)?)?)
+        })
+    }
+}
+
+/// Reduces `count` numbers and writes this rank's part of the result.
+///
+/// # Safety
+/// As [`call`]; `values` are `count` numbers and `part` as many for each rank, which nothing else
+/// uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_reduce_scatter(
+    handle: *const Handle,
+    values: *const u8,
+    part: *mut u8,
+    part_count: usize,
+    kind_number: u8,
+    by: u8,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, size| {
+            let kind = kind(kind_number)?;
+            let part_length = length(part_count, kind)?;
+            let length = length(part_count.saturating_mul(size), kind)?;
+            let values = Sent::apart_from(values, length, [(part.cast_const(), part_length)]);
+            let part = numbers(kind, bytes_mut(part, part_length))?;
+            Ok(group.reduce_scatter_untyped(values.as_slice(), part, reduction(by)?)?)
+        })
+    }
+}
+
+/// Replaces the numbers of all ranks with those of `root`.
+///
+/// # Safety
+/// As [`call`]; `values` are `count` numbers that nothing else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_broadcast(
+    handle: *const Handle,
+    values: *mut u8,
+    count: usize,
+    kind_number: u8,
+    root: u32,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, _| {
+            let kind = kind(kind_number)?;
+            let bytes = bytes_mut(values, length(count, kind)?);
+            Ok(group.broadcast_untyped(kind, bytes, root)?)
+        })
+    }
+}
+
+/// Brings the numbers of every rank to all ranks, or to `root` unless it is negative.
+///
+/// # Safety
+/// As [`call`]; `values` are `count` numbers. `all` is null on a rank that gets none; otherwise, it
+/// has an address for each rank, each of `count` numbers that nothing else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_gather(
+    handle: *const Handle,
+    values: *const u8,
+    count: usize,
+    all: *const *mut u8,
+    kind_number: u8,
+    root_or_all: i64,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, size| {
+            let kind = kind(kind_number)?;
+            let length = length(count, kind)?;
+            let all = addresses(all, size);
+            let places = all.iter().map(|place| (place.cast_const(), length));
+            let values = Sent::apart_from(values, length, places);
+            let mut all: Vec<&mut [u8]> =
+                all.iter().map(|&place| bytes_mut(place, length)).collect();
+            Ok(group.gather_untyped(kind, values.as_slice(), &mut all, root(root_or_all)?)?)
+        })
+    }
+}
+
+/// Every rank, or `root` unless it is negative, sends a part to each rank.
+///
+/// # Safety
+/// As [`call`]; `parts` is null on a rank that sends none; otherwise, it has an address for each
+/// rank, each of `count` numbers. `into` has an address for each rank that sends, each of `count`
+/// numbers that nothing else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_scatter(
+    handle: *const Handle,
+    parts: *const *mut u8,
+    into: *const *mut u8,
+    count: usize,
+    kind_number: u8,
+    root_or_all: i64,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, size| {
+            let (kind, root) = (kind(kind_number)?, root(root_or_all)?);
+            let length = length(count, kind)?;
+            let into = addresses(into, if root.is_some() { 1 } else { size });
+            let places = || into.iter().map(|place| (place.cast_const(), length));
+            let sent: Vec<Sent<'_>> = addresses(parts, size)
+                .iter()
+                .map(|&part| Sent::apart_from(part, length, places()))
+                .collect();
+            let sent: Vec<&[u8]> = sent.iter().map(Sent::as_slice).collect();
+            let mut into: Vec<&mut [u8]> =
+                into.iter().map(|&place| bytes_mut(place, length)).collect();
+            Ok(group.scatter_untyped(kind, &sent, &mut into, root)?)
+        })
+    }
+}
+
+/// Sends numbers to rank `to` and receives numbers from rank `from`, or does one of both: a negative
+/// rank stands for none.
+///
+/// # Safety
+/// As [`call`]; `sent` and `received` are as many numbers, which nothing else uses meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_pass(
+    handle: *const Handle,
+    sent: *const u8,
+    sent_count: usize,
+    to: i64,
+    received: *mut u8,
+    received_count: usize,
+    from: i64,
+    kind_number: u8,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle and the numbers.
+    unsafe {
+        call(handle, |group, _| {
+            let kind = kind(kind_number)?;
+            let received_length = length(received_count, kind)?;
+            let place = (received.cast_const(), received_length);
+            let sent = Sent::apart_from(sent, length(sent_count, kind)?, [place]);
+            let send = root(to)?.map(|to| (sent.as_slice(), to));
+            let receive = root(from)?.map(|from| (bytes_mut(received, received_length), from));
+            Ok(group.pass_untyped(kind, send, receive)?)
+        })
+    }
+}
+
+/// Returns once every rank has made this call.
+///
+/// # Safety
+/// As [`call`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_barrier(handle: *const Handle) -> i32 {
+    // SAFETY: the caller vouches for the handle.
+    unsafe { call(handle, |group, _| Ok(group.barrier()?)) }
+}
+
+/// Makes the call that runs now, and all later ones, fail.
+///
+/// # Safety
+/// As [`call`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_cancel(handle: *const Handle) {
+    // SAFETY: the caller vouches for the handle.
+    if let Some(handle) = unsafe { handle.as_ref() } {
+        handle.canceller.cancel();
+    }
+}
+
+/// Closes the group. In a forked process, this closes what the process has inherited.
+///
+/// # Safety
+/// As [`call`]; no call runs, and none is made afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_close(handle: *mut Handle) {
+    if !handle.is_null() {
+        // SAFETY: it comes from a box, and the caller gives it away.
+        drop(unsafe { Box::from_raw(handle) });
+    }
+}
+
+/// Writes what carries the calls of a group, and returns how many bytes that takes.
+///
+/// # Safety
+/// As [`call`]; `into` takes `capacity` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_describe(
+    handle: *const Handle,
+    into: *mut u8,
+    capacity: usize,
+) -> usize {
+    // SAFETY: the caller vouches for the handle and the place.
+    unsafe {
+        let text = handle
+            .as_ref()
+            .map(|handle| handle.group.lock().unwrap_or_else(PoisonError::into_inner).describe());
+        write_text(&text.unwrap_or_default(), into, capacity)
+    }
+}
+
+/// Writes why this thread's last call that failed has failed, and returns how many bytes that takes.
+/// `rank` becomes the rank of the group that the text names, or -1.
+///
+/// # Safety
+/// `into` takes `capacity` bytes, and `rank` a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_error(
+    into: *mut u8,
+    capacity: usize,
+    rank: *mut i64,
+) -> usize {
+    Failure::with_last(|text, named| {
+        // SAFETY: the caller vouches for the places.
+        unsafe {
+            rank.write(named.map_or(-1, i64::from));
+            write_text(text, into, capacity)
+        }
+    })
+}
+
+/// # Safety
+/// `into` takes `capacity` bytes.
+unsafe fn write_text(text: &str, into: *mut u8, capacity: usize) -> usize {
+    let fits = text.len().min(capacity);
+    // SAFETY: the caller vouches for the place.
+    unsafe { bytes_mut(into, fits) }.copy_from_slice(&text.as_bytes()[..fits]);
+    text.len()
+}
+
+/// The number of a type by its name in Rust, or -1.
+///
+/// # Safety
+/// `name` is a string that ends with 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_kind(name: *const c_char) -> i32 {
+    // SAFETY: the caller passes a string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    number(ElementKind::ALL.iter().position(|kind| kind.name().as_bytes() == name))
+}
+
+/// The number of a reduction by its name, or -1.
+///
+/// # Safety
+/// `name` is a string that ends with 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_reduction(name: *const c_char) -> i32 {
+    // SAFETY: the caller passes a string.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    number(REDUCTIONS.iter().position(|(reduction, _)| reduction.as_bytes() == name))
+}
+
+fn number(index: Option<usize>) -> i32 {
+    index.and_then(|index| i32::try_from(index).ok()).unwrap_or(-1)
+}

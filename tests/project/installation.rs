@@ -1,0 +1,84 @@
+//! What administrators install mpienv with: a modulefile, an EasyBuild easyconfig, a Spack recipe.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::support::python::from_python;
+use crate::support::tool::{clean, is_there};
+
+fn dist(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(".dist").join(file)
+}
+
+#[test]
+fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
+    if !is_there("modulecmd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (bin, modules) = (folder.path().join("bin"), folder.path().join("modules/mpienv"));
+    fs::create_dir(&bin).unwrap();
+    fs::create_dir_all(&modules).unwrap();
+    let text = fs::read_to_string(dist("modulefile/mpienv")).unwrap();
+    let text = text.replace("\nset root /opt/mpienv/0.1.0\n", "\nset root $env(ROOT)\n");
+    fs::write(modules.join("0.1.0"), text).unwrap();
+    fs::write(bin.join("mpienv"), "#!/bin/sh\necho from the module\n").unwrap();
+    fs::set_permissions(bin.join("mpienv"), fs::Permissions::from_mode(0o755)).unwrap();
+    let script = r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS""#;
+    let mut command = clean("bash");
+    command.args(["-c", script]).env("ROOT", folder.path());
+    command.env("MODULEPATH", folder.path().join("modules"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let share = folder.path().join("share");
+    let expected = format!("from the module\n{}:/usr/local/share:/usr/share\n", share.display());
+    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), &*said), (&*expected, ""));
+}
+
+#[test]
+fn easybuild_reads_its_easyconfig() {
+    let Some(eb) = from_python("easybuild", "eb") else { return };
+    if !is_there("modulecmd") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // EasyBuild looks for Environment Modules where its own installation would be.
+    fs::create_dir(folder.path().join("libexec")).unwrap();
+    let modules = folder.path().join("libexec/modulecmd.tcl");
+    symlink("/usr/lib/x86_64-linux-gnu/modulecmd.tcl", modules).unwrap();
+    let mut command = clean(eb.to_str().unwrap());
+    command.env("MODULESHOME", folder.path()).env("HOME", folder.path());
+    command.env("EB_PYTHON", eb.with_file_name("python"));
+    command.args(["--allow-use-as-root-and-accept-consequences", "--module-syntax=Tcl"]);
+    command.args(["--modules-tool=EnvironmentModules", "--dry-run"]);
+    let output = command.arg(dist("easybuild/mpienv-0.1.0.eb")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("mpienv-0.1.0.eb (module: mpienv/0.1.0-GCCcore-"), "{said}");
+}
+
+#[test]
+fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
+    let (version, rust) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_RUST_VERSION"));
+    let spack = fs::read_to_string(dist("spack/package.py")).unwrap();
+    for line in [
+        format!("version(\"{version}\")"),
+        format!("depends_on(\"rust@{rust}:\", type=\"build\")"),
+        "build_args = [\"--locked\", \"--features\", \"cli\"]".to_owned(),
+    ] {
+        assert!(spack.contains(&line), "{line}: {spack}");
+    }
+    let easybuild = fs::read_to_string(dist("easybuild/mpienv-0.1.0.eb")).unwrap();
+    assert!(easybuild.contains(&format!("\nversion = '{version}'\n")), "{easybuild}");
+    assert!(easybuild.contains("\ninstallopts = '--locked --features cli'\n"), "{easybuild}");
+    let (_, found) = easybuild.split_once("('Rust', '1.").unwrap();
+    let found: u32 = found.split('.').next().unwrap().parse().unwrap();
+    let oldest: u32 = rust.split('.').nth(1).unwrap().parse().unwrap();
+    assert!(found >= oldest, "{found}");
+    if is_there("python3") {
+        let mut python = clean("python3");
+        python.args(["-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]);
+        assert!(python.arg(dist("spack/package.py")).status().unwrap().success());
+    }
+}
