@@ -37,7 +37,7 @@ impl Stall {
         let different = different(&sights);
         let mut groups: Vec<Group> = Vec::new();
         for (sight, differs) in sights.into_iter().zip(different) {
-            let key = |sight: &Sight| (sight.place(), sight.stack.first().cloned());
+            let key = |sight: &Sight| (sight.place(), sight.stack.clone());
             let same = groups.iter_mut().find(|group| {
                 let first = group.ranks.first();
                 group.differs == differs && first.map(key) == Some(key(&sight))
@@ -147,7 +147,7 @@ fn different(sights: &[Sight]) -> Vec<bool> {
     }
     let none = vec![false; sights.len()];
     match sights.iter().all(|sight| !sight.stack.is_empty()) {
-        true => odd(sights, |sight| sight.stack.first().cloned(), |_| (), true),
+        true => odd(sights, |sight| sight.stack.clone(), |_| (), true),
         false => odd(sights, Sight::place, |_| (), true),
     }
     .unwrap_or(none)
