@@ -386,6 +386,7 @@ function __fish_mpienv_placeholders
         "$before"'{interface}'\t'the network interface with that address' \
         "$before"'{restart}'\t'how often the job was restarted, from 0' \
         "$before"'{hosts}'\t'the hosts of all nodes, in order, with commas' \
+        "$before"'{secret}'\t'a random secret of all ranks, for a variable: mpienv exec --template --meet 600 -- env NAME={secret} CMD...' \
         "$before"'{first_node}'\t'keeps the word on node 0 only' \
         "$before"'{other_nodes}'\t'keeps it on the others only' \
 
