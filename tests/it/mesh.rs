@@ -218,7 +218,8 @@ fn nothing_listens_after_the_mesh() {
     measured(ranks(&hosts, &["--mesh", "--mesh-bytes", "1M"], None), "mesh");
     assert!(begun.elapsed() < SLACK);
     for host in HOSTS {
-        let table = hosts.on(host, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]).output().unwrap();
+        let table =
+            hosts.on(host, "cat").args(["/proc/net/tcp", "/proc/net/tcp6"]).output().unwrap();
         let table = String::from_utf8(table.stdout).unwrap();
         // The third field is the state (0A listens), and the first but one the address: sshd's port
         // is 22.

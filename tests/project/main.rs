@@ -6,6 +6,7 @@ mod support {
     pub mod clock;
     #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod hosts;
+    pub mod port;
     pub mod python;
     pub mod root;
     pub mod timeout;
