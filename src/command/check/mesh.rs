@@ -27,7 +27,7 @@ use crate::value::port::Port;
 use crate::value::printable::printable;
 
 /// How long two hosts may take to connect, at first and if they are to try again.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(10)];
+const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
 /// How often what stands out is measured again: other load on a host passes.
 const PASSES: usize = 3;
 /// How many ports each host offers. The attempts take them in turn.
