@@ -36,12 +36,12 @@ pub mod administrators {}
 pub mod security {}
 
 #[doc = include_str!("guide/links.txt")]
-#[doc = include_str!("guide/programs.md")]
-pub mod programs {}
-
-#[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/pytorch.md")]
 pub mod pytorch {}
+
+#[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/programs.md")]
+pub mod programs {}
 
 #[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/launch.md")]

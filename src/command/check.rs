@@ -2,8 +2,12 @@
 //! the problems found.
 
 mod at_master;
+mod compute;
+mod crew;
+mod mesh;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,11 @@ pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_core::seam::finding;
 
 use self::at_master::Look;
+use self::compute::Speed;
+pub(crate) use self::compute::{ComputeReport, RankSpeed};
+use self::crew::{Crew, Order};
+use self::mesh::Mesh;
+pub(crate) use self::mesh::{MeshReport, PairReport, figure};
 
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
@@ -59,7 +68,8 @@ pub(crate) fn check(
         let (master, seconds) =
             (master.unwrap_or(&own.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
-        Ok(JobMap { master, seconds, rejected, listened, simulated, ranks })
+        let (mesh, compute) = (None, None);
+        Ok(JobMap { master, seconds, rejected, listened, simulated, ranks, mesh, compute })
     };
     let look = Look::begin(info);
     let own_bytes = serde_json::to_vec(&own).map_err(CheckError::Report)?;
@@ -84,6 +94,51 @@ pub(crate) fn check(
         Gathered::All(meeting) => Ok(Some(map(&meeting)?)),
         Gathered::Reply(report) if report.is_empty() => Ok(None),
         Gathered::Reply(report) => Err(CheckError::Inconsistent { report: printable(&report) }),
+    }
+}
+
+/// What the ranks measure once they have met.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measures {
+    /// The most bytes that each host sends to another one, if the network is to be measured.
+    pub mesh: Option<u64>,
+    /// Whether the ranks measure their cores.
+    pub compute: bool,
+}
+
+/// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank 0
+/// has their map, in which it notes the results.
+///
+/// # Errors
+/// A rank does not come, or is lost.
+pub(crate) fn measure(
+    info: &ClusterInfo,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+    measures: Measures,
+    map: Option<&mut JobMap>,
+    progress: &dyn Fn(usize, usize),
+) -> Result<(), CheckError> {
+    // A rank that is alone has a map, and meets no other rank.
+    let simulated = Environment::current().get(SIMULATED).is_some();
+    let meet = |most| Mesh::meet(info, timeout, bind, most, simulated);
+    let mesh = measures.mesh.map(meet).transpose()?;
+    let mut crew = Crew::meet(info, timeout, bind)?;
+    if let Some(map) = map {
+        map.mesh = mesh.map(|mesh| mesh.lead(&mut crew, progress)).transpose()?;
+        if measures.compute {
+            map.compute = Some(compute::lead(&mut crew, map)?);
+        }
+        return crew.end();
+    }
+    loop {
+        match (crew.next()?, &mesh) {
+            (Order::Measure { pairs, attempt }, Some(mesh)) => {
+                mesh.answer(&mut crew, &pairs, attempt)?;
+            }
+            (Order::Compute, _) => crew.say(&Speed::measure())?,
+            (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),
+        }
     }
 }
 
@@ -151,6 +206,12 @@ pub(crate) struct JobMap {
     pub simulated: bool,
     /// The ranks, in order.
     pub ranks: Vec<RankReport>,
+    /// The network between the hosts, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<MeshReport>,
+    /// The cores of the ranks, if they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<ComputeReport>,
 }
 
 /// Where one rank is, as it reports it at the meeting.
@@ -192,6 +253,12 @@ impl JobMap {
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
         findings
+    }
+
+    /// Returns what stands out in the measurements.
+    pub(crate) fn measured_findings(&self) -> impl Iterator<Item = &Finding> {
+        let mesh = self.mesh.iter().flat_map(|mesh| &mesh.findings);
+        mesh.chain(self.compute.iter().flat_map(|compute| &compute.findings))
     }
 
     /// Returns those findings that are errors.
@@ -294,6 +361,12 @@ pub(crate) enum CheckError {
     Inconsistent { report: String },
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
+    /// A rank left while something was measured.
+    #[error("rank {rank} was lost while the ranks measured: {reason}; see its output")]
+    Lost { rank: u32, reason: String },
+    /// This rank cannot listen or wait.
+    #[error("cannot open a socket to measure with: {0}; look at the limits of this process")]
+    Socket(io::Error),
 }
 
 impl CheckError {
@@ -304,7 +377,10 @@ impl CheckError {
             CheckError::Rendezvous(error)
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
-            CheckError::Inconsistent { .. } | CheckError::Report(_) => ErrorKind::Refused,
+            CheckError::Lost { .. } => ErrorKind::Lost,
+            CheckError::Inconsistent { .. } | CheckError::Report(_) | CheckError::Socket(_) => {
+                ErrorKind::Refused
+            }
         }
     }
 }
@@ -329,6 +405,8 @@ mod tests {
             listened: Vec::new(),
             simulated: false,
             ranks,
+            mesh: None,
+            compute: None,
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));

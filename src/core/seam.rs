@@ -1,5 +1,8 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
+#[cfg(all(feature = "pmix", target_os = "linux"))]
+mod asking;
+
 use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
 use crate::cluster::info::ClusterInfo;
@@ -14,9 +17,12 @@ use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
 #[cfg(all(feature = "pmix", target_os = "linux"))]
-pub use crate::cluster::ask::Connection;
+pub use self::asking::*;
+
 pub use crate::cluster::attempt::Attempt;
 pub use crate::cluster::device::{is_device, visible};
+#[cfg(feature = "cli")]
+pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
@@ -26,17 +32,11 @@ pub use crate::environment::Variable;
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-pub use crate::launcher::context::Server;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
 #[cfg(feature = "pmix")]
 pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
-#[cfg(feature = "cli")]
-pub use crate::value::name::named;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
@@ -177,46 +177,6 @@ pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
     let mut builder = ClusterInfo::builder();
     builder.overrides = overrides;
     builder
-}
-
-/// Calls `keep` with the connection to the launcher's PMIx server, if reading this has asked it.
-///
-/// # Errors
-/// Returns an error if the connection cannot be kept.
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-pub fn keep_pmix(
-    info: &ClusterInfo,
-    keep: impl FnOnce(Connection) -> std::io::Result<()>,
-) -> Result<(), Error> {
-    info.keep_pmix(keep)
-}
-
-/// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
-///
-/// Calls `keep` with the connection that must outlive this process.
-///
-/// # Errors
-/// Returns an error if the launcher does not answer, or if not all ranks ask.
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-pub fn asked(
-    read: Result<ClusterInfo, Error>,
-    overrides: Overrides,
-    environment: &Environment,
-    keep: impl FnOnce(Connection) -> std::io::Result<()>,
-) -> Result<ClusterInfo, Error> {
-    let builder = builder(overrides);
-    if let Some(info) = builder.ask_pmix(environment, &read)? {
-        info.keep_pmix(keep)?;
-        return Ok(info);
-    }
-    let info = read?;
-    match info.ask(keep)? {
-        None => Ok(info),
-        answer => {
-            let overrides = Overrides { answer, ..builder.overrides };
-            self::builder(overrides).environment(environment).read()
-        }
-    }
 }
 
 /// Returns a finding.

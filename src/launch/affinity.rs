@@ -3,9 +3,15 @@
 //! Affinity belongs to a thread. On systems other than Linux, and without the feature `launch`,
 //! there is none.
 
+#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "affinity/unknown.rs")]
+mod masks;
+
 use std::io;
 
 use crate::launch::topology::Cpus;
+
+pub use self::masks::bind;
+pub(crate) use self::masks::mask;
 
 /// Returns the CPUs that this thread may use: those of its binding and of its cgroup.
 ///
@@ -32,49 +38,6 @@ pub(crate) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> Option<
     std::thread::scope(|scope| {
         std::thread::Builder::new().spawn_scoped(scope, function).ok()?.join().ok()
     })
-}
-
-/// Returns the CPUs that a process may use, or this thread.
-#[cfg(all(target_os = "linux", feature = "launch"))]
-pub(crate) fn mask(process: Option<u32>) -> io::Result<Cpus> {
-    use rustix::process::Pid;
-    use rustix::thread::{CpuSet, sched_getaffinity};
-
-    let pid = |id: u32| Pid::from_raw(i32::try_from(id).ok()?);
-    let process = match process {
-        Some(id) => Some(pid(id).ok_or(io::ErrorKind::InvalidInput)?),
-        None => None,
-    };
-    let set = sched_getaffinity(process)?;
-    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
-    Ok(cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
-}
-
-#[cfg(not(all(target_os = "linux", feature = "launch")))]
-pub(crate) fn mask(_process: Option<u32>) -> io::Result<Cpus> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Binds this thread to these CPUs.
-///
-/// # Errors
-/// Returns an error if the system refuses.
-#[cfg(all(target_os = "linux", feature = "launch"))]
-pub fn bind(cpus: &Cpus) -> io::Result<()> {
-    use rustix::thread::{CpuSet, sched_setaffinity};
-
-    let mut set = CpuSet::new();
-    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(cpu).ok()) {
-        if cpu < CpuSet::MAX_CPU {
-            set.set(cpu);
-        }
-    }
-    Ok(sched_setaffinity(None, &set)?)
-}
-
-#[cfg(not(all(target_os = "linux", feature = "launch")))]
-pub fn bind(_cpus: &Cpus) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Lets this thread use all cores that its cgroup allows. Returns whether the system agreed.

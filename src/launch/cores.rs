@@ -1,14 +1,14 @@
 //! The cores that this process may use, and those that it could use without its binding.
 
-#[cfg(all(target_os = "linux", feature = "launch"))]
-mod quota;
-#[cfg(all(target_os = "linux", feature = "launch"))]
-mod siblings;
+#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "cores/counted.rs")]
+mod measured;
 
 use std::path::PathBuf;
 
 use crate::launch::affinity;
 use crate::launch::topology::Cpus;
+
+pub use self::measured::allowed;
 
 /// Where the system describes its processors and this process.
 #[derive(Clone, Debug)]
@@ -61,25 +61,6 @@ impl Allowed {
     }
 }
 
-/// Returns what this thread may use.
-#[cfg(all(target_os = "linux", feature = "launch"))]
-#[must_use]
-pub fn allowed(roots: &Roots) -> Allowed {
-    // A mask that cannot be read allows one processor for certain.
-    let cpus = affinity::allowed().unwrap_or_else(|_| Cpus::from_iter([0]));
-    let cores = siblings::cores(&cpus, &roots.sys);
-    Allowed { cpus, cores, quota: quota::quota(roots) }
-}
-
-/// Returns what this process may use, as the standard library counts it.
-#[cfg(not(all(target_os = "linux", feature = "launch")))]
-#[must_use]
-pub fn allowed(_roots: &Roots) -> Allowed {
-    let count = std::thread::available_parallelism().map_or(1, |count| count.get());
-    let cores = u32::try_from(count).unwrap_or(u32::MAX);
-    Allowed { cpus: (0..cores).collect(), cores, quota: None }
-}
-
 /// Returns what a process that this one starts may use: without the binding of this process, unless
 /// it keeps that.
 #[must_use]
@@ -105,32 +86,9 @@ pub fn count() -> Option<(usize, usize)> {
     Some((affinity::allowed().ok()?.len(), affinity::usable().ok()?.len()))
 }
 
-#[cfg(all(test, target_os = "linux", feature = "launch"))]
+#[cfg(test)]
 mod tests {
-    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
     use super::*;
-
-    #[test]
-    fn a_bound_thread_counts_its_own_cores_and_all_cores_and_stays_bound() {
-        let (allowed, all) = count().unwrap();
-        assert!(allowed <= all);
-        let before = sched_getaffinity(None).unwrap();
-        let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core)).unwrap();
-        let mut one = CpuSet::new();
-        one.set(first);
-        // A separate thread, because the binding would affect the next test.
-        let bound = std::thread::spawn(move || {
-            sched_setaffinity(None, &one).unwrap();
-            let bound = super::allowed(&Roots::default());
-            assert_eq!((bound.cpus, bound.cores), (Cpus::from_iter([first as u32]), 1));
-            (count(), sched_getaffinity(None).unwrap() == one)
-        });
-        assert_eq!(bound.join().unwrap(), (Some((1, all)), true));
-        assert_eq!(sched_getaffinity(None).unwrap(), before);
-        let whole = affinity::mask(Some(std::process::id())).unwrap();
-        assert_eq!(whole, affinity::allowed().unwrap());
-    }
 
     #[test]
     fn a_quota_limits_the_cores_and_a_fraction_is_rounded_down() {

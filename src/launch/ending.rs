@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::wire;
 use crate::launch::stop::{SIGKILL, SIGTERM};
 
+pub(super) use crate::launch::status::{by_signal, signal};
+
 /// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -207,17 +209,6 @@ impl Failure {
     }
 }
 
-/// Returns the status of a process that this signal has killed.
-pub(super) fn by_signal(number: i32) -> ExitStatus {
-    #[cfg(unix)]
-    return std::os::unix::process::ExitStatusExt::from_raw(number);
-    #[cfg(not(unix))]
-    {
-        let _ = number;
-        ExitStatus::default()
-    }
-}
-
 /// Formats a status as `exit code 7` or `signal 9 (SIGKILL)`.
 pub(super) fn status_text(status: ExitStatus) -> String {
     match status.code() {
@@ -232,17 +223,6 @@ pub(super) fn seconds(time: Duration) -> String {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
         60..3600 => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
         _ => format!("{} h {} min", time.as_secs() / 3600, time.as_secs() / 60 % 60),
-    }
-}
-
-/// Returns the number of the signal that killed a process.
-pub(super) fn signal(status: ExitStatus) -> Option<i32> {
-    #[cfg(unix)]
-    return std::os::unix::process::ExitStatusExt::signal(&status);
-    #[cfg(not(unix))]
-    {
-        let _ = status;
-        None
     }
 }
 

@@ -46,6 +46,8 @@ pub mod seam;
 mod share;
 mod stall;
 mod start_error;
+#[cfg_attr(not(unix), path = "status/without_signals.rs")]
+mod status;
 mod stop;
 mod supervisor;
 mod target_file;

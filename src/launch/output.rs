@@ -1,9 +1,6 @@
 //! Where the workers' lines go: unchanged, with the rank before each, or into files.
 
-#[cfg(all(feature = "launch", unix))]
-mod copier;
-#[cfg(not(all(feature = "launch", unix)))]
-#[path = "output/threads.rs"]
+#[cfg_attr(not(all(feature = "launch", unix)), path = "output/threads.rs")]
 mod copier;
 mod faults;
 mod lines;

@@ -4,14 +4,9 @@
 //! worker are stopped with it, and signals are passed on. On Linux, all descendants of a worker are
 //! stopped with it, in any process group. Without the feature, workers are only killed.
 
-#[cfg(not(all(feature = "launch", unix)))]
-mod fallback;
-#[cfg(all(feature = "launch", unix))]
+#[cfg_attr(not(all(feature = "launch", unix)), path = "supervisor/fallback.rs")]
 mod groups;
 
-#[cfg(not(all(feature = "launch", unix)))]
-pub(super) use fallback::{Signals, Supervisor, Unbound, Waker};
 #[cfg(all(feature = "launch", unix))]
 pub use groups::serve_as_watchdog;
-#[cfg(all(feature = "launch", unix))]
 pub(super) use groups::{Signals, Supervisor, Unbound, Waker};

@@ -3,6 +3,9 @@
 //! On Linux the file is in memory. No folder contains it, only processes of the same user can open
 //! it, and it is gone with the process that holds it, even if that process is killed.
 
+#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "target_file/no_memory.rs")]
+mod memory;
+
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -10,6 +13,8 @@ use std::path::{Path, PathBuf};
 use mpienv_core::seam::TargetFile;
 
 use crate::launch::error::LaunchError;
+
+use self::memory::Held;
 
 /// A file that exists until this is dropped.
 #[derive(Debug)]
@@ -21,9 +26,7 @@ pub(crate) struct HeldFile {
 
 #[derive(Debug)]
 enum Place {
-    /// In memory, until the descriptor is closed.
-    #[cfg(all(feature = "launch", target_os = "linux"))]
-    Memory(rustix::fd::OwnedFd),
+    Memory(Held),
     Folder,
 }
 
@@ -31,7 +34,8 @@ impl HeldFile {
     /// Writes a file.
     pub(crate) fn write(file: TargetFile) -> Result<HeldFile, LaunchError> {
         let TargetFile { variable, text } = file;
-        let written = in_memory(&text).or_else(|_| in_folder(variable, &text));
+        let in_memory = memory::write(&text).map(|(path, held)| (path, Place::Memory(held)));
+        let written = in_memory.or_else(|_| in_folder(variable, &text));
         let (path, place) = written.map_err(|error| LaunchError::TargetFile { variable, error })?;
         Ok(HeldFile { path, text, place })
     }
@@ -49,11 +53,8 @@ impl HeldFile {
     pub(crate) fn hand_over(self) -> (PathBuf, bool) {
         let path = self.path.clone();
         match &self.place {
-            #[cfg(all(feature = "launch", target_os = "linux"))]
             Place::Memory(held) => {
-                // A descriptor that is not inherited leaves a path to nothing, and the program says
-                // so.
-                let _ = rustix::io::fcntl_setfd(held, rustix::io::FdFlags::empty());
+                held.hand_over();
                 std::mem::forget(self);
                 (path, false)
             }
@@ -72,36 +73,6 @@ impl Drop for HeldFile {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Scripts use lower numbers for files of their own.
-#[cfg(all(feature = "launch", target_os = "linux"))]
-const LOWEST: i32 = 100;
-
-#[cfg(all(feature = "launch", target_os = "linux"))]
-fn in_memory(text: &str) -> io::Result<(PathBuf, Place)> {
-    use std::os::unix::fs::MetadataExt as _;
-
-    use rustix::fs::{MemfdFlags, memfd_create};
-    use rustix::io::fcntl_dupfd_cloexec;
-
-    let mut file = File::from(memfd_create("mpienv", MemfdFlags::CLOEXEC)?);
-    file.write_all(text.as_bytes())?;
-    let held = fcntl_dupfd_cloexec(&file, LOWEST)?;
-    // Not /proc/self: the program's own children read it too, and need not inherit the descriptor.
-    let number = std::os::fd::AsRawFd::as_raw_fd(&held);
-    let path = PathBuf::from(format!("/proc/{}/fd/{number}", std::process::id()));
-    let (own, seen) = (file.metadata()?, File::open(&path)?.metadata()?);
-    // /proc may belong to another PID namespace.
-    if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    Ok((path, Place::Memory(held)))
-}
-
-#[cfg(not(all(feature = "launch", target_os = "linux")))]
-fn in_memory(_text: &str) -> io::Result<(PathBuf, Place)> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// How many names are tried, of which files of processes with the same number may exist.

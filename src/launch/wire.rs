@@ -75,24 +75,13 @@ pub(super) mod status {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
+    use crate::status::{from_raw, into_raw};
+
     pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
-        #[cfg(unix)]
-        let raw = std::os::unix::process::ExitStatusExt::into_raw(*status);
-        #[cfg(not(unix))]
-        let raw = status.code().unwrap_or(1);
-        to.serialize_i32(raw)
+        to.serialize_i32(into_raw(*status))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
-        let raw = i32::deserialize(from)?;
-        #[cfg(unix)]
-        return Ok(std::os::unix::process::ExitStatusExt::from_raw(raw));
-        #[cfg(windows)]
-        return Ok(std::os::windows::process::ExitStatusExt::from_raw(raw.cast_unsigned()));
-        #[cfg(not(any(unix, windows)))]
-        {
-            let _ = raw;
-            Ok(ExitStatus::default())
-        }
+        i32::deserialize(from).map(from_raw)
     }
 }

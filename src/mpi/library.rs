@@ -1,5 +1,8 @@
 //! Lists the files that may be the launcher's MPI library, the most likely first.
 
+#[cfg_attr(target_os = "macos", path = "library/file_on_macos.rs")]
+mod file;
+
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -53,21 +56,6 @@ pub(super) fn candidates(
         }
     });
     files
-}
-
-#[cfg(not(target_os = "macos"))]
-mod file {
-    pub(super) const OPEN_MPI: &str = "libmpi.so.40";
-    pub(super) const SPECTRUM: &str = "libmpi_ibm.so.3";
-    pub(super) const MPICH: [&str; 3] = ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"];
-}
-
-#[cfg(target_os = "macos")]
-mod file {
-    pub(super) const OPEN_MPI: &str = "libmpi.40.dylib";
-    pub(super) const SPECTRUM: &str = "libmpi_ibm.3.dylib";
-    pub(super) const MPICH: [&str; 3] =
-        ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"];
 }
 
 fn is_of_open_mpi(name: &str) -> bool {

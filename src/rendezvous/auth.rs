@@ -92,11 +92,14 @@ impl Run {
 
 /// Which processes of a job meet. The keys of one role are useless to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Role {
+pub enum Role {
+    /// The ranks. They close their connections once they have met.
     #[default]
     Ranks,
     /// The processes that start the ranks of each node. They stay connected.
     Launches,
+    /// The ranks of a check that measures. They stay connected.
+    Checks,
 }
 
 impl Role {
@@ -104,6 +107,7 @@ impl Role {
         match self {
             Role::Ranks => b"mpienv job",
             Role::Launches => b"mpienv launches",
+            Role::Checks => b"mpienv checks",
         }
     }
 }
@@ -330,6 +334,7 @@ mod tests {
             tag(b"secret", run, b"g", b"H", true),
             tag(b"secret", run, b"g", b"h", false),
             of_role(Role::Launches, b"secret", run, b"g", b"h", true),
+            of_role(Role::Checks, b"secret", run, b"g", b"h", true),
         ];
         assert_eq!(tags.iter().collect::<std::collections::BTreeSet<_>>().len(), tags.len());
     }

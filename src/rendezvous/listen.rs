@@ -187,6 +187,29 @@ fn bound(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// Listens on a port that the system chooses: on loopback only if the master's address is loopback,
+/// and otherwise on every address.
+///
+/// # Errors
+/// The system has no such address, or no socket or port left.
+pub fn on_free_port(master: &Host) -> io::Result<std::net::TcpListener> {
+    if master.is_loopback() {
+        return at_free_port(master.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
+    }
+    at_free_port(Ipv6Addr::UNSPECIFIED.into())
+        .or_else(|_| at_free_port(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+/// Listens on a port that the system chooses, at this address of the host.
+///
+/// # Errors
+/// Those of [`on_free_port`].
+pub fn at_free_port(address: IpAddr) -> io::Result<std::net::TcpListener> {
+    let socket = bound(SocketAddr::new(address, 0))?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use self::star::Channel;
-use crate::auth::Role;
+pub use crate::auth::Role;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, server};
 
 /// Ten years, so that adding a timeout to an instant never overflows.
@@ -15,26 +15,27 @@ pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
     rendezvous.munge.is_ok()
 }
 
-/// Like [`Rendezvous::gather_with_reply`], for the processes that start the ranks, but connections
-/// stay open. Rank 0 gets a connection to each other rank and speaks first. The others get their
-/// connection to rank 0.
+/// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.
+/// Rank 0 gets a connection to each other rank and speaks first. The others get their connection to
+/// rank 0.
 ///
-/// These processes and the ranks have different keys, so that neither can join the other's meeting.
+/// Each role has its own keys, so that no process can join the meeting of another role.
 ///
 /// # Errors
 /// Those of [`Rendezvous::all_gather`].
 pub fn stay_connected(
     rendezvous: &Rendezvous,
+    role: Role,
     blob: Vec<u8>,
     mut answer: impl FnMut(&Meeting) -> Vec<u8>,
 ) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
-    let launches = Rendezvous { role: Role::Launches, ..rendezvous.clone() };
-    let blob = launches.checked(blob)?;
-    if launches.rank.is_first() {
-        let (meeting, channels) = server::serve(&launches, blob, &mut answer)?;
+    let own = Rendezvous { role, ..rendezvous.clone() };
+    let blob = own.checked(blob)?;
+    if own.rank.is_first() {
+        let (meeting, channels) = server::serve(&own, blob, &mut answer)?;
         return Ok((Gathered::All(meeting), channels));
     }
-    let (gathered, channel) = client::join(&launches, blob, false)?;
+    let (gathered, channel) = client::join(&own, blob, false)?;
     Ok((gathered, vec![channel]))
 }
 
@@ -45,7 +46,7 @@ pub mod handshake {
 
 /// What happens to sockets that listen.
 pub mod listen {
-    pub use crate::listen::is_in_use;
+    pub use crate::listen::{at_free_port, is_in_use, on_free_port};
 }
 
 /// Connections that last as long as a job runs.

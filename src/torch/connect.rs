@@ -25,6 +25,9 @@ pub(crate) struct Meeting<'a> {
 /// Connects the group. All its ranks must call this.
 pub(crate) fn connect(meeting: Meeting<'_>) -> Result<Group, Failure> {
     let Meeting { rank, size, listener, host, port, secret, timeout } = meeting;
+    if (rank, size) == (0, 1) {
+        return Ok(Group::alone());
+    }
     let vars = [
         ("RANK", rank.to_string()),
         ("WORLD_SIZE", size.to_string()),

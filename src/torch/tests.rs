@@ -3,7 +3,7 @@
 
 use std::ffi::CString;
 use std::net::TcpListener;
-use std::os::fd::IntoRawFd as _;
+use std::os::fd::IntoRawFd;
 use std::ptr;
 use std::thread;
 

@@ -88,6 +88,7 @@ mod limits;
 mod listening;
 #[cfg(target_os = "linux")]
 mod lost_variables;
+mod mesh;
 mod mpi;
 mod mpirun;
 #[cfg(target_os = "linux")]

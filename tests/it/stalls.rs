@@ -11,7 +11,7 @@ use super::collective::example;
 use crate::support::launched::{launch, living, master_port, node, piped, text};
 use crate::support::python::from_python;
 use crate::support::timeout::in_time;
-use crate::support::tool::{clean, inherited, is_there};
+use crate::support::tool::{clean, is_there};
 
 /// A worker that says it runs, and then waits for another process.
 const WAITS: &str = "echo up $RANK; exec cat $FIFO";
@@ -274,8 +274,9 @@ fn python(mark: &str, timeout: &str, folder: &Path) -> Command {
     let script = format!("exec python3 {}/hangs.py", folder.display());
     fs::write(folder.join("hangs.py"), PYTHON).unwrap();
     let mut command = launch(mark, 3, &["--stall-timeout", timeout], &script);
-    let old = inherited("PATH").unwrap();
-    let path = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&old));
+    let old = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+    let old: Vec<_> = std::env::split_paths(old.unwrap()).collect();
+    let path = std::iter::once(folder.to_owned()).chain(old);
     command.env("PATH", std::env::join_paths(path).unwrap());
     command
 }

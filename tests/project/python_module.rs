@@ -114,7 +114,7 @@ fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
     };
     assert_eq!(said("{}", &[]), ["0 True", "1 None"]);
     // It leaves the store to PyTorch if this host does not have the address, and if the user has asked for one.
-    assert_eq!(said("{}", &[("MASTER_ADDR", "192.0.2.1")]), ["0 None", "1 None"]);
+    assert_eq!(said("{}", &[("MASTER_ADDR", "198.51.100.1")]), ["0 None", "1 None"]);
     assert_eq!(said("{'world_size': 2}", &[]), ["0 env://", "1 env://"]);
 }
 

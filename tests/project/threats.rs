@@ -13,6 +13,7 @@ fn sources() -> String {
         "tests/it/attacks",
         "tests/it/attacks_on_launches",
         "tests/it/check",
+        "tests/it/floods",
         "tests/it/munge",
         "tests/it/rendezvous",
         "tests/it/rendezvous/strangers",

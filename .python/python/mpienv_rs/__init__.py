@@ -205,7 +205,8 @@ def _opens_store(distributed: Any, backend: Optional[str], options: Mapping[str,
     # The agent of torchrun has opened the store. With MPI there is none.
     other = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or backend in ("mpi", "fake")
     # PyTorch before 2.1 takes no socket.
-    takes_socket = "master_listen_fd" in (getattr(distributed, "TCPStore", None).__init__.__doc__ or "")
+    made = getattr(getattr(distributed, "TCPStore", None), "__init__", None)
+    takes_socket = "master_listen_fd" in (getattr(made, "__doc__", None) or "")
     return takes_socket and not asked and not other and os.environ.get("USE_LIBUV", "1") == "1"
 
 

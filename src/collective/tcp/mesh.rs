@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{SockRef, TcpKeepalive};
 
 use super::handshake::{self, Absence, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
 use crate::error::{CollectiveError, ConnectError, UNREADABLE};
+use crate::rendezvous::listen::on_free_port;
 use crate::rendezvous::{self, Meeting, Rendezvous};
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
@@ -18,8 +19,6 @@ use crate::value::port::Port;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
-/// How many connections may wait to be accepted. The system may allow fewer.
-const BACKLOG: i32 = 4096;
 /// How many keep-alive probes may go unanswered. Together with the pauses between them, they take
 /// half the timeout.
 const PROBES: u32 = 4;
@@ -53,7 +52,7 @@ pub(super) fn connect(
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let listener = listen(&place.host)?;
+    let listener = on_free_port(&place.host)?;
     let blob = Contact::blob(listener.local_addr()?, place.is_secret);
     let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
     let contacts = Contact::of_all(&meeting)?;
@@ -195,27 +194,6 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(timeout.min(Duration::from_millis(i32::MAX as u64))))?;
     Ok(())
-}
-
-/// A socket on a port that the system chooses, bound to loopback only if the master's address is
-/// loopback.
-fn listen(host: &Host) -> io::Result<TcpListener> {
-    if host.is_loopback() {
-        return open(host.address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
-    }
-    open(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| open(Ipv4Addr::UNSPECIFIED.into()))
-}
-
-fn open(address: IpAddr) -> io::Result<TcpListener> {
-    let address = SocketAddr::new(address, 0);
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    if address.is_ipv6() {
-        // Accept IPv4 on the same socket.
-        socket.set_only_v6(false)?;
-    }
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -1,10 +1,13 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet.
 
+mod measured;
+mod progress;
+
 use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use crate::command::check::{self, CheckError, JobMap};
+use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port::in_use_on_one_node;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
@@ -39,6 +42,25 @@ pub(super) struct Options {
     /// host, and otherwise on every address.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
+    /// Also measure the network between every two hosts, and name what stands out
+    ///
+    /// One rank of each host takes part. Every two hosts connect in both directions on ports that
+    /// the system chooses, and measure the round trip, the bandwidth in each direction and both at
+    /// once. With more than 64 hosts, each host meets only a few others. A pair that cannot
+    /// connect, a host or a pair with less than half of the median bandwidth or more than three
+    /// times the median round trip, and a clock that is off by more than a second are findings, and
+    /// the exit code is 3. `--interface` selects the network. Nothing listens afterwards.
+    #[arg(long)]
+    mesh: bool,
+    /// The most bytes that two hosts send each other in each direction in one measurement
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes, requires = "mesh")]
+    mesh_bytes: u64,
+    /// Also measure how fast each rank computes and copies memory, all at once
+    ///
+    /// A rank with less than 70 % of the median is a finding: its node is throttled, or other
+    /// programs use its cores.
+    #[arg(long)]
+    compute: bool,
     /// Print the map as one JSON object
     #[arg(long)]
     json: bool,
@@ -47,7 +69,8 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, timeout, bind, json, quiet } = options;
+    let Options { overrides, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet } = options;
+    let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute };
     let environment = Environment::current();
     let info = ask.read(overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
@@ -61,13 +84,38 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { in_use_on_one_node(&info, &environment) } else { None };
     quiet.warn_also(&info, &environment, port);
-    let Some(map) = meet(&info, timeout, bind)? else { return Ok(()) };
+    let mut map = meet(&info, timeout, bind)?;
+    if let Some(map) = map.as_ref().filter(|_| !json) {
+        stream::print_styled(lines_of_map(map, &info).as_bytes())?;
+    }
+    let fits = map.as_ref().is_none_or(|map| map.errors().is_empty());
+    if fits && (mesh || compute) {
+        check::measure(&info, timeout, bind, measures, map.as_mut(), &progress::show)?;
+    }
+    let Some(map) = map else { return Ok(()) };
+    let measured = measured::lines(&map);
     if json {
         stream::print_json(&map)?;
     } else {
-        stream::print_styled(lines_of_map(&map, &info).as_bytes())?;
+        stream::print_styled(measured.as_bytes())?;
     }
-    if map.errors().is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
+    match map.measured_findings().next() {
+        _ if !fits => Err(Failure::Disagreement),
+        Some(_) => Err(Failure::Measured),
+        None => Ok(()),
+    }
+}
+
+/// Parses a number of bytes, with a suffix for thousands, millions or billions.
+fn bytes(text: &str) -> Result<u64, &'static str> {
+    let (digits, unit) = match text.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&text[..at], 1_000),
+        Some((at, 'M')) => (&text[..at], 1_000_000),
+        Some((at, 'G')) => (&text[..at], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let bytes = digits.parse().ok().and_then(|count: u64| count.checked_mul(unit));
+    bytes.filter(|&bytes| bytes > 0).ok_or("expected a number of bytes above 0, such as 100M or 2G")
 }
 
 /// Lets all ranks meet. Rank 0 gets the map.

@@ -59,7 +59,8 @@ Examples:
 pub(crate) const CHECK: &str = "\
 Examples:
   mpirun -n 4 mpienv check
-  srun -N 2 --ntasks-per-node=4 mpienv check --timeout 30";
+  srun -N 2 --ntasks-per-node=4 mpienv check --timeout 30
+  srun -N 4 --ntasks-per-node=8 mpienv check --mesh --compute    measure the network and the cores";
 
 pub(crate) const DOCTOR: &str = "\
 Examples:

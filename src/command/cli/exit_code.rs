@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::{self, ExitStatus};
 
+use mpienv_launch::seam::signal_of;
+
 use crate::ErrorKind;
 
 /// An exit code of `mpienv`.
@@ -44,12 +46,8 @@ impl ExitCode {
     /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as
     /// in shells.
     pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
-        #[cfg(unix)]
-        let signal = std::os::unix::process::ExitStatusExt::signal(&status);
-        #[cfg(not(unix))]
-        let signal: Option<i32> = None;
         let code = status.code().and_then(|code| u8::try_from(code).ok()).map(ExitCode);
-        code.or(signal.map(ExitCode::of_signal)).unwrap_or(ExitCode::WRONG_ENVIRONMENT)
+        code.or(signal_of(status).map(ExitCode::of_signal)).unwrap_or(ExitCode::WRONG_ENVIRONMENT)
     }
 
     /// Returns 128 plus a signal's number.

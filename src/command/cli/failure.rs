@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     Check(#[from] CheckError),
     #[error("all ranks connected, but their settings conflict; see above")]
     Disagreement,
+    #[error("all ranks met, but not all hosts or ranks are as fast as the others; see above")]
+    Measured,
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
     #[error(transparent)]
@@ -68,9 +70,10 @@ impl Failure {
             Failure::Launch(error) => error.kind().into(),
             Failure::Rank { status, .. } => ExitCode::of_child(*status),
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
-            Failure::Disagreement | Failure::NotATask { .. } | Failure::Findings => {
-                ExitCode::CHECK_FAILED
-            }
+            Failure::Disagreement
+            | Failure::Measured
+            | Failure::NotATask { .. }
+            | Failure::Findings => ExitCode::CHECK_FAILED,
             Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }

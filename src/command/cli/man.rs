@@ -21,11 +21,23 @@ pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
     // Without escapes, troff prints other characters that no shell accepts.
-    let page = String::from_utf8_lossy(&page)
+    let page = without_idle_breaks(&String::from_utf8_lossy(&page))
         .replace('`', r"\(ga")
         .replace('~', r"\(ti")
         .replace('^', r"\(ha");
     Ok(stream::print(page.as_bytes())?)
+}
+
+/// Removes line breaks beside a blank line, which breaks the line too. mandoc warns about them.
+fn without_idle_breaks(page: &str) -> String {
+    let lines: Vec<&str> = page.lines().collect();
+    let is_blank = |at: Option<usize>| {
+        at.and_then(|at| lines.get(at)).is_some_and(|line| line.starts_with(".sp"))
+    };
+    let kept = lines.iter().enumerate().filter(|(at, line)| {
+        **line != ".br" || !(is_blank(at.checked_sub(1)) || is_blank(Some(at + 1)))
+    });
+    kept.flat_map(|(_, line)| [*line, "\n"]).collect()
 }
 
 fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {

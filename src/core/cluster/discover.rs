@@ -1,5 +1,7 @@
 //! Determines a process's place step by step: detect, read, complete, lint, meet.
 
+#[cfg(feature = "pmix")]
+mod asking;
 mod auth;
 mod builder;
 mod by_hand;
@@ -17,14 +19,12 @@ pub(crate) mod unplaced;
 use std::borrow::Cow;
 use std::mem;
 
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-use crate::cluster::ask;
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
 use crate::cluster::interface::Network;
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
-use crate::cluster::overrides::{self, Overrides};
+use crate::cluster::overrides::{self, Overrides, answer};
 use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -84,9 +84,8 @@ impl ClusterInfoBuilder {
         };
         let mut placement =
             if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
-        #[cfg(all(feature = "pmix", target_os = "linux"))]
         if let Some(answer) = &self.overrides.answer {
-            placement = ask::complete(placement, answer)?;
+            placement = answer::complete(placement, answer)?;
         }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),

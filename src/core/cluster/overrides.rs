@@ -1,11 +1,13 @@
 //! Overrides: values that users request, which take precedence over everything else in the
 //! environment.
 
+#[cfg_attr(not(all(feature = "pmix", target_os = "linux")), path = "overrides/no_answer.rs")]
+pub(crate) mod answer;
+#[cfg(feature = "cli")]
+pub(crate) mod options;
+
 use std::fmt;
 use std::str::FromStr;
-
-#[cfg(feature = "cli")]
-use clap::builder::TypedValueParser;
 
 use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
@@ -13,12 +15,14 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
-#[cfg(feature = "cli")]
-use crate::value::name::named;
 use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, by};
+
+use self::answer::Answer;
+#[cfg(feature = "cli")]
+use self::options::{ifname, launcher, parse};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -106,7 +110,7 @@ impl fmt::Display for MasterPort {
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Overrides {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name).map(asked)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = launcher()))]
     pub launcher: Option<Sourced<Launcher>>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
     #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
@@ -152,7 +156,6 @@ pub struct Overrides {
     #[cfg_attr(feature = "cli", arg(long, value_name = "N", requires = "node_rank"))]
     pub nnodes: Option<u32>,
     /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
-    #[cfg(feature = "pmix")]
     #[cfg_attr(feature = "cli", arg(long))]
     pub ask_pmix: bool,
     /// Whether the launcher is asked if nothing names the master
@@ -160,27 +163,8 @@ pub struct Overrides {
     #[cfg_attr(feature = "cli", arg(skip))]
     pub(crate) ask_launcher: bool,
     /// What the launcher has answered
-    #[cfg(all(feature = "pmix", target_os = "linux"))]
     #[cfg_attr(feature = "cli", arg(skip))]
-    pub(crate) answer: Option<crate::pmi::Answer>,
-}
-
-/// Parses the value of `--nccl-ifname`, which may be any text.
-#[cfg(feature = "cli")]
-fn ifname(text: &str) -> Result<Sourced<NcclIfname>, std::convert::Infallible> {
-    Ok(asked(text.into()))
-}
-
-/// Parses the value of an option.
-#[cfg(feature = "cli")]
-fn parse<T: FromStr>(text: &str) -> Result<Sourced<T>, T::Err> {
-    text.parse().map(asked)
-}
-
-/// Returns the value of an option.
-#[cfg(feature = "cli")]
-fn asked<T>(value: T) -> Sourced<T> {
-    Sourced::new(value, ASKED)
+    pub(crate) answer: Option<Answer>,
 }
 
 impl Overrides {
@@ -223,20 +207,12 @@ impl Overrides {
 
     /// Returns whether the launcher has answered.
     fn has_answer(&self) -> bool {
-        #[cfg(all(feature = "pmix", target_os = "linux"))]
-        return self.answer.is_some() || self.ask_pmix;
-        #[cfg(all(feature = "pmix", not(target_os = "linux")))]
-        return self.ask_pmix;
-        #[cfg(not(feature = "pmix"))]
-        false
+        self.answer.is_some() || self.ask_pmix
     }
 
     /// Returns the job's secret, if the launcher has passed it on.
     pub(crate) fn secret(&self) -> Option<&str> {
-        #[cfg(all(feature = "pmix", target_os = "linux"))]
-        return self.answer.as_ref()?.secret.as_deref();
-        #[cfg(not(all(feature = "pmix", target_os = "linux")))]
-        None
+        self.answer.as_ref().and_then(answer::secret)
     }
 
     /// Returns the launcher whose variables show the same place to processes that inherit the

@@ -66,7 +66,6 @@ pub enum Dialect {
     /// which mpienv, PyTorch and NCCL treat as unset.
     GitHub,
     /// One JSON object; null means unset.
-    #[cfg(feature = "json")]
     Json,
 }
 
@@ -82,7 +81,6 @@ impl Dialect {
         Dialect::Docker,
         Dialect::Apptainer,
         Dialect::GitHub,
-        #[cfg(feature = "json")]
         Dialect::Json,
     ];
 
@@ -106,9 +104,7 @@ impl Dialect {
             Dialect::PowerShell => "throw 'mpienv export failed';\n",
             // `exit` would close an interactive shell, too.
             Dialect::Cmd => "cmd /c exit 1\n",
-            Dialect::Dotenv | Dialect::Docker | Dialect::GitHub => "",
-            #[cfg(feature = "json")]
-            Dialect::Json => "",
+            Dialect::Dotenv | Dialect::Docker | Dialect::GitHub | Dialect::Json => "",
         }
     }
 
@@ -124,15 +120,13 @@ impl Dialect {
             Dialect::Docker => "docker",
             Dialect::Apptainer => "apptainer",
             Dialect::GitHub => "github",
-            #[cfg(feature = "json")]
             Dialect::Json => "json",
         }
     }
 
     pub(crate) fn document(self, exports: &Exports) -> Result<String, Unrepresentable> {
-        #[cfg(feature = "json")]
         if self == Dialect::Json {
-            return Ok(json(exports));
+            return Ok(syntax::json(exports.iter()));
         }
         let line = |(name, value): (&str, Option<&str>)| {
             let line = match value {
@@ -151,14 +145,6 @@ impl Dialect {
         };
         exports.iter().map(line).collect()
     }
-}
-
-/// Returns one JSON object of all variables; null means unset.
-#[cfg(feature = "json")]
-fn json(exports: &Exports) -> String {
-    let object: serde_json::Map<_, _> =
-        exports.iter().map(|(name, text)| (name.to_owned(), text.into())).collect();
-    format!("{:#}\n", serde_json::Value::Object(object))
 }
 
 /// The error for a variable that a dialect cannot express.

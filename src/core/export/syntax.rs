@@ -18,7 +18,6 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
         Dialect::Apptainer => apptainer_refuses(value),
         Dialect::GitHub => github_refuses(value),
         Dialect::Posix | Dialect::Fish => None,
-        #[cfg(feature = "json")]
         Dialect::Json => Some("JSON is written as a whole"),
     };
     if let Some(reason) = refused {
@@ -48,7 +47,6 @@ pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, R
             let delimiter = delimiter(value);
             format!("{name}<<{delimiter}\n{value}\n{delimiter}\n")
         }
-        #[cfg(feature = "json")]
         Dialect::Json => String::new(),
     })
 }
@@ -71,9 +69,35 @@ pub(super) fn unset(dialect: Dialect, name: &str) -> Result<String, Reason> {
         }
         // The runner cannot unset variables. Readers treat an empty string as unset.
         Dialect::GitHub => return set(dialect, name, ""),
-        #[cfg(feature = "json")]
         Dialect::Json => return Err("JSON is written as a whole"),
     })
+}
+
+/// Returns one JSON object of all variables; null means unset.
+pub(super) fn json<'a>(variables: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> String {
+    let member = |(name, value): (_, Option<&str>)| {
+        let value = value.map_or_else(|| "null".to_owned(), json_string);
+        format!("\n  {}: {value}", json_string(name))
+    };
+    let members: Vec<String> = variables.map(member).collect();
+    let end = if members.is_empty() { "" } else { "\n" };
+    format!("{{{}{end}}}\n", members.join(","))
+}
+
+fn json_string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            '\n' => quoted += r"\n",
+            '\r' => quoted += r"\r",
+            '\t' => quoted += r"\t",
+            '\0'..='\x1f' => quoted += &format!("\\u{:04x}", u32::from(c)),
+            _ => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Returns the value as one word, quoted if a shell would interpret it.

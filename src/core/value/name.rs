@@ -1,11 +1,5 @@
 //! Looks up names, and reports unknown ones.
 
-#[cfg(feature = "cli")]
-use std::str::FromStr;
-
-#[cfg(feature = "cli")]
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-
 /// Why a text is not the name of a [`Launcher`](crate::Launcher) or a [`Target`](crate::Target).
 ///
 /// ```
@@ -48,16 +42,4 @@ pub(crate) fn find<T: Copy>(
 ) -> Result<T, UnknownName> {
     let found = all.iter().copied().find(|&one| name_of(one) == name);
     found.ok_or_else(|| UnknownName { kind, names: all.iter().map(|&one| name_of(one)).collect() })
-}
-
-/// Returns a parser of one of these by name for clap, whose help and completions list the names.
-#[cfg(feature = "cli")]
-pub fn named<T>(
-    all: &'static [T],
-    name_of: fn(T) -> &'static str,
-) -> impl TypedValueParser<Value = T>
-where
-    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
-{
-    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
 }

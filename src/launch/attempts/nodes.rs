@@ -27,7 +27,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
 use crate::launch::wire;
 use crate::rendezvous::star::{Heard, Star, Times, Waker};
-use crate::rendezvous::{self, Gathered, Rendezvous};
+use crate::rendezvous::{self, Gathered, Rendezvous, Role};
 use crate::value::printable::printable;
 use mpienv_core::seam::InfoSeam as _;
 
@@ -59,7 +59,7 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32)
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
     let answer = |all: &rendezvous::Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
-    let met = rendezvous::stay_connected(&rendezvous, bytes(own), answer);
+    let met = rendezvous::stay_connected(&rendezvous, Role::Launches, bytes(own), answer);
     let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),

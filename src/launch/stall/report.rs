@@ -11,6 +11,8 @@ use crate::launch::tell;
 
 /// How many ranks of those that are in the same place the text describes one by one.
 const DESCRIBED: usize = 8;
+/// How many places the summary names.
+const SUMMARIZED: usize = 3;
 /// How many Python frames the text shows.
 const FRAMES: usize = 6;
 /// The file in the folder of the workers' output that has all ranks.
@@ -74,7 +76,11 @@ impl Stall {
             let frame = frame.map_or(String::new(), |frame| format!(", {frame}"));
             format!("{ranks}{on}: {}{frame}", group.place)
         };
-        self.groups.iter().take(DESCRIBED).map(text).collect::<Vec<_>>().join("; ")
+        let mut texts: Vec<_> = self.groups.iter().take(SUMMARIZED).map(text).collect();
+        if self.groups.len() > SUMMARIZED {
+            texts.push("the others elsewhere".to_owned());
+        }
+        texts.join("; ")
     }
 
     /// Reports the stall on stderr, and in the folder of the workers' output if they have one.

@@ -8,14 +8,13 @@
 //! them a second time from the terminal.
 
 mod adoption;
-#[cfg(target_os = "linux")]
-mod binding;
-#[cfg(not(target_os = "linux"))]
-#[path = "groups/no_binding.rs"]
+#[cfg_attr(not(target_os = "linux"), path = "groups/no_binding.rs")]
 mod binding;
 mod family;
 mod processes;
 mod signals;
+#[cfg_attr(not(target_os = "linux"), path = "groups/other_system.rs")]
+mod system;
 mod watchdog;
 
 use std::io;

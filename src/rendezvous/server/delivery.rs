@@ -43,7 +43,7 @@ impl Server<'_> {
         }
         let done = Message::new(ReplyKind::Done, &answer);
         self.stuck = None;
-        self.stays_connected = self.settings.role == Role::Launches;
+        self.stays_connected = self.settings.role != Role::Ranks;
         for_table.into_iter().for_each(|id| self.say(id, &table));
         for_answer.into_iter().for_each(|id| self.say(id, &done));
         self.deliver()?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import os
 import threading
@@ -58,6 +59,9 @@ class _Channel:
             self._group.cancel()
 
     def close(self) -> None:
+        if self._is_closed and self._group is None:
+            # It is canceled, and may still wait for the other rank to connect.
+            return
         self.calls.close()
         self.release()
 
@@ -139,6 +143,11 @@ class MpienvBackend(Backend):
             for channel in channels:
                 channel.cancel()
         self._close(lambda channel: channel.close())
+
+    def leave(self) -> None:
+        """Closes the group without waiting for another rank."""
+        is_busy = any(channel.calls.is_busy() for channel in (self._channel, *self._messages.values()))
+        self.abort() if is_busy else self.shutdown()
 
     def _close(self, close: Callable[[_Channel], None]) -> None:
         with self._lock:
@@ -560,6 +569,14 @@ def _after_fork() -> None:
     for backend in list(_BACKENDS):
         backend.release_in_child()
 
+
+def _at_exit() -> None:
+    """Leaves the groups before the interpreter takes its time to end, so that the other ranks learn it at once."""
+    for backend in list(_BACKENDS):
+        backend.leave()
+
+
+atexit.register(_at_exit)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

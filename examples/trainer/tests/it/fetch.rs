@@ -13,9 +13,9 @@ use crate::support::server::{Answer, Server, etag};
 use crate::support::tool::missing;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use mpienv_sharding::file::digest;
 use mpienv_trainer::fetch::Fetch;
 use mpienv_trainer::fetch::content::Content;
-use sha2::{Digest, Sha256};
 
 const PATH: &str = "/mnist/a.gz";
 
@@ -72,7 +72,7 @@ fn fetch_within(
     servers: &[&Server],
 ) -> (String, String, Result<(), String>) {
     let bytes = bytes(1);
-    let hex: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = digest::of_bytes(&bytes);
     let fetch = Fetch {
         files: vec![Content { name: "a", size: bytes.len() as u64, sha256: hex.leak() }],
         folder: folder.to_owned(),

@@ -7,15 +7,9 @@ use once_cell::sync::OnceCell;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
-#[cfg(feature = "pmix")]
-use crate::cluster::overrides::ASK;
 use crate::cluster::overrides::{ASKED, MasterPort, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
-#[cfg(feature = "pmix")]
-use crate::error::Reason;
-#[cfg(feature = "pmix")]
-use crate::pmix;
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
 use crate::value::port_range::PortRange;
@@ -106,40 +100,10 @@ impl ClusterInfo {
 pub struct ClusterInfoBuilder {
     pub(crate) overrides: Overrides,
     /// What to read. `None` for this process's environment.
-    environment: Option<Environment>,
+    pub(super) environment: Option<Environment>,
 }
 
 impl ClusterInfoBuilder {
-    /// Asks the launcher for rank 0's host and the nodes, if nothing names the master.
-    ///
-    /// The launchers of MPICH, Intel MPI and MVAPICH answer over PMI, those of Open MPI 5 and PRRTE
-    /// over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they wait for
-    /// each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not ask. Where
-    /// no launcher can be asked, and under Open MPI 4, which would refuse a later `MPI_Init`, this
-    /// changes nothing.
-    ///
-    /// A process that has asked over PMI, and the programs that it starts, can no longer call
-    /// `MPI_Init`: it takes its leave of the launcher at once, because the launcher would otherwise
-    /// take its exit for a failure and kill the other ranks. `mpienv exec` asks without this limit.
-    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by another
-    /// program, `MPI_Init` of that program may hang.
-    ///
-    /// Reading fails if the launcher does not answer, or if not all ranks ask. Only this process's
-    /// own environment is asked about, not [`vars`](ClusterInfoBuilder::vars).
-    ///
-    /// ```no_run
-    /// use mpienv::ClusterInfo;
-    ///
-    /// let info = ClusterInfo::builder().ask_launcher().read()?;
-    /// println!("rank 0 runs on {}", info.master_addr()?);
-    /// # Ok::<(), mpienv::Error>(())
-    /// ```
-    #[cfg(feature = "pmix")]
-    pub fn ask_launcher(mut self) -> ClusterInfoBuilder {
-        self.overrides.ask_launcher = true;
-        self
-    }
-
     /// Reads these variables instead of this process's environment.
     pub fn vars<N, V>(self, vars: impl IntoIterator<Item = (N, V)>) -> ClusterInfoBuilder
     where
@@ -173,45 +137,6 @@ impl ClusterInfoBuilder {
             return self.ask(environment, read);
         }
         read
-    }
-
-    /// Asks the launcher for what its variables do not say.
-    #[cfg(feature = "pmix")]
-    fn ask(
-        &self,
-        environment: &Environment,
-        read: Result<ClusterInfo, Error>,
-    ) -> Result<ClusterInfo, Error> {
-        if let Some(info) = self.ask_pmix(environment, &read)? {
-            return Ok(info);
-        }
-        #[cfg(target_os = "linux")]
-        if let Some(answer) = read.as_ref().map_or(Ok(None), ClusterInfo::ask_once)? {
-            let overrides = Overrides { answer: Some(answer), ..self.overrides.clone() };
-            return ClusterInfoBuilder { overrides, environment: None }.discover(environment);
-        }
-        read
-    }
-
-    /// Asks the launcher's PMIx server if nothing names the master, and a program that is started
-    /// later can still call `MPI_Init`. `None` if there is nothing to ask.
-    #[cfg(feature = "pmix")]
-    pub(crate) fn ask_pmix(
-        &self,
-        environment: &Environment,
-        read: &Result<ClusterInfo, Error>,
-    ) -> Result<Option<ClusterInfo>, Error> {
-        let is_open = match read {
-            // Other launchers name the master, or their own server is PMI's.
-            Ok(info) => info.launcher() == Launcher::OpenMpi && info.master_addr().is_err(),
-            // `prterun` sets no size.
-            Err(error) => error.variable() == Some(pmix::RANK),
-        };
-        if !is_open || !pmix::is_harmless(environment) || is_off(environment)? {
-            return Ok(None);
-        }
-        let overrides = Overrides { ask_pmix: true, ..self.overrides.clone() };
-        ClusterInfoBuilder { overrides, environment: None }.discover(environment).map(Some)
     }
 
     /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
@@ -299,16 +224,4 @@ impl ClusterInfoBuilder {
         self.overrides.interface = by(ASKED, Some(interface));
         self
     }
-}
-
-/// Returns whether a user does not want the launcher to be asked.
-#[cfg(feature = "pmix")]
-fn is_off(environment: &Environment) -> Result<bool, Error> {
-    let Some(text) = environment.get_str(ASK).map_err(Error::reading_setting)? else {
-        return Ok(false);
-    };
-    let seconds = text.parse::<u32>();
-    seconds
-        .map(|seconds| seconds == 0)
-        .map_err(|_| Error::of_setting(Reason::NotANumber, ASK, text))
 }

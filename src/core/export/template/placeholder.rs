@@ -1,8 +1,13 @@
 //! The placeholders' names and values.
 
+#[cfg_attr(not(feature = "routes"), path = "placeholder/not_asked.rs")]
+mod own;
+
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
 use crate::value::host::Host;
+
+use self::own::{interface, own_addr};
 
 /// The placeholders, each with what replaces it.
 pub(super) const PLACEHOLDERS: &[Placeholder] = &[
@@ -100,28 +105,6 @@ fn known(info: &ClusterInfo, value: Option<u32>) -> Result<Value, Unknown> {
     };
     value.map(number).ok_or_else(why)
 }
-
-#[cfg(feature = "routes")]
-fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
-    Ok(Value::Text(info.own_addr().map_err(Unknown::Error)?.address.to_string()))
-}
-
-#[cfg(feature = "routes")]
-fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
-    let own = info.own_addr().map_err(Unknown::Error)?;
-    own.interface
-        .map(Value::Text)
-        .ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
-}
-
-/// A substitute without the feature that provides sockets and interfaces.
-#[cfg(not(feature = "routes"))]
-fn not_asked(_info: &ClusterInfo) -> Result<Value, Unknown> {
-    Err(Unknown::Because("it needs the feature rendezvous of mpienv".to_owned()))
-}
-
-#[cfg(not(feature = "routes"))]
-use {not_asked as interface, not_asked as own_addr};
 
 fn hosts(info: &ClusterInfo) -> Result<Value, Unknown> {
     let names =

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, getpid, waitid, waitpid};
 
 use super::processes::Listing;
+use super::system::{adopt, adopts};
 
 /// While this exists, this process adopts orphans.
 #[derive(Debug)]
@@ -44,25 +45,6 @@ impl Drop for Adoption {
             adopt(false);
         }
     }
-}
-
-/// Starts or stops adopting orphans. Returns whether the system agreed.
-fn adopt(does: bool) -> bool {
-    #[cfg(target_os = "linux")]
-    return rustix::process::set_child_subreaper(does.then(getpid)).is_ok();
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = does;
-        false
-    }
-}
-
-/// Returns whether this process adopts orphans now.
-fn adopts() -> bool {
-    #[cfg(target_os = "linux")]
-    return matches!(rustix::process::child_subreaper(), Ok(Some(_)));
-    #[cfg(not(target_os = "linux"))]
-    false
 }
 
 /// Returns whether a child of this process has exited and has not been reaped, or an error if there

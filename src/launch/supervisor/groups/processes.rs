@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid};
+
+use super::system::send_if;
 
 /// Linux's list of processes, if its IDs mean the same as in this process's system calls.
 ///
@@ -70,26 +72,6 @@ impl Listing {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
         send_if(is_the_same, signal, to.id) != Err(rustix::io::Errno::PERM)
     }
-}
-
-/// Sends a signal to the process with this ID if it is the one that is meant.
-#[cfg(target_os = "linux")]
-fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> rustix::io::Result<()> {
-    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
-    match pidfd_open(id, PidfdFlags::empty()) {
-        // The handle refers to one process, so the check stays valid even if the process exits and
-        // another one gets its ID.
-        Ok(held) if is_meant() => pidfd_send_signal(&held, signal),
-        Err(rustix::io::Errno::SRCH) => Ok(()),
-        // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
-        Err(_) if is_meant() => kill_process(id, signal),
-        _ => Ok(()),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> rustix::io::Result<()> {
-    if is_meant() { kill_process(id, signal) } else { Ok(()) }
 }
 
 /// How a process handles signals, one bit each, as Linux lists them. Empty on other systems.

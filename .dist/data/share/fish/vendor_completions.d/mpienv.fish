@@ -321,9 +321,12 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l node-rank -d 'Th
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bind -d 'The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh-bytes -d 'The most bytes that two hosts send each other in each direction in one measurement' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh -d 'Also measure the network between every two hosts, and name what stands out'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l compute -d 'Also measure how fast each rank computes and copies memory, all at once'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -386,6 +389,7 @@ function __fish_mpienv_placeholders
         "$before"'{interface}'\t'the network interface with that address' \
         "$before"'{restart}'\t'how often the job was restarted, from 0' \
         "$before"'{hosts}'\t'the hosts of all nodes, in order, with commas' \
+        "$before"'{secret}'\t'a random secret of all ranks, for a variable: mpienv exec --template --meet 600 -- env NAME={secret} CMD...' \
         "$before"'{first_node}'\t'keeps the word on node 0 only' \
         "$before"'{other_nodes}'\t'keeps it on the others only' \
 

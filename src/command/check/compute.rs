@@ -1,0 +1,240 @@
+//! Measures how fast each rank computes and copies memory, while all others do the same.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::crew::{Crew, Order};
+use super::{CheckError, JobMap};
+use crate::finding::{Finding, Severity};
+use mpienv_core::seam::{finding, list_of_ranks, runs_of_ranks};
+
+/// Below this part of the median, a rank is slow.
+const SLOW: f64 = 0.7;
+/// How often what is slow is measured again: other load on a host passes.
+const PASSES: usize = 3;
+/// How many times each value is measured, of which the median counts.
+const WINDOWS: usize = 5;
+/// How long each time takes.
+const WINDOW: Duration = Duration::from_millis(100);
+/// How many multiply-adds are done between two looks at the clock.
+const STEPS: usize = 20_000;
+/// Numbers that do not depend on each other, as many as a processor can work on at a time.
+const LANES: usize = 8;
+/// What is copied: more than a core's own cache holds.
+const BLOCK: usize = 8 << 20;
+
+/// How fast one rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Speed {
+    /// Multiply-adds in a second.
+    multiply_adds: f64,
+    /// Bytes copied in a second.
+    copied: f64,
+}
+
+impl Speed {
+    /// Measures this rank.
+    pub(super) fn measure() -> Speed {
+        let (from, mut to) = (vec![1_u8; BLOCK], vec![0_u8; BLOCK]);
+        let (mut adds, mut copies) = (Vec::new(), Vec::new());
+        for _ in 0..WINDOWS {
+            adds.push(rate(|| {
+                multiply_adds();
+                STEPS * LANES
+            }));
+            copies.push(rate(|| {
+                to.copy_from_slice(black_box(&from));
+                black_box(&mut to);
+                BLOCK
+            }));
+        }
+        Speed { multiply_adds: median(&mut adds), copied: median(&mut copies) }
+    }
+
+    fn better(self, other: Speed) -> Speed {
+        Speed {
+            multiply_adds: self.multiply_adds.max(other.multiply_adds),
+            copied: self.copied.max(other.copied),
+        }
+    }
+}
+
+fn multiply_adds() {
+    let mut sums = black_box([1.0_f64; LANES]);
+    for _ in 0..STEPS {
+        for sum in &mut sums {
+            *sum = *sum * 0.999_999 + 0.000_001;
+        }
+    }
+    black_box(sums);
+}
+
+/// Repeats something for one window. Returns how much of it is done in a second.
+fn rate(mut step: impl FnMut() -> usize) -> f64 {
+    let (begun, mut count) = (Instant::now(), 0);
+    while begun.elapsed() < WINDOW {
+        count += step();
+    }
+    count as f64 / begun.elapsed().as_secs_f64()
+}
+
+/// The median; of an even number, the higher one in the middle.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Lets all ranks measure at once, and again while a rank is slow.
+pub(super) fn lead(crew: &mut Crew, map: &JobMap) -> Result<ComputeReport, CheckError> {
+    let ranks: Vec<u32> = (0..).take(map.ranks.len()).collect();
+    let mut speeds: Vec<Speed> = crew.ask(&Order::Compute, &ranks, Speed::measure)?;
+    for _ in 0..PASSES {
+        if Shares::of(&speeds).slow().is_empty() || map.simulated {
+            break;
+        }
+        let again = crew.ask(&Order::Compute, &ranks, Speed::measure)?;
+        speeds = speeds.into_iter().zip(again).map(|(one, other)| one.better(other)).collect();
+    }
+    Ok(ComputeReport::new(map, &speeds))
+}
+
+/// How fast ranks are beside the median.
+struct Shares {
+    medians: Speed,
+    all: Vec<Speed>,
+}
+
+impl Shares {
+    fn of(speeds: &[Speed]) -> Shares {
+        let mut adds: Vec<f64> = speeds.iter().map(|speed| speed.multiply_adds).collect();
+        let mut copies: Vec<f64> = speeds.iter().map(|speed| speed.copied).collect();
+        let medians = Speed { multiply_adds: median(&mut adds), copied: median(&mut copies) };
+        let share = |own: &Speed| Speed {
+            multiply_adds: own.multiply_adds / medians.multiply_adds.max(f64::MIN_POSITIVE),
+            copied: own.copied / medians.copied.max(f64::MIN_POSITIVE),
+        };
+        Shares { medians, all: speeds.iter().map(share).collect() }
+    }
+
+    fn slow(&self) -> Vec<usize> {
+        let is_slow = |share: &Speed| share.multiply_adds.min(share.copied) < SLOW;
+        (0..self.all.len()).filter(|&rank| is_slow(&self.all[rank])).collect()
+    }
+}
+
+/// What was measured on the ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct ComputeReport {
+    pub median_multiply_adds_per_s: f64,
+    pub median_bytes_copied_per_s: f64,
+    /// In the order of ranks.
+    pub ranks: Vec<RankSpeed>,
+    pub findings: Vec<Finding>,
+}
+
+/// How fast one rank is, as a part of the median.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct RankSpeed {
+    pub host: String,
+    pub multiply_adds: f64,
+    pub copy: f64,
+}
+
+impl ComputeReport {
+    fn new(map: &JobMap, speeds: &[Speed]) -> ComputeReport {
+        let shares = Shares::of(speeds);
+        let ranks = map.ranks.iter().zip(&shares.all);
+        let ranks: Vec<_> = ranks
+            .map(|(rank, share)| RankSpeed {
+                host: rank.host.clone(),
+                multiply_adds: share.multiply_adds,
+                copy: share.copied,
+            })
+            .collect();
+        // Simulated ranks share the cores of one host.
+        let slow = if map.simulated { Vec::new() } else { shares.slow() };
+        ComputeReport {
+            median_multiply_adds_per_s: shares.medians.multiply_adds,
+            median_bytes_copied_per_s: shares.medians.copied,
+            findings: findings(&slow, &ranks),
+            ranks,
+        }
+    }
+}
+
+/// One finding for all slow ranks of a host.
+fn findings(slow: &[usize], ranks: &[RankSpeed]) -> Vec<Finding> {
+    let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
+    for &rank in slow {
+        let host = &*ranks[rank].host;
+        match hosts.iter_mut().find(|(name, _)| *name == host) {
+            Some((_, own)) => own.push(rank as u32),
+            None => hosts.push((host, vec![rank as u32])),
+        }
+    }
+    let of_host = |(host, own): (&str, Vec<u32>)| {
+        let least = |value: fn(&RankSpeed) -> f64| {
+            let own = own.iter().map(|&rank| value(&ranks[rank as usize]));
+            100.0 * own.fold(f64::INFINITY, f64::min)
+        };
+        let (adds, copy) = (least(|rank| rank.multiply_adds), least(|rank| rank.copy));
+        let (noun, verb) = if own.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
+        let list = list_of_ranks(&runs_of_ranks(&own), ",");
+        finding(
+            Severity::Warning,
+            "compute-slow",
+            format!(
+                "{noun} {list} on {host} {verb} slow: {adds:.0} % of the median in arithmetic, {copy:.0} % in copying memory"
+            ),
+            "the slowest rank holds back every step of the whole job".to_owned(),
+            format!(
+                "look on {host} for other programs on these cores, for too few cores, and for a processor that is throttled"
+            ),
+        )
+    };
+    hosts.into_iter().map(of_host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn speeds(of: &[(f64, f64)]) -> Vec<Speed> {
+        let speed = |&(multiply_adds, copied)| Speed { multiply_adds, copied };
+        of.iter().map(speed).collect()
+    }
+
+    #[test]
+    fn a_rank_below_70_percent_of_the_median_is_slow() {
+        let slow = |of: &[(f64, f64)]| Shares::of(&speeds(of)).slow();
+        assert_eq!(slow(&[(1.0, 1.0), (1.0, 1.0), (0.69, 1.0), (1.0, 0.69)]), [2, 3]);
+        assert_eq!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]), []);
+        // Of two, the faster one is the measure.
+        assert_eq!(slow(&[(0.5, 1.0), (1.0, 1.0)]), [0]);
+        assert_eq!(slow(&[(0.0, 0.0)]), []);
+        assert_eq!(slow(&[]), []);
+    }
+
+    #[test]
+    fn the_slow_ranks_of_one_host_are_one_finding() {
+        let rank =
+            |host: &str, part| RankSpeed { host: host.into(), multiply_adds: part, copy: 1.0 };
+        let ranks = [rank("a", 1.0), rank("b", 0.5), rank("b", 0.4), rank("c", 0.3)];
+        let found: Vec<_> = findings(&[1, 2, 3], &ranks).into_iter().map(|own| own.what).collect();
+        assert_eq!(
+            found,
+            [
+                "ranks 1-2 on b are slow: 40 % of the median in arithmetic, 100 % in copying memory",
+                "rank 3 on c is slow: 30 % of the median in arithmetic, 100 % in copying memory",
+            ]
+        );
+    }
+
+    #[test]
+    fn this_rank_computes_and_copies() {
+        let Speed { multiply_adds, copied } = Speed::measure();
+        assert!(multiply_adds > 1e5 && copied > 1e5, "{multiply_adds} {copied}");
+    }
+}

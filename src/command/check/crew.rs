@@ -1,0 +1,124 @@
+//! Rank 0 gives orders to all other ranks and gets their answers, over connections that stay open
+//! after a meeting.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use mpienv_rendezvous::seam::star::{Heard, Star, Times};
+use mpienv_rendezvous::seam::{Role, stay_connected};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{CheckError, rendezvous};
+use crate::cluster::info::ClusterInfo;
+use crate::rendezvous::Rendezvous;
+use crate::value::printable::printable;
+
+/// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How long the other ranks may take to close their connections at the end.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// What rank 0 says to all other ranks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Order {
+    /// These pairs of hosts measure what is between them.
+    Measure { pairs: Vec<(usize, usize)>, attempt: usize },
+    /// Every rank measures its cores.
+    Compute,
+    /// Everything is measured.
+    End,
+}
+
+/// This rank's end of the connections: to all other ranks, or to rank 0.
+pub(super) struct Crew {
+    star: Star,
+    is_first: bool,
+}
+
+impl Crew {
+    /// Meets the other ranks.
+    pub(super) fn meet(
+        info: &ClusterInfo,
+        timeout: Duration,
+        bind: Option<IpAddr>,
+    ) -> Result<Crew, CheckError> {
+        let own = rendezvous(info, info.master_addr()?.clone(), timeout);
+        let own = bind.into_iter().fold(own, Rendezvous::bind);
+        let (_, channels) = stay_connected(&own, Role::Checks, Vec::new(), |_| Vec::new())?;
+        let mut star = Star::new(Times::of(SILENCE)).map_err(CheckError::Socket)?;
+        for channel in channels {
+            star.add(channel).map_err(CheckError::Socket)?;
+        }
+        Ok(Crew { star, is_first: info.rank().is_first() })
+    }
+
+    /// Gives an order to all other ranks, does rank 0's own part, and returns the answers of these
+    /// ranks in their order.
+    pub(super) fn ask<T: DeserializeOwned>(
+        &mut self,
+        order: &Order,
+        ranks: &[u32],
+        own: impl FnOnce() -> T,
+    ) -> Result<Vec<T>, CheckError> {
+        let begun = Instant::now();
+        self.say(order)?;
+        let mut answers: Vec<Option<T>> = ranks.iter().map(|_| None).collect();
+        if let Some(at) = ranks.iter().position(|&rank| rank == 0) {
+            answers[at] = Some(own());
+        }
+        while let Some(at) = answers.iter().position(Option::is_none) {
+            if begun.elapsed() > SILENCE {
+                return Err(CheckError::lost(ranks[at], &io::ErrorKind::TimedOut.into()));
+            }
+            for (rank, heard) in self.star.turn(&[]).map_err(CheckError::Socket)? {
+                match (heard, ranks.iter().position(|&other| other == rank)) {
+                    (Heard::Said(bytes), Some(at)) => {
+                        let answer = serde_json::from_slice(&bytes).map_err(CheckError::Report)?;
+                        answers[at] = Some(answer);
+                    }
+                    (Heard::Lost(error), _) => return Err(CheckError::lost(rank, &error)),
+                    _ => {}
+                }
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Returns rank 0's next order.
+    pub(super) fn next(&mut self) -> Result<Order, CheckError> {
+        loop {
+            for (rank, heard) in self.star.turn(&[]).map_err(CheckError::Socket)? {
+                match heard {
+                    Heard::Said(bytes) => {
+                        return serde_json::from_slice(&bytes).map_err(CheckError::Report);
+                    }
+                    Heard::Lost(error) => return Err(CheckError::lost(rank, &error)),
+                    Heard::Came => {}
+                }
+            }
+        }
+    }
+
+    /// Sends a message to the other end of every connection.
+    pub(super) fn say(&mut self, message: &impl Serialize) -> Result<(), CheckError> {
+        self.star.send_to_all(&serde_json::to_vec(message).map_err(CheckError::Report)?);
+        Ok(())
+    }
+
+    /// Ends the check: on rank 0 for all ranks.
+    pub(super) fn end(mut self) -> Result<(), CheckError> {
+        if self.is_first {
+            self.say(&Order::End)?;
+            self.star.close(FAREWELL);
+        }
+        Ok(())
+    }
+}
+
+impl CheckError {
+    fn lost(rank: u32, error: &io::Error) -> CheckError {
+        CheckError::Lost { rank, reason: printable(error.to_string().as_bytes()) }
+    }
+}

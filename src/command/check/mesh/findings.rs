@@ -1,0 +1,193 @@
+//! The findings about the network between the hosts.
+
+use super::gbit;
+use super::judge::{Between, Fault, Medians, Usual};
+use crate::finding::{Finding, Severity};
+use mpienv_core::seam::finding;
+
+/// How many findings of one kind are listed one by one.
+const MOST: usize = 16;
+
+/// Returns a finding for each fault. `names` are those of the hosts.
+pub(super) fn of(faults: &[Fault], names: &[&str], pairs: &[Between]) -> Vec<Finding> {
+    let medians = Medians::new(names.len(), pairs);
+    let context = Context { names, pairs, medians };
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut left_out = 0;
+    for fault in faults {
+        let finding = context.finding(fault);
+        let alike = findings.iter().filter(|other| other.code == finding.code).count();
+        if alike < MOST { findings.push(finding) } else { left_out += 1 }
+    }
+    if let Some(last) = findings.last_mut().filter(|_| left_out > 0) {
+        last.remedy += &format!("; {left_out} more findings of these kinds are not listed");
+    }
+    findings
+}
+
+struct Context<'a> {
+    names: &'a [&'a str],
+    pairs: &'a [Between],
+    medians: Medians,
+}
+
+impl Context<'_> {
+    fn finding(&self, fault: &Fault) -> Finding {
+        match *fault {
+            Fault::BlockedHost(host) => self.blocked_host(host),
+            Fault::BlockedPair(at) => self.blocked_pair(&self.pairs[at]),
+            Fault::BrokenPair(at) => self.broken_pair(&self.pairs[at]),
+            Fault::SlowHost(host) => self.slow_host(host),
+            Fault::SlowPair(at) => self.slow_pair(&self.pairs[at]),
+            Fault::Clock(host, ahead) => late(self.names[host], "most other hosts", ahead),
+            Fault::ClocksDiffer(ahead) => late(self.names[1], self.names[0], ahead),
+        }
+    }
+
+    fn blocked_host(&self, host: usize) -> Finding {
+        let own = self.pairs.iter().filter(|pair| pair.hosts.0 == host || pair.hosts.1 == host);
+        let tried = own.flat_map(tried).next().unwrap_or_default();
+        let name = self.names[host];
+        finding(
+            Severity::Error,
+            "mesh-host-blocked",
+            format!(
+                "{name} and the other hosts cannot connect to each other, except at the master's port ({tried})"
+            ),
+            format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
+            format!(
+                "open all TCP ports between {name} and the other hosts, or choose a network with --interface"
+            ),
+        )
+    }
+
+    fn blocked_pair(&self, pair: &Between) -> Finding {
+        let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
+        let what = match pair.reached {
+            [true, _] => format!("{second} cannot connect to {first}, but {first} can to {second}"),
+            [_, true] => format!("{first} cannot connect to {second}, but {second} can to {first}"),
+            _ => format!("{first} and {second} cannot connect to each other"),
+        };
+        let tried: Vec<_> = tried(pair).collect();
+        finding(
+            Severity::Error,
+            "mesh-pair-blocked",
+            format!("{what}, except at the master's port ({})", tried.join(", ")),
+            WHY.to_owned(),
+            format!(
+                "open all TCP ports between {first} and {second}, or choose a network with --interface"
+            ),
+        )
+    }
+
+    fn broken_pair(&self, pair: &Between) -> Finding {
+        let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
+        let error = pair.broken.as_deref().unwrap_or("no answer");
+        finding(
+            Severity::Error,
+            "mesh-pair-broken",
+            format!("{first} and {second} connect, but what they then send does not arrive: {error}"),
+            "a network that drops long packets, often because of its MTU, lets only short messages \
+             through"
+                .to_owned(),
+            format!("compare the MTU of {first}, of {second} and of the switches between them"),
+        )
+    }
+
+    fn slow_host(&self, host: usize) -> Finding {
+        let name = self.names[host];
+        finding(
+            Severity::Warning,
+            "mesh-host-slow",
+            format!(
+                "{name} is slow to most other hosts: {}",
+                self.compared(self.medians.of_hosts[host])
+            ),
+            "the slowest host holds back every step of the whole job".to_owned(),
+            format!(
+                "look at the network adapter, the cable and the load of {name}, or leave it out"
+            ),
+        )
+    }
+
+    fn slow_pair(&self, pair: &Between) -> Finding {
+        let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
+        let own = self.compared(pair.measured.map(Usual::from));
+        finding(
+            Severity::Warning,
+            "mesh-pair-slow",
+            format!(
+                "{first} and {second} are slow to each other, and not to the other hosts: {own}"
+            ),
+            "the slowest pair holds back every step of the whole job".to_owned(),
+            format!("look at the path between {first} and {second}: switches, routes and cables"),
+        )
+    }
+
+    /// Says what is unusual, beside what is usual.
+    fn compared(&self, own: Option<Usual>) -> String {
+        let Some((own, usual)) = own.zip(self.medians.of_all) else { return String::new() };
+        let rate =
+            format!("{} Gbit/s (median {})", figure(gbit(own.rate)), figure(gbit(usual.rate)));
+        let (own_ms, usual_ms) = (figure(own.round_trip * 1e3), figure(usual.round_trip * 1e3));
+        let round_trip = format!("{own_ms} ms round trip (median {usual_ms})");
+        match (own.is_low(usual), own.is_long(usual)) {
+            (true, false) => rate,
+            (false, true) => round_trip,
+            _ => format!("{rate}, {round_trip}"),
+        }
+    }
+}
+
+const WHY: &str = "NCCL, gloo and MPI connect all hosts on ports that the system chooses, and a \
+                   firewall lets only some ports through";
+
+/// Where the hosts of a pair tried in vain to connect to.
+fn tried(pair: &Between) -> impl Iterator<Item = String> + '_ {
+    let sides = pair.tried.iter().zip(pair.reached);
+    let sides = sides.filter(|(_, reached)| !reached).flat_map(|(tried, _)| tried);
+    sides.map(|tried| format!("tried {tried}"))
+}
+
+fn late(host: &str, others: &str, ahead: f64) -> Finding {
+    let (seconds, how) = (ahead.abs(), if ahead < 0.0 { "behind" } else { "ahead of" });
+    finding(
+        Severity::Warning,
+        "mesh-clock",
+        format!("the clock of {host} is {seconds:.1} s {how} that of {others}"),
+        "logs of several hosts cannot be compared, and certificates, tickets and timeouts that \
+         hosts agree on may fail"
+            .to_owned(),
+        format!("synchronize the clock of {host}, for example with chrony: chronyc tracking"),
+    )
+}
+
+/// A number with three digits that count.
+pub(crate) fn figure(value: f64) -> String {
+    let magnitude = value.abs().max(1e-9).log10().floor();
+    let digits = (2.0 - magnitude).clamp(0.0, 6.0) as usize;
+    format!("{value:.digits$}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let figures = [123.4, 12.34, 1.234, 0.1234, 0.01234, 0.0].map(figure);
+        assert_eq!(figures, ["123", "12.3", "1.23", "0.123", "0.0123", "0.000000"]);
+    }
+
+    #[test]
+    fn a_blocked_pair_names_what_was_tried_in_the_direction_that_fails() {
+        let mut pair = Between::new((0, 1));
+        pair.reached = [true, false];
+        pair.tried = [vec!["10.0.0.2:7: timed out".into()], vec!["10.0.0.1:8: timed out".into()]];
+        let found = of(&[Fault::BlockedPair(0)], &["a", "b"], &[pair]);
+        assert_eq!(
+            found[0].what,
+            "b cannot connect to a, but a can to b, except at the master's port (tried 10.0.0.1:8: timed out)"
+        );
+    }
+}

@@ -1,0 +1,234 @@
+//! What stands out in the measurements: hosts, pairs of hosts, and clocks.
+
+use std::collections::VecDeque;
+
+use super::measure::Measured;
+use super::plan::Pair;
+
+/// Below this part of the median rate, a rate is low.
+const LOW: f64 = 0.5;
+/// Above this multiple of the median round trip, a round trip is long.
+const LONG: f64 = 3.0;
+/// A round trip is long only if it takes so much longer than the median, in seconds. Less is often
+/// the operating system's doing.
+const LONGER: f64 = 250e-6;
+/// So many seconds may clocks differ.
+const LATE: f64 = 1.0;
+
+/// What is known of two hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Between {
+    pub hosts: Pair,
+    /// The best values of all attempts, as the first host sees them.
+    pub measured: Option<Measured>,
+    /// Why the hosts connected and then did not measure.
+    pub broken: Option<String>,
+    /// Whether the first host has reached the second one, and the other way around.
+    pub reached: [bool; 2],
+    /// Where each of them tried in vain to connect to, and why it failed.
+    pub tried: [Vec<String>; 2],
+}
+
+impl Between {
+    pub(super) fn new(hosts: Pair) -> Between {
+        let tried = [Vec::new(), Vec::new()];
+        Between { hosts, measured: None, broken: None, reached: [false; 2], tried }
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.reached != [true; 2]
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.is_blocked() && self.measured.is_none()
+    }
+
+    fn has(&self, host: usize) -> bool {
+        self.hosts.0 == host || self.hosts.1 == host
+    }
+}
+
+/// Something that stands out. Hosts are numbers; a pair is its place in what was judged.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fault {
+    /// No host can connect to this one, or this one to no other.
+    BlockedHost(usize),
+    BlockedPair(usize),
+    /// The hosts connect, but what they send does not arrive.
+    BrokenPair(usize),
+    SlowHost(usize),
+    SlowPair(usize),
+    /// This host's clock is ahead of the others by so many seconds.
+    Clock(usize, f64),
+    /// The second of the only two hosts is ahead.
+    ClocksDiffer(f64),
+}
+
+/// The rate and the round trip that are usual for a host or for all of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Usual {
+    pub rate: f64,
+    pub round_trip: f64,
+}
+
+impl Usual {
+    /// The median of each. Of an even number, it is the better one in the middle, so that one bad
+    /// connection of two does not make a host bad.
+    fn of(all: &[Usual]) -> Option<Usual> {
+        let sorted = |value: fn(&Usual) -> f64| {
+            let mut values: Vec<f64> = all.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let (rates, round_trips) = (sorted(|usual| usual.rate), sorted(|usual| usual.round_trip));
+        let rate = *rates.get(all.len() / 2)?;
+        Some(Usual { rate, round_trip: round_trips[all.len().saturating_sub(1) / 2] })
+    }
+
+    pub(super) fn is_low(self, than: Usual) -> bool {
+        self.rate < LOW * than.rate
+    }
+
+    pub(super) fn is_long(self, than: Usual) -> bool {
+        self.round_trip > (LONG * than.round_trip).max(than.round_trip + LONGER)
+    }
+
+    fn is_bad(self, than: Usual) -> bool {
+        self.is_low(than) || self.is_long(than)
+    }
+}
+
+impl From<Measured> for Usual {
+    fn from(measured: Measured) -> Usual {
+        Usual { rate: measured.rate(), round_trip: measured.round_trip }
+    }
+}
+
+/// What is usual for each host, and for all hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Medians {
+    /// `None` for a host without measurements.
+    pub of_hosts: Vec<Option<Usual>>,
+    pub of_all: Option<Usual>,
+}
+
+impl Medians {
+    pub(super) fn new(hosts: usize, all: &[Between]) -> Medians {
+        let mut of_hosts = vec![Vec::new(); hosts];
+        for between in all {
+            for host in [between.hosts.0, between.hosts.1] {
+                of_hosts[host].extend(between.measured.map(Usual::from));
+            }
+        }
+        let of_hosts: Vec<_> = of_hosts.iter().map(|own| Usual::of(own)).collect();
+        let known: Vec<Usual> = of_hosts.iter().copied().flatten().collect();
+        Medians { of_all: Usual::of(&known), of_hosts }
+    }
+}
+
+/// The pairs that stand out so far, and that are worth measuring again.
+pub(super) fn standing_out(hosts: usize, all: &[Between], only_blocked: bool) -> Vec<Pair> {
+    let usual = Medians::new(hosts, all).of_all.filter(|_| hosts > 2 && !only_blocked);
+    let is_bad = |between: &&Between| {
+        let measured = between.measured.map(Usual::from);
+        let is_slow = measured.zip(usual).is_some_and(|(own, usual)| own.is_bad(usual));
+        between.is_blocked() || between.is_broken() || is_slow
+    };
+    all.iter().filter(is_bad).map(|between| between.hosts).collect()
+}
+
+/// Returns what stands out, each under the name of what causes it: a host, if most of its
+/// connections do, and otherwise a pair.
+pub(super) fn judge(hosts: usize, all: &[Between]) -> Vec<Fault> {
+    let mut faults = blocked(hosts, all);
+    let is_broken = |(at, between): (usize, &Between)| between.is_broken().then_some(at);
+    faults.extend(all.iter().enumerate().filter_map(is_broken).map(Fault::BrokenPair));
+    faults.extend(slow(hosts, all));
+    faults.extend(clocks(hosts, all));
+    faults
+}
+
+fn blocked(hosts: usize, all: &[Between]) -> Vec<Fault> {
+    let is_cut_off = |&host: &usize| {
+        let mut own = all.iter().filter(|between| between.has(host)).peekable();
+        hosts > 2 && own.peek().is_some() && own.all(Between::is_blocked)
+    };
+    let cut_off: Vec<usize> = (0..hosts).filter(is_cut_off).collect();
+    let is_of_pair =
+        |between: &Between| between.is_blocked() && !cut_off.iter().any(|&host| between.has(host));
+    let pairs = all.iter().enumerate().filter(|(_, between)| is_of_pair(between));
+    let pairs = pairs.map(|(at, _)| Fault::BlockedPair(at));
+    cut_off.iter().map(|&host| Fault::BlockedHost(host)).chain(pairs).collect()
+}
+
+fn slow(hosts: usize, all: &[Between]) -> Vec<Fault> {
+    let Medians { of_hosts, of_all } = Medians::new(hosts, all);
+    // Two hosts have one pair, and nothing to compare it with.
+    let Some(usual) = of_all.filter(|_| hosts > 2) else { return Vec::new() };
+    let measured = |host: usize| {
+        all.iter().filter(|between| between.has(host) && between.measured.is_some()).count()
+    };
+    let is_slow = |own: &Option<Usual>| own.is_some_and(|own| own.is_bad(usual));
+    let slow: Vec<usize> =
+        (0..hosts).filter(|&host| is_slow(&of_hosts[host]) && measured(host) > 1).collect();
+    let is_of_pair = |between: &Between| {
+        is_slow(&between.measured.map(Usual::from)) && !slow.iter().any(|&host| between.has(host))
+    };
+    let pairs = all.iter().enumerate().filter(|(_, between)| is_of_pair(between));
+    let pairs = pairs.map(|(at, _)| Fault::SlowPair(at));
+    slow.iter().map(|&host| Fault::SlowHost(host)).chain(pairs).collect()
+}
+
+/// Returns by how much each host's clock is ahead of the first host's, and how exact that is, for
+/// all hosts that measurements connect with it.
+fn offsets(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>> {
+    let mut neighbors = vec![Vec::new(); hosts];
+    for between in all {
+        let Some(measured) = between.measured else { continue };
+        let (first, second) = between.hosts;
+        neighbors[first].push((second, measured));
+        neighbors[second].push((first, measured.reversed()));
+    }
+    let mut offsets = vec![None; hosts];
+    let mut next = VecDeque::new();
+    if let Some(first) = offsets.first_mut() {
+        *first = Some((0.0, 0.0));
+        next.push_back((0, (0.0, 0.0)));
+    }
+    while let Some((host, (offset, error))) = next.pop_front() {
+        for &(other, measured) in &neighbors[host] {
+            if offsets[other].is_none() {
+                let own = (offset + measured.clock, error + measured.clock_error);
+                offsets[other] = Some(own);
+                next.push_back((other, own));
+            }
+        }
+    }
+    offsets
+}
+
+/// By how much each host's clock is ahead of the median.
+pub(super) fn clocks_of(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>> {
+    let offsets = offsets(hosts, all);
+    let mut known: Vec<f64> = offsets.iter().flatten().map(|&(offset, _)| offset).collect();
+    known.sort_by(f64::total_cmp);
+    let median = known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    let ahead = offsets.into_iter().map(|own| own.map(|(offset, error)| (offset - median, error)));
+    ahead.collect()
+}
+
+fn clocks(hosts: usize, all: &[Between]) -> Vec<Fault> {
+    let is_off = |ahead: f64, error: f64| ahead.abs() - error > LATE;
+    if hosts == 2 {
+        let second = offsets(hosts, all).into_iter().flatten().nth(1);
+        let second = second.filter(|&(ahead, error)| is_off(ahead, error));
+        return second.map(|(ahead, _)| Fault::ClocksDiffer(ahead)).into_iter().collect();
+    }
+    let own = clocks_of(hosts, all).into_iter().enumerate();
+    let off = own.filter_map(|(host, own)| Some((host, own?)));
+    let off = off.filter(|&(_, (ahead, error))| is_off(ahead, error));
+    off.map(|(host, (ahead, _))| Fault::Clock(host, ahead)).collect()
+}
+
+#[cfg(test)]
+mod tests;

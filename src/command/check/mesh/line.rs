@@ -1,0 +1,143 @@
+//! Connects two hosts in both directions. Only the expected rank of this job is let in.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mpienv_rendezvous::seam::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
+use mpienv_rendezvous::seam::star::{Heard, Star, Times};
+
+use crate::value::rank::Rank;
+
+/// How often to look whether the time is over.
+const BEAT: Duration = Duration::from_millis(50);
+
+/// The connections between this host and another one.
+pub(super) struct Lines {
+    /// The one that this host made.
+    pub outgoing: Result<TcpStream, Refusal>,
+    /// The one that the other host made.
+    pub incoming: Option<TcpStream>,
+}
+
+/// Makes a connection to the rank `to` and accepts one from it, for at most `patience`. `shared` is
+/// the key of all ranks.
+pub(super) fn connect(
+    listener: &TcpListener,
+    shared: &[u8; 32],
+    own: u32,
+    to: u32,
+    address: SocketAddr,
+    patience: Duration,
+) -> Lines {
+    let deadline = Instant::now() + patience;
+    thread::scope(|scope| {
+        let incoming = scope.spawn(|| accept(listener, shared, own, to, deadline).ok());
+        let outgoing = join(address, shared, own, to, deadline);
+        Lines { outgoing, incoming: incoming.join().ok().flatten() }
+    })
+}
+
+fn join(
+    address: SocketAddr,
+    shared: &[u8; 32],
+    own: u32,
+    to: u32,
+    deadline: Instant,
+) -> Result<TcpStream, Refusal> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let stream = TcpStream::connect_timeout(&address, left)?;
+    stream.set_nodelay(true)?;
+    let key = ConnectionKey::new(shared, Purpose::Collective, to);
+    let introduced = Introduced::new(stream, deadline, &key, claimed(own)?)?;
+    Ok(introduced.welcomed()?.0)
+}
+
+/// What a rank says that it is: the last one of a job, because only one rank is let in at a time.
+fn claimed(rank: u32) -> io::Result<Rank> {
+    Rank::new(rank, rank.saturating_add(1)).map_err(io::Error::other)
+}
+
+fn accept(
+    listener: &TcpListener,
+    shared: &[u8; 32],
+    own: u32,
+    from: u32,
+    deadline: Instant,
+) -> io::Result<TcpStream> {
+    let silence = deadline.saturating_duration_since(Instant::now());
+    let mut star = Star::new(Times { beat: BEAT, silence })?;
+    let key = ConnectionKey::new(shared, Purpose::Collective, own);
+    star.listen(listener.try_clone()?, key, from..from.saturating_add(1))?;
+    while Instant::now() < deadline {
+        for (rank, heard) in star.turn(&[])? {
+            if let (Heard::Came, Some((stream, _))) = (heard, star.take(rank)) {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const KEY: [u8; 32] = [7; 32];
+    const PATIENCE: Duration = Duration::from_secs(600);
+
+    fn listen() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[test]
+    fn two_hosts_connect_both_ways_beside_strangers_and_ranks_that_are_not_expected() {
+        let ((one, at_one), (other, at_other)) = (listen(), listen());
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    for address in [at_one, at_other] {
+                        let stranger = TcpStream::connect(address);
+                        let _ = stranger
+                            .and_then(|mut stranger| stranger.write_all(b"GET / HTTP/1.1\r\n\r\n"));
+                    }
+                    // Another meeting's key, and a rank whose turn it is not.
+                    for (key, rank) in [([8; 32], 5), (KEY, 4)] {
+                        let soon = Instant::now() + Duration::from_millis(100);
+                        assert!(join(at_one, &key, rank, 2, soon).is_err());
+                    }
+                }
+            });
+            // The strangers are there first.
+            thread::sleep(Duration::from_millis(50));
+            let peer = scope.spawn(move || connect(&other, &KEY, 5, 2, at_one, PATIENCE));
+            let own = connect(&one, &KEY, 2, 5, at_other, PATIENCE);
+            let peer = peer.join().unwrap();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(
+                own.outgoing.unwrap().local_addr().unwrap(),
+                peer.incoming.unwrap().peer_addr().unwrap()
+            );
+            assert_eq!(
+                own.incoming.unwrap().peer_addr().unwrap(),
+                peer.outgoing.unwrap().local_addr().unwrap()
+            );
+        });
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_reached_is_given_up_when_the_time_is_over() {
+        let ((own, _), (gone, nowhere)) = (listen(), listen());
+        drop(gone);
+        let lines = connect(&own, &KEY, 0, 1, nowhere, Duration::from_millis(300));
+        assert!(lines.incoming.is_none() && lines.outgoing.is_err());
+    }
+}

@@ -1,0 +1,258 @@
+//! Measures one connection: the round trip, the rate in each direction, and both directions at once.
+//!
+//! The end that made the connection drives. The other end serves: it answers, and sends when asked.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+/// How many round trips are measured, if they do not take too long.
+const ROUND_TRIPS: usize = 200;
+/// How long the round trips may take.
+const MOST_FOR_ROUND_TRIPS: Duration = Duration::from_millis(150);
+/// How long the transfer whose rate counts takes at least.
+const TRANSFER: Duration = Duration::from_millis(100);
+/// How long the transfer whose rate counts is meant to take.
+const AIM: f64 = 0.15;
+/// The first transfer, which is short in case the connection is slow.
+const FIRST: u64 = 16 << 10;
+/// How much each transfer may be longer than the one before.
+const GROWTH: f64 = 16.0;
+/// How many bytes are sent or received at a time.
+const PIECE: usize = 256 << 10;
+/// How long an end may send nothing.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Says that a transfer is complete.
+const DONE: u8 = 0x2a;
+
+/// What is between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// The median round trip of 8 bytes, in seconds.
+    pub round_trip: f64,
+    /// By how much the other end's clock is ahead, in seconds.
+    pub clock: f64,
+    /// By how much `clock` may be wrong, in seconds.
+    pub clock_error: f64,
+    /// Bytes in a second to the other end.
+    pub there: f64,
+    /// Bytes in a second from the other end.
+    pub back: f64,
+    /// Bytes in a second in each direction while both are used.
+    pub both: f64,
+}
+
+impl Measured {
+    /// The same as the other end sees it.
+    pub(super) fn reversed(self) -> Measured {
+        Measured { there: self.back, back: self.there, clock: -self.clock, ..self }
+    }
+
+    /// The better values of two measurements: what is on a host besides can only make them worse.
+    pub(super) fn better(self, other: Measured) -> Measured {
+        let clock = if other.clock_error < self.clock_error { other } else { self };
+        Measured {
+            round_trip: self.round_trip.min(other.round_trip),
+            there: self.there.max(other.there),
+            back: self.back.max(other.back),
+            both: self.both.max(other.both),
+            ..clock
+        }
+    }
+
+    /// The rate of the slower direction.
+    pub(super) fn rate(&self) -> f64 {
+        self.there.min(self.back)
+    }
+}
+
+/// Measures, and sends at most `most` bytes in each direction.
+pub(super) fn drive(stream: &mut TcpStream, most: u64) -> io::Result<Measured> {
+    limit(stream)?;
+    let (round_trip, clock, clock_error) = round_trips(stream)?;
+    let half = (most / 2).max(1);
+    stream.write_all(&half.to_be_bytes())?;
+    stream.write_all(&round_trip.to_be_bytes())?;
+    let (there, length) = send(stream, half, round_trip)?;
+    let back = serve_transfers(stream)?;
+    let length = length.min(half);
+    stream.write_all(&length.to_be_bytes())?;
+    let both = exchange(stream, length)?;
+    Ok(Measured { round_trip, clock, clock_error, there, back, both })
+}
+
+/// Is the other end of [`drive`].
+pub(super) fn serve(stream: &mut TcpStream) -> io::Result<()> {
+    limit(stream)?;
+    while u64::from_be_bytes(read(stream)?) != 0 {
+        stream.write_all(&now().to_be_bytes())?;
+    }
+    let half = u64::from_be_bytes(read(stream)?);
+    let round_trip = f64::from_be_bytes(read(stream)?);
+    serve_transfers(stream)?;
+    send(stream, half, round_trip)?;
+    let length = u64::from_be_bytes(read(stream)?);
+    exchange(stream, length)?;
+    Ok(())
+}
+
+fn limit(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(SILENCE))?;
+    stream.set_write_timeout(Some(SILENCE))
+}
+
+/// Nanoseconds since 1970, never 0.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Returns the median round trip, by how much the other clock is ahead, and how exact that is.
+fn round_trips(stream: &mut TcpStream) -> io::Result<(f64, f64, f64)> {
+    let begun = Instant::now();
+    let mut times = Vec::with_capacity(ROUND_TRIPS);
+    let (mut clock, mut shortest) = (0.0, f64::INFINITY);
+    while times.len() < ROUND_TRIPS && (times.is_empty() || begun.elapsed() < MOST_FOR_ROUND_TRIPS)
+    {
+        let (sent, started) = (now(), Instant::now());
+        stream.write_all(&sent.to_be_bytes())?;
+        let other = u64::from_be_bytes(read(stream)?);
+        let taken = started.elapsed().as_secs_f64();
+        if taken < shortest {
+            shortest = taken;
+            clock = (i128::from(other) - i128::from(sent)) as f64 / 1e9 - taken / 2.0;
+        }
+        times.push(taken);
+    }
+    stream.write_all(&0_u64.to_be_bytes())?;
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2], clock, shortest / 2.0))
+}
+
+/// Sends longer and longer transfers. Returns the rate and the length of the last one.
+fn send(stream: &mut TcpStream, most: u64, round_trip: f64) -> io::Result<(f64, u64)> {
+    let (mut length, mut left) = (FIRST.min(most), most);
+    loop {
+        let begun = Instant::now();
+        stream.write_all(&length.to_be_bytes())?;
+        write(stream, length)?;
+        done(stream)?;
+        let taken = begun.elapsed().as_secs_f64();
+        // The answer takes half a round trip, and the first byte the other half.
+        let rate = length as f64 / (taken - round_trip.min(taken / 2.0)).max(1e-9);
+        left -= length;
+        if taken >= TRANSFER.as_secs_f64() || left == 0 {
+            stream.write_all(&0_u64.to_be_bytes())?;
+            stream.write_all(&rate.to_be_bytes())?;
+            return Ok((rate, length));
+        }
+        let growth = (AIM / taken).clamp(1.0, GROWTH);
+        length = ((length as f64 * growth) as u64).clamp(1, left);
+    }
+}
+
+/// Receives what [`send`] sends. Returns its rate.
+fn serve_transfers(stream: &mut TcpStream) -> io::Result<f64> {
+    loop {
+        let length = u64::from_be_bytes(read(stream)?);
+        if length == 0 {
+            return Ok(f64::from_be_bytes(read(stream)?));
+        }
+        receive(stream, length)?;
+        stream.write_all(&[DONE])?;
+    }
+}
+
+/// Sends and receives so many bytes at once. Returns the rate of each direction.
+fn exchange(stream: &mut TcpStream, length: u64) -> io::Result<f64> {
+    let begun = Instant::now();
+    let mut writer = stream.try_clone()?;
+    thread::scope(|scope| {
+        let sent = scope.spawn(move || write(&mut writer, length));
+        receive(stream, length)?;
+        sent.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+    })?;
+    stream.write_all(&[DONE])?;
+    done(stream)?;
+    Ok(length as f64 / begun.elapsed().as_secs_f64().max(1e-9))
+}
+
+fn write(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
+    let piece = vec![0x5a; PIECE];
+    while left > 0 {
+        let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        stream.write_all(&piece[..length])?;
+        left -= length as u64;
+    }
+    Ok(())
+}
+
+fn receive(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
+    let mut piece = vec![0; PIECE];
+    while left > 0 {
+        let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let length = stream.read(&mut piece[..length])?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        left -= length as u64;
+    }
+    Ok(())
+}
+
+fn read<const N: usize>(stream: &mut TcpStream) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn done(stream: &mut TcpStream) -> io::Result<()> {
+    match read(stream)? {
+        [DONE] => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the other end lost count")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn measured(most: u64) -> Measured {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = thread::spawn(move || serve(&mut listener.accept().unwrap().0));
+        let measured = drive(&mut TcpStream::connect(address).unwrap(), most).unwrap();
+        other.join().unwrap().unwrap();
+        measured
+    }
+
+    #[test]
+    fn loopback_is_measured_and_its_clocks_agree() {
+        let Measured { round_trip, clock, clock_error, there, back, both } = measured(1 << 30);
+        assert!(round_trip > 0.0 && clock_error <= round_trip, "{round_trip} {clock_error}");
+        assert!(clock.abs() <= clock_error + 1e-3, "{clock} {clock_error}");
+        assert!([there, back, both].iter().all(|rate| rate.is_finite() && *rate > 0.0));
+    }
+
+    #[test]
+    fn the_smallest_limit_still_measures() {
+        for most in [1, 2, 3, 40_000] {
+            assert!(measured(most).there > 0.0);
+        }
+    }
+
+    #[test]
+    fn an_end_that_leaves_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = thread::spawn(move || drop(listener.accept().unwrap()));
+        assert!(drive(&mut TcpStream::connect(address).unwrap(), 1 << 20).is_err());
+        other.join().unwrap();
+    }
+}
