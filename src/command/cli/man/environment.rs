@@ -18,7 +18,10 @@ pub(super) const VARIABLES: &[(&str, &str)] = &[
     ),
     ("MPIENV_TOKEN", "A secret of the job. Only processes that have it can meet."),
     ("MPIENV_TOKEN_FILE", "A file with that secret, which only its owner may read."),
-    ("MPIENV_AUTH", "munge or munge:SOCKET: only processes of one user can meet. auto: if MUNGE works here."),
+    (
+        "MPIENV_AUTH",
+        "munge or munge:SOCKET: only processes of one user can meet. auto: if MUNGE works here.",
+    ),
     (
         "MPIENV_ASK",
         "0 never asks the launcher for the master. Another number is how long ranks wait, in seconds.",
