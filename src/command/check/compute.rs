@@ -210,11 +210,10 @@ mod tests {
     fn a_rank_below_70_percent_of_the_median_is_slow() {
         let slow = |of: &[(f64, f64)]| Shares::of(&speeds(of)).slow();
         assert_eq!(slow(&[(1.0, 1.0), (1.0, 1.0), (0.69, 1.0), (1.0, 0.69)]), [2, 3]);
-        assert_eq!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]), []);
+        assert!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]).is_empty());
         // Of two, the faster one is the measure.
         assert_eq!(slow(&[(0.5, 1.0), (1.0, 1.0)]), [0]);
-        assert_eq!(slow(&[(0.0, 0.0)]), []);
-        assert_eq!(slow(&[]), []);
+        assert!(slow(&[(0.5, 1.0)]).is_empty() && slow(&[]).is_empty());
     }
 
     #[test]

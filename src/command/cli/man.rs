@@ -32,7 +32,8 @@ pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
 fn without_idle_breaks(page: &str) -> String {
     let lines: Vec<&str> = page.lines().collect();
     let is_blank = |at: Option<usize>| {
-        at.and_then(|at| lines.get(at)).is_some_and(|line| line.starts_with(".sp"))
+        at.and_then(|at| lines.get(at))
+            .is_some_and(|line| line.is_empty() || line.starts_with(".sp"))
     };
     let kept = lines.iter().enumerate().filter(|(at, line)| {
         **line != ".br" || !(is_blank(at.checked_sub(1)) || is_blank(Some(at + 1)))

@@ -153,7 +153,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l no-ask -d 'Do not
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l per-node -d 'Set the node\'s variables instead, for a torchrun on each node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l keep-binding -d 'Keep Open MPI\'s default binding to cores; without this option the command may use all cores'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l template -d 'Replace placeholders such as {node_rank} in the words of the command'
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the words of the command, one a line and quoted for a shell, and start nothing'
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l dry-run -d 'Print the command, one argument per line and quoted for a shell, and start nothing'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l allow-launcher -d 'Start the command even if it is itself a launcher, such as mpirun, srun or torchrun'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -203,7 +203,8 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node 
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l max-restarts -d 'Start all workers again after one has failed, at most N times' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts on several nodes: how long a node may be silent before the job ends; the same on every node' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l stall-timeout -d 'End a job that hangs: one none of whose workers has written anything for this time, in seconds or as 90s, 10m or 2h' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before the job ends; the same on every node' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l bind -d 'Bind each worker to cores; memory follows by the first write to it' -r -f -a "none\t'No binding: all cores that the cgroup allows'
 core\t'A rank\'s share of the node\'s cores: whole cores, next to each other, on one NUMA node if they fit'
 numa\t'All cores of a NUMA node; the ranks are spread evenly over the NUMA nodes'
