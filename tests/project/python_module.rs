@@ -110,7 +110,8 @@ fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
         let mut command = fresh.command("mpirun");
         command.args(["-n", "2", "--oversubscribe", "python", "train.py", options]);
         command.env("SAY_STORE", "1").env("MASTER_PORT", port).envs(vars.iter().copied());
-        sorted(&succeeded(&mut command))
+        let output = succeeded(&mut command);
+        sorted(&output).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(said("{}", &[]), ["0 True", "1 None"]);
     // It leaves the store to PyTorch if this host does not have the address, and if the user has asked for one.
