@@ -5,6 +5,8 @@
 //! of each to the coordinator, which makes a [`Stall`] of them.
 
 mod activity;
+#[cfg(feature = "launch")]
+mod json;
 mod process;
 #[cfg(not(all(feature = "launch", unix)))]
 #[path = "stall/no_python.rs"]

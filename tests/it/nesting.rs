@@ -248,7 +248,7 @@ fn mpiexec_inside_mpirun_and_mpirun_inside_mpiexec_number_their_own_ranks() {
         format!("mpirun -n 2 mpienv exec --allow-launcher -- mpiexec.hydra -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&hydra_inside)), twice(["0", "1"]));
     let open_mpi_inside =
-        format!("mpiexec.hydra -n 2 mpienv exec --allow-launcher -- mpirun -n 2 {SAY}");
+        format!("mpiexec.hydra -n 2 mpienv exec --allow-launcher -- {OWN_TMP} mpirun -n 2 {SAY}");
     assert_eq!(lines(&mut nested(&open_mpi_inside)), twice(["0", "1"]));
     let in_a_worker = format!(
         "mpiexec.hydra -n 1 mpienv launch --nproc-per-node 2 --allow-launcher -- mpiexec.hydra -n 1 {SAY}"
@@ -277,7 +277,8 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
         "2 of 3, 2 of 3",
     ];
     for around in ["", "mpienv exec --allow-launcher -- "] {
-        for words in ["mpirun -n 2 mpiexec.hydra -n 3", "mpiexec.hydra -n 2 mpirun -n 3"] {
+        let open_mpi_inside = format!("mpiexec.hydra -n 2 {OWN_TMP} mpirun -n 3");
+        for words in ["mpirun -n 2 mpiexec.hydra -n 3", &open_mpi_inside] {
             // There is also no conflict to warn about.
             let command = format!("{around}{words} {SAY} 2>&1");
             assert_eq!(lines(&mut nested(&command)), expected, "{command}");

@@ -209,12 +209,13 @@ mod tests {
     #[test]
     fn a_rank_below_70_percent_of_the_median_is_slow() {
         let slow = |of: &[(f64, f64)]| Shares::of(&speeds(of)).slow();
+        const NONE: [usize; 0] = [];
         assert_eq!(slow(&[(1.0, 1.0), (1.0, 1.0), (0.69, 1.0), (1.0, 0.69)]), [2, 3]);
-        assert_eq!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]), []);
+        assert_eq!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]), NONE);
         // Of two, the faster one is the measure.
         assert_eq!(slow(&[(0.5, 1.0), (1.0, 1.0)]), [0]);
-        assert_eq!(slow(&[(0.0, 0.0)]), []);
-        assert_eq!(slow(&[]), []);
+        assert_eq!(slow(&[(0.0, 0.0)]), NONE);
+        assert_eq!(slow(&[]), NONE);
     }
 
     #[test]

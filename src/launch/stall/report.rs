@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::sight::{Doing, Sight};
 use crate::launch::ending::{of_ranks, seconds};
 use crate::launch::log_file::Folder;
@@ -15,25 +13,22 @@ const DESCRIBED: usize = 8;
 const SUMMARIZED: usize = 3;
 /// How many Python frames the text shows.
 const FRAMES: usize = 6;
-/// The file in the folder of the workers' output that has all ranks.
-#[cfg(feature = "launch")]
-const FILE: &str = "stall.json";
 
 /// A job that has stalled, with all its ranks that were running.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Stall {
     /// How long the job was silent.
-    timeout: Duration,
+    pub(super) timeout: Duration,
     /// The ranks that are in the same place, those that differ from the most first.
-    groups: Vec<Group>,
+    pub(super) groups: Vec<Group>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Group {
+pub(in super::super) struct Group {
     place: String,
     /// Whether these are the few that differ.
-    differs: bool,
-    ranks: Vec<Sight>,
+    pub(super) differs: bool,
+    pub(super) ranks: Vec<Sight>,
 }
 
 impl Stall {
@@ -42,7 +37,7 @@ impl Stall {
         let different = different(&sights);
         let mut groups: Vec<Group> = Vec::new();
         for (sight, differs) in sights.into_iter().zip(different) {
-            let key = |sight: &Sight| (sight.place(), sight.stack.first().cloned());
+            let key = |sight: &Sight| (sight.place(), sight.stack.clone());
             let same = groups.iter_mut().find(|group| {
                 let first = group.ranks.first();
                 group.differs == differs && first.map(key) == Some(key(&sight))
@@ -88,7 +83,7 @@ impl Stall {
         tell(&self.text());
         #[cfg(feature = "launch")]
         if let Some(folder) = folder
-            && let Err(error) = self.write(folder)
+            && let Err(error) = super::json::write(self, folder)
         {
             tell(&format!("the report of the stall has no file: {error}"));
         }
@@ -119,19 +114,6 @@ impl Stall {
             lines.extend(stack.iter().take(FRAMES).map(|frame| format!("      in {frame}")));
         }
         lines.join("\n")
-    }
-
-    #[cfg(feature = "launch")]
-    fn write(&self, folder: &Folder) -> Result<(), crate::launch::LaunchError> {
-        use std::io::Write as _;
-        let mut file = folder.create(FILE)?;
-        // What is written has no map with other keys than texts.
-        let mut json = serde_json::to_vec_pretty(&Json::of(self)).unwrap_or_default();
-        json.push(b'\n');
-        file.write_all(&json).map_err(|error| crate::launch::LaunchError::LogDir {
-            path: folder.path().join(FILE),
-            error,
-        })
     }
 }
 
@@ -165,7 +147,7 @@ fn different(sights: &[Sight]) -> Vec<bool> {
     }
     let none = vec![false; sights.len()];
     match sights.iter().all(|sight| !sight.stack.is_empty()) {
-        true => odd(sights, |sight| sight.stack.first().cloned(), |_| (), true),
+        true => odd(sights, |sight| sight.stack.clone(), |_| (), true),
         false => odd(sights, Sight::place, |_| (), true),
     }
     .unwrap_or(none)
@@ -188,66 +170,6 @@ fn odd<K: PartialEq, W: Ord>(
     is_clear.then(|| sights.iter().map(|sight| key(sight) != usual).collect())
 }
 
-/// The file for programs.
-#[derive(Serialize)]
-struct Json<'a> {
-    silent_seconds: f64,
-    /// The ranks that differ from the most.
-    differ: Vec<u32>,
-    ranks: Vec<JsonRank<'a>>,
-}
-
-#[derive(Serialize)]
-struct JsonRank<'a> {
-    rank: u32,
-    host: &'a str,
-    process: u32,
-    command: &'a str,
-    differs: bool,
-    state: Doing,
-    system_call: Option<&'a str>,
-    wait_channel: Option<&'a str>,
-    output_age_seconds: Option<f64>,
-    heartbeat_age_seconds: Option<f64>,
-    last_line: Option<&'a str>,
-    cpu_seconds: Option<f64>,
-    cpu_window_seconds: f64,
-    python_stack: &'a [String],
-}
-
-impl Json<'_> {
-    fn of(stall: &Stall) -> Json<'_> {
-        let all = stall.groups.iter();
-        let all = all.flat_map(|group| group.ranks.iter().map(|sight| (group.differs, sight)));
-        let mut ranks: Vec<_> = all.map(|(differs, sight)| JsonRank::of(differs, sight)).collect();
-        ranks.sort_by_key(|rank| rank.rank);
-        let differ = ranks.iter().filter(|rank| rank.differs).map(|rank| rank.rank).collect();
-        Json { silent_seconds: stall.timeout.as_secs_f64(), differ, ranks }
-    }
-}
-
-impl JsonRank<'_> {
-    fn of(differs: bool, sight: &Sight) -> JsonRank<'_> {
-        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        JsonRank {
-            rank: sight.rank,
-            host: &sight.host,
-            process: sight.process,
-            command: &sight.command,
-            differs,
-            state: sight.doing,
-            system_call: sight.call.as_deref(),
-            wait_channel: sight.channel.as_deref(),
-            output_age_seconds: seconds(sight.written),
-            heartbeat_age_seconds: seconds(sight.touched),
-            last_line: sight.line.as_deref(),
-            cpu_seconds: seconds(sight.cpu),
-            cpu_window_seconds: sight.window.as_secs_f64(),
-            python_stack: &sight.stack,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,7 +181,11 @@ mod tests {
     /// The ranks that differ from the most.
     fn differ(sights: &[Sight]) -> Vec<u32> {
         let stall = Stall::new(Duration::from_secs(5), sights.to_vec());
-        Json::of(&stall).differ
+        let odd = stall.groups.iter().filter(|group| group.differs);
+        let mut ranks: Vec<_> =
+            odd.flat_map(|group| group.ranks.iter().map(|sight| sight.rank)).collect();
+        ranks.sort_unstable();
+        ranks
     }
 
     #[test]
@@ -287,9 +213,6 @@ mod tests {
         assert_eq!(stall.text(), expected.join("\n"));
         let summary = "rank 2 on node1: stopped by a signal; ranks 0-1, 3: waiting in futex";
         assert_eq!(stall.summary(), summary);
-        let json = serde_json::to_value(Json::of(&stall)).unwrap();
-        assert_eq!(json["differ"], serde_json::json!([2]));
-        assert_eq!(json["ranks"][2]["state"], "stopped");
     }
 
     #[test]
