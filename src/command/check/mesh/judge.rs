@@ -210,10 +210,12 @@ fn offsets(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>> {
 /// By how much each host's clock is ahead of the median.
 pub(super) fn clocks_of(hosts: usize, all: &[Between]) -> Vec<Option<(f64, f64)>> {
     let offsets = offsets(hosts, all);
-    let mut known: Vec<f64> = offsets.iter().flatten().map(|&(offset, _)| offset).collect();
-    known.sort_by(f64::total_cmp);
-    let median = known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-    let ahead = offsets.into_iter().map(|own| own.map(|(offset, error)| (offset - median, error)));
+    let mut known: Vec<(f64, f64)> = offsets.iter().flatten().copied().collect();
+    known.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let (median, inexact) =
+        known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    let from_median = |(offset, error): (f64, f64)| (offset - median, error + inexact);
+    let ahead = offsets.into_iter().map(|own| own.map(from_median));
     ahead.collect()
 }
 
