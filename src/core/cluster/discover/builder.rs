@@ -23,7 +23,7 @@ impl ClusterInfo {
     ///
     /// # Errors
     /// Returns an error if the variables contradict each other or are incomplete: see
-    /// [`Reason`].
+    /// [`Reason`](crate::Reason).
     pub fn from_env() -> Result<ClusterInfo, Error> {
         ClusterInfo::builder().read()
     }
