@@ -88,7 +88,6 @@ mod limits;
 mod listening;
 #[cfg(target_os = "linux")]
 mod lost_variables;
-mod mesh;
 mod mpi;
 mod mpirun;
 #[cfg(target_os = "linux")]
