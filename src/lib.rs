@@ -52,7 +52,7 @@
 //!
 //! # Errors and exit codes
 //!
-//! The errors of several ranks have a `kind()`, an [`ErrorKind`], which says whether another attempt
+//! Errors that involve several ranks have a `kind()`, an [`ErrorKind`], which says whether another attempt
 //! may succeed. The last column is the code with which `mpienv` exits for it.
 //!
 //! | error | of | exit code |
@@ -63,6 +63,7 @@
 //! | [`rendezvous::RendezvousError`] | meeting at the master | by its kind |
 //! | [`collective::ConnectError`] | connecting a group | by its kind |
 //! | [`collective::CollectiveError`] | a call of a group | by its kind |
+//! | [`mpi::MpiError`] | a call of MPI | by its kind |
 //!
 //! | kind | exit code |
 //! | --- | --- |

@@ -107,8 +107,8 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder { backend, ..self }
     }
 
-    /// Sets whether [`ClusterInfo::warn`] is not called. By default it is: warnings go to stderr,
-    /// once on each node.
+    /// If true, connecting does not call [`ClusterInfo::warn`]. False by default: warnings go to
+    /// stderr, once on each node.
     ///
     /// ```
     /// use mpienv::ClusterInfo;

@@ -58,8 +58,8 @@
 //! within milliseconds, and a hung process or a cut network after the
 //! [timeout](GroupBuilder::timeout). Do not use a group after an error other than
 //! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
-//! after its part in a call, that call still succeeds on the other ranks, and their next call fails.
-//! If another rank then sends nothing of that call for 0.4 s, the call fails too.
+//! after it has done its part of a call, the others complete that call, and their next call fails. If
+//! they then get nothing from some other rank for 0.4 s, the current call fails instead.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -77,9 +77,8 @@
 //! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
 //!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
 //!   (`mpienv::guide::security`), all messages are encrypted.
-//! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, only one
-//!   rank of each host sends to another host: to the next one, or, on the last host, the result to
-//!   all others.
+//! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, one
+//!   rank of each host sends to the next host, and the last host sends the result to all others.
 //! - **MPI** (feature `mpi`) is the launcher's own library, which supports fast networks.
 //!
 //! # Cost

@@ -2,8 +2,7 @@
 
 use std::process::ExitStatus;
 
-/// What an error of several ranks means for a program's exit code: `kind()` of every error of
-/// starting, meeting and calling them returns it.
+/// The kind of an error that involves several ranks. It determines a program's exit code.
 ///
 /// The code of `mpienv` for it is in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub enum MpiError {
          MPICH or Intel MPI, or to a libmpi_abi", .library.display()
     )]
     #[non_exhaustive]
-    NotRecognised {
+    NotRecognized {
         /// The name by which the library was loaded.
         library: PathBuf,
         /// What the library lacks.
@@ -156,9 +156,9 @@ impl MpiError {
     /// Returns what the error means for an exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        use MpiError::{Call, Differs, NoLibrary, NotRecognised, ThreadLevel, TimedOut};
+        use MpiError::{Call, Differs, NoLibrary, NotRecognized, ThreadLevel, TimedOut};
         match self {
-            NoLibrary { .. } | NotRecognised { .. } | ThreadLevel { .. } | Differs { .. } => {
+            NoLibrary { .. } | NotRecognized { .. } | ThreadLevel { .. } | Differs { .. } => {
                 ErrorKind::Environment
             }
             Call { .. } => ErrorKind::Lost,

@@ -53,8 +53,8 @@
 //! [`Hints`] to [`World::init_with`].
 //!
 //! # Limits
-//! - MPI can be initialized only once in a process. Only the thread that initialized it may use it
-//!   (MPI_THREAD_FUNNELED).
+//! - MPI can be initialized only once in a process. If the library provides less than
+//!   MPI_THREAD_SERIALIZED, only the thread that initialized it may use it.
 //! - If the library and the launcher belong to different MPIs, initialization may exit the process
 //!   before it can return an error.
 //! - `libmpi_abi` of Intel MPI 2021.18 exits the process on every error, because it mistakes

@@ -28,9 +28,9 @@ pub(super) fn load(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loade
     for file in candidates {
         match open(&file) {
             Ok(library) => {
-                return match recognise(library) {
+                return match recognize(library) {
                     Ok((api, abi)) => Ok(Loaded { api, abi, file }),
-                    Err(missing) => Err(MpiError::NotRecognised { library: file, missing }),
+                    Err(missing) => Err(MpiError::NotRecognized { library: file, missing }),
                 };
             }
             Err(error) => tried.push((file, reason(&error))),
@@ -64,7 +64,7 @@ const UNKNOWN_ABI: &str =
     "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
 
 /// Recognizes the ABI by the library's symbols. The error names what the library lacks.
-fn recognise(library: Library) -> Result<(Api, Abi), &'static str> {
+fn recognize(library: Library) -> Result<(Api, Abi), &'static str> {
     // Never unload the library: MPI leaves threads and exit handlers behind.
     let library = ManuallyDrop::new(library);
     address(&library, "MPI_Init_thread")?;

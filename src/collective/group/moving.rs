@@ -71,8 +71,8 @@ impl Group {
         if bytes.is_empty() { Ok(()) } else { self.transport.broadcast(call, bytes, root) }
     }
 
-    /// Every rank gets the values of all ranks in `all`, in rank order. All ranks have as many
-    /// values.
+    /// Every rank gets the values of all ranks in `all`, in rank order. All ranks must
+    /// pass the same number of values.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -143,8 +143,8 @@ impl Group {
         }
     }
 
-    /// Rank `root` gets the values of all ranks in `all`, in rank order. All ranks have as many
-    /// values. On the other ranks, `all` is not used and may be empty.
+    /// Rank `root` gets the values of all ranks in `all`, in rank order. All ranks must
+    /// pass the same number of values. On the other ranks, `all` is not used and may be empty.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
