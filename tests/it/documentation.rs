@@ -79,9 +79,14 @@ fn items<'a>(text: &'a str, shared: &HashSet<String>) -> HashSet<&'a str> {
     found
 }
 
+/// Whether a file is a crate's `seam.rs` or a part of it.
+fn is_seam(path: &Path) -> bool {
+    path.ends_with("seam.rs") || path.parent().is_some_and(|folder| folder.ends_with("seam"))
+}
+
 /// What the crates share and users do not see: the names that each `seam.rs` imports.
 fn shared() -> HashSet<String> {
-    let seams = sources(&src()).into_iter().filter(|path| path.ends_with("seam.rs"));
+    let seams = sources(&src()).into_iter().filter(|path| is_seam(path));
     let texts = seams.map(|path| fs::read_to_string(path).unwrap());
     texts
         .flat_map(|text| {
@@ -100,12 +105,11 @@ fn first_word(text: &str) -> String {
 /// rustc's `missing_docs` sees to the descriptions; no lint of a stable compiler sees to the examples.
 #[test]
 fn every_public_item_is_in_an_example() {
-    // The command is not part of the library.
-    let of_command = ["command", "command.rs", "main.rs"].map(|path| src().join(path));
+    // The command and the C library for PyTorch are not part of the library.
+    let others = ["command", "command.rs", "main.rs", "torch"].map(|path| src().join(path));
     let paths = sources(&src())
         .into_iter()
-        .filter(|path| !of_command.iter().any(|command| path.starts_with(command)));
-    let paths = paths.filter(|path| !path.ends_with("seam.rs"));
+        .filter(|path| !others.iter().any(|other| path.starts_with(other)) && !is_seam(path));
     let texts: Vec<_> = paths.map(|path| fs::read_to_string(path).unwrap()).collect();
     let programs = fs::read_dir(src().with_file_name("examples")).unwrap();
     let programs = programs

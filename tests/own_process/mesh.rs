@@ -258,3 +258,17 @@ fn sixty_four_simulated_hosts_measure_all_pairs() {
     assert!(pairs.iter().all(|pair| pair["gbit_per_s"].as_f64().unwrap() > 0.0));
     eprintln!("{hosts} hosts: {} pairs in {:?}", pairs.len(), begun.elapsed());
 }
+
+#[test]
+fn ranks_to_which_two_orders_come_at_once_end_with_rank_0() {
+    let words = ["simulate", "--launcher", "slurm", "--nodes", "1", "--ppn", "4", "--"];
+    for run in 0..10 {
+        let output = clean("timeout")
+            .args(["-k", "5", &SLACK.as_secs().to_string()])
+            .args([env!("CARGO_BIN_EXE_mpienv")].iter().chain(&words))
+            .args([env!("CARGO_BIN_EXE_mpienv"), "check", "--mesh", "--timeout", PATIENT])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "run {run}: {output:?}");
+    }
+}

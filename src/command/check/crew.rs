@@ -1,6 +1,7 @@
 //! Rank 0 gives orders to all other ranks and gets their answers, over connections that stay open
 //! after a meeting.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub(super) enum Order {
 /// This rank's end of the connections: to all other ranks, or to rank 0.
 pub(super) struct Crew {
     star: Star,
+    /// What has arrived and was not yet returned. Two orders may arrive at once.
+    heard: VecDeque<(u32, Heard)>,
     is_first: bool,
 }
 
@@ -51,7 +54,7 @@ impl Crew {
         for channel in channels {
             star.add(channel).map_err(CheckError::Socket)?;
         }
-        Ok(Crew { star, is_first: info.rank().is_first() })
+        Ok(Crew { star, heard: VecDeque::new(), is_first: info.rank().is_first() })
     }
 
     /// Gives an order to all other ranks, does rank 0's own part, and returns the answers of these
@@ -89,7 +92,7 @@ impl Crew {
     /// Returns rank 0's next order.
     pub(super) fn next(&mut self) -> Result<Order, CheckError> {
         loop {
-            for (rank, heard) in self.star.turn(&[]).map_err(CheckError::Socket)? {
+            while let Some((rank, heard)) = self.heard.pop_front() {
                 match heard {
                     Heard::Said(bytes) => {
                         return serde_json::from_slice(&bytes).map_err(CheckError::Report);
@@ -98,6 +101,7 @@ impl Crew {
                     Heard::Came => {}
                 }
             }
+            self.heard.extend(self.star.turn(&[]).map_err(CheckError::Socket)?);
         }
     }
 
