@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 
-fn dist(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(".dist").join(file)
+fn recipe(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(".recipes").join(file)
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
     let (bin, modules) = (folder.path().join("bin"), folder.path().join("modules/mpienv"));
     fs::create_dir(&bin).unwrap();
     fs::create_dir_all(&modules).unwrap();
-    let text = fs::read_to_string(dist("modulefile/mpienv")).unwrap();
+    let text = fs::read_to_string(recipe("modulefile/mpienv")).unwrap();
     let text = text.replace("\nset root /opt/mpienv/0.1.0\n", "\nset root $env(ROOT)\n");
     fs::write(modules.join("0.1.0"), text).unwrap();
     fs::write(bin.join("mpienv"), "#!/bin/sh\necho from the module\n").unwrap();
@@ -52,7 +52,7 @@ fn easybuild_reads_its_easyconfig() {
     command.env("EB_PYTHON", eb.with_file_name("python"));
     command.args(["--allow-use-as-root-and-accept-consequences", "--module-syntax=Tcl"]);
     command.args(["--modules-tool=EnvironmentModules", "--dry-run"]);
-    let output = command.arg(dist("easybuild/mpienv-0.1.0.eb")).output().unwrap();
+    let output = command.arg(recipe("easybuild/mpienv-0.1.0.eb")).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("mpienv-0.1.0.eb (module: mpienv/0.1.0-GCCcore-"), "{said}");
@@ -61,7 +61,7 @@ fn easybuild_reads_its_easyconfig() {
 #[test]
 fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     let (version, rust) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_RUST_VERSION"));
-    let spack = fs::read_to_string(dist("spack/package.py")).unwrap();
+    let spack = fs::read_to_string(recipe("spack/package.py")).unwrap();
     for line in [
         format!("version(\"{version}\")"),
         format!("depends_on(\"rust@{rust}:\", type=\"build\")"),
@@ -69,7 +69,7 @@ fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     ] {
         assert!(spack.contains(&line), "{line}: {spack}");
     }
-    let easybuild = fs::read_to_string(dist("easybuild/mpienv-0.1.0.eb")).unwrap();
+    let easybuild = fs::read_to_string(recipe("easybuild/mpienv-0.1.0.eb")).unwrap();
     assert!(easybuild.contains(&format!("\nversion = '{version}'\n")), "{easybuild}");
     assert!(easybuild.contains("\ninstallopts = '--locked --features cli'\n"), "{easybuild}");
     let (_, found) = easybuild.split_once("('Rust', '1.").unwrap();
@@ -79,6 +79,6 @@ fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     if is_there("python3") {
         let mut python = clean("python3");
         python.args(["-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]);
-        assert!(python.arg(dist("spack/package.py")).status().unwrap().success());
+        assert!(python.arg(recipe("spack/package.py")).status().unwrap().success());
     }
 }

@@ -289,6 +289,7 @@ for finding in findings:
     texts: Tuple[str, ...] = (finding.severity, finding.code, finding.what, finding.why, finding.remedy)
 same: mpienv.Info = mpienv.export(overwrite=False, quiet=True)
 path: str = mpienv.find_command()
+mpienv.heartbeat()
 try:
     mpienv.init_process_group("gloo", overwrite=True, world_size=2)
 except mpienv.Error as error:
