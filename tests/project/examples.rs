@@ -1,10 +1,10 @@
-//! The candle example takes minutes to compile, so only the workflow and tests/real_programs/run
-//! compile it. These tests find some of its errors earlier.
+//! The examples on candle and Burn take minutes to compile, so only the workflow and
+//! tests/real_programs/run compile them. These tests find some of their errors earlier.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const PROGRAM: &str = "examples/candle/src/main.rs";
+const PROGRAMS: [&str; 2] = ["examples/candle", "examples/burn"];
 
 fn text(file: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap()
@@ -21,21 +21,31 @@ fn names_after<'text>(text: &'text str, start: &str) -> BTreeSet<&'text str> {
 }
 
 #[test]
-fn the_pages_count_the_lines_of_the_program_on_candle() {
-    let program = text(PROGRAM);
-    let lines = program
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("//"))
-        .count();
-    for page in ["examples/README.md", "CHANGELOG.md"] {
-        assert!(text(page).contains(&format!("in {lines} lines")), "{page} does not say {lines}");
+fn the_pages_count_the_lines_of_the_programs_on_candle_and_burn() {
+    for folder in PROGRAMS {
+        let program = text(&format!("{folder}/src/main.rs"));
+        let lines = program
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("//"))
+            .count();
+        assert!(lines <= 110, "{folder} has {lines}");
+        for page in ["examples/README.md", "CHANGELOG.md"] {
+            let is_there = text(page).contains(&format!("in {lines} lines"));
+            assert!(is_there, "{page} does not say {lines} of {folder}");
+        }
     }
 }
 
 #[test]
-fn the_program_on_candle_calls_only_what_the_library_has() {
-    let program = text(PROGRAM);
+fn the_programs_on_candle_and_burn_call_only_what_the_library_has() {
+    for folder in PROGRAMS {
+        check_calls(&format!("{folder}/src/main.rs"));
+    }
+}
+
+fn check_calls(path: &str) {
+    let program = text(path);
     let calls = [
         ("ClusterInfo::", "src/core/cluster/discover/builder.rs"),
         ("Environment::", "src/core/environment.rs"),
@@ -46,7 +56,7 @@ fn the_program_on_candle_calls_only_what_the_library_has() {
     ];
     for (start, file) in calls {
         let names = names_after(&program, start);
-        assert!(!names.is_empty(), "{PROGRAM} does not call {start}");
+        assert!(!names.is_empty(), "{path} does not call {start}");
         let library = match start {
             "Group::" | "group." => text(file) + &text("src/collective/group/reducing.rs"),
             _ => text(file),
@@ -68,7 +78,13 @@ fn the_program_on_candle_calls_only_what_the_library_has() {
 /// `--locked` refuses a lock file that does not list the dependencies of the features that the
 /// program uses.
 #[test]
-fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
+fn the_lock_files_of_the_programs_on_candle_and_burn_have_what_the_library_needs() {
+    for folder in PROGRAMS {
+        check_lock_file(folder);
+    }
+}
+
+fn check_lock_file(of_program: &str) {
     let crates: [(&str, &str, &[&str]); 5] = [
         ("mpienv", ".", &["collective"]),
         ("mpienv-collective", "src/collective", &[]),
@@ -76,7 +92,7 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
         ("mpienv-launch", "src/launch", &["rendezvous"]),
         ("mpienv-rendezvous", "src/rendezvous", &[]),
     ];
-    let lock = text("examples/candle/Cargo.lock");
+    let lock = text(&format!("{of_program}/Cargo.lock"));
     for (name, folder, features) in crates {
         let (_, entry) = lock.split_once(&format!("name = \"{name}\"\n")).unwrap();
         let (_, list) = entry.split_once("dependencies = [\n").unwrap();
@@ -88,7 +104,7 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
         assert_eq!(
             locked,
             needed(&text(&format!("{folder}/Cargo.toml")), features),
-            "{name}: run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`"
+            "{name}: run `cargo update --workspace --manifest-path {of_program}/Cargo.toml`"
         );
     }
 }
