@@ -1,7 +1,6 @@
 //! `mpienv check --mesh` and `--compute` on several hosts, each with one fault.
 //!
-//! MPIENV_MESH_RUNS=20 runs each fault so many times. Known defect: without it, the faults are not
-//! tried, because in some runs a rank loses rank 0 after 120 s. The cause is not known yet.
+//! MPIENV_MESH_RUNS=20 runs each fault so many times.
 
 use std::fs;
 use std::path::Path;
@@ -121,10 +120,6 @@ fn heal(hosts: &Hosts, host: &str) {
 
 #[test]
 fn each_fault_between_four_hosts_is_named_as_itself() {
-    if inherited("MPIENV_MESH_RUNS").is_none() {
-        eprintln!("not run: set MPIENV_MESH_RUNS");
-        return;
-    }
     if !["tc", "iptables"].into_iter().all(is_there) {
         return;
     }

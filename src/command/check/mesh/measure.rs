@@ -25,6 +25,8 @@ const GROWTH: f64 = 16.0;
 const PIECE: usize = 256 << 10;
 /// How long an end may send nothing.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long one pair may take in all. Rank 0 waits longer than that for its answers.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Says that a transfer is complete.
 const DONE: u8 = 0x2a;
 
@@ -71,38 +73,49 @@ impl Measured {
 
 /// Measures, and sends at most `most` bytes in each direction.
 pub(super) fn drive(stream: &mut TcpStream, most: u64) -> io::Result<Measured> {
-    limit(stream)?;
+    let until = limit(stream)?;
     let (round_trip, clock, clock_error) = round_trips(stream)?;
     let half = (most / 2).max(1);
     stream.write_all(&half.to_be_bytes())?;
     stream.write_all(&round_trip.to_be_bytes())?;
-    let (there, length) = send(stream, half, round_trip)?;
-    let back = serve_transfers(stream)?;
-    let length = length.min(half);
+    let there = send(stream, half, round_trip, until)?;
+    let back = serve_transfers(stream, until)?;
+    // What the faster direction carries in an instant may take the slower one minutes.
+    let length = there.length.min(back.length);
     stream.write_all(&length.to_be_bytes())?;
-    let both = exchange(stream, length)?;
-    Ok(Measured { round_trip, clock, clock_error, there, back, both })
+    let both = exchange(stream, length, until)?;
+    Ok(Measured { round_trip, clock, clock_error, there: there.rate, back: back.rate, both })
 }
 
 /// Is the other end of [`drive`].
 pub(super) fn serve(stream: &mut TcpStream) -> io::Result<()> {
-    limit(stream)?;
+    let until = limit(stream)?;
     while u64::from_be_bytes(read(stream)?) != 0 {
         stream.write_all(&now().to_be_bytes())?;
     }
     let half = u64::from_be_bytes(read(stream)?);
     let round_trip = f64::from_be_bytes(read(stream)?);
-    serve_transfers(stream)?;
-    send(stream, half, round_trip)?;
+    serve_transfers(stream, until)?;
+    send(stream, half, round_trip, until)?;
     let length = u64::from_be_bytes(read(stream)?);
-    exchange(stream, length)?;
+    exchange(stream, length, until)?;
     Ok(())
 }
 
-fn limit(stream: &TcpStream) -> io::Result<()> {
+/// The transfer whose rate counts.
+struct Transfer {
+    /// Bytes in a second.
+    rate: f64,
+    /// In bytes.
+    length: u64,
+}
+
+/// Limits how long an end waits. Returns when the pair must be done.
+fn limit(stream: &TcpStream) -> io::Result<Instant> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(SILENCE))?;
-    stream.set_write_timeout(Some(SILENCE))
+    stream.set_write_timeout(Some(SILENCE))?;
+    Ok(Instant::now() + LONGEST)
 }
 
 /// Nanoseconds since 1970, never 0.
@@ -133,13 +146,18 @@ fn round_trips(stream: &mut TcpStream) -> io::Result<(f64, f64, f64)> {
     Ok((times[times.len() / 2], clock, shortest / 2.0))
 }
 
-/// Sends longer and longer transfers. Returns the rate and the length of the last one.
-fn send(stream: &mut TcpStream, most: u64, round_trip: f64) -> io::Result<(f64, u64)> {
+/// Sends longer and longer transfers. Returns the last one.
+fn send(
+    stream: &mut TcpStream,
+    most: u64,
+    round_trip: f64,
+    until: Instant,
+) -> io::Result<Transfer> {
     let (mut length, mut left) = (FIRST.min(most), most);
     loop {
         let begun = Instant::now();
         stream.write_all(&length.to_be_bytes())?;
-        write(stream, length)?;
+        write(stream, length, until)?;
         done(stream)?;
         let taken = begun.elapsed().as_secs_f64();
         // The answer takes half a round trip, and the first byte the other half.
@@ -148,32 +166,33 @@ fn send(stream: &mut TcpStream, most: u64, round_trip: f64) -> io::Result<(f64, 
         if taken >= TRANSFER.as_secs_f64() || left == 0 {
             stream.write_all(&0_u64.to_be_bytes())?;
             stream.write_all(&rate.to_be_bytes())?;
-            return Ok((rate, length));
+            return Ok(Transfer { rate, length });
         }
         let growth = (AIM / taken).clamp(1.0, GROWTH);
         length = ((length as f64 * growth) as u64).clamp(1, left);
     }
 }
 
-/// Receives what [`send`] sends. Returns its rate.
-fn serve_transfers(stream: &mut TcpStream) -> io::Result<f64> {
+/// Receives what [`send`] sends. Returns the last transfer.
+fn serve_transfers(stream: &mut TcpStream, until: Instant) -> io::Result<Transfer> {
+    let mut length = 0;
     loop {
-        let length = u64::from_be_bytes(read(stream)?);
-        if length == 0 {
-            return Ok(f64::from_be_bytes(read(stream)?));
+        match u64::from_be_bytes(read(stream)?) {
+            0 => return Ok(Transfer { rate: f64::from_be_bytes(read(stream)?), length }),
+            next => length = next,
         }
-        receive(stream, length)?;
+        receive(stream, length, until)?;
         stream.write_all(&[DONE])?;
     }
 }
 
 /// Sends and receives so many bytes at once. Returns the rate of each direction.
-fn exchange(stream: &mut TcpStream, length: u64) -> io::Result<f64> {
+fn exchange(stream: &mut TcpStream, length: u64, until: Instant) -> io::Result<f64> {
     let begun = Instant::now();
     let mut writer = stream.try_clone()?;
     thread::scope(|scope| {
-        let sent = scope.spawn(move || write(&mut writer, length));
-        receive(stream, length)?;
+        let sent = scope.spawn(move || write(&mut writer, length, until));
+        receive(stream, length, until)?;
         sent.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
     })?;
     stream.write_all(&[DONE])?;
@@ -181,9 +200,10 @@ fn exchange(stream: &mut TcpStream, length: u64) -> io::Result<f64> {
     Ok(length as f64 / begun.elapsed().as_secs_f64().max(1e-9))
 }
 
-fn write(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
+fn write(stream: &mut TcpStream, mut left: u64, until: Instant) -> io::Result<()> {
     let piece = vec![0x5a; PIECE];
     while left > 0 {
+        in_time(until)?;
         let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         stream.write_all(&piece[..length])?;
         left -= length as u64;
@@ -191,9 +211,10 @@ fn write(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn receive(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
+fn receive(stream: &mut TcpStream, mut left: u64, until: Instant) -> io::Result<()> {
     let mut piece = vec![0; PIECE];
     while left > 0 {
+        in_time(until)?;
         let length = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
         let length = stream.read(&mut piece[..length])?;
         if length == 0 {
@@ -202,6 +223,11 @@ fn receive(stream: &mut TcpStream, mut left: u64) -> io::Result<()> {
         left -= length as u64;
     }
     Ok(())
+}
+
+fn in_time(until: Instant) -> io::Result<()> {
+    let is_late = Instant::now() >= until;
+    if is_late { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
 }
 
 fn read<const N: usize>(stream: &mut TcpStream) -> io::Result<[u8; N]> {
@@ -238,6 +264,37 @@ mod tests {
         assert!(round_trip > 0.0 && clock_error <= round_trip, "{round_trip} {clock_error}");
         assert!(clock.abs() <= clock_error + 1e-3, "{clock} {clock_error}");
         assert!([there, back, both].iter().all(|rate| rate.is_finite() && *rate > 0.0));
+    }
+
+    /// Passes on what arrives, `rate` bytes in a second.
+    fn slowly(mut from: TcpStream, mut to: TcpStream, rate: f64) {
+        let mut piece = vec![0; 16 << 10];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            thread::sleep(Duration::from_secs_f64(length as f64 / rate));
+            if to.write_all(&piece[..length]).is_err() {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn a_direction_that_is_a_thousand_times_slower_ends_soon() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (at, at_relay) = (listener.local_addr().unwrap(), relay.local_addr().unwrap());
+        thread::spawn(move || serve(&mut listener.accept().unwrap().0));
+        thread::spawn(move || {
+            let (near, far) = (relay.accept().unwrap().0, TcpStream::connect(at).unwrap());
+            let (back, there) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut { near }, &mut { there }));
+            slowly(far, back, 1e6);
+        });
+        let begun = Instant::now();
+        let Measured { there, back, .. } =
+            drive(&mut TcpStream::connect(at_relay).unwrap(), 1 << 30).unwrap();
+        assert!(there > 10.0 * back && back < 2e6, "{there} {back}");
+        // The faster direction's last transfer would take the slower one minutes.
+        assert!(begun.elapsed() < LONGEST / 2, "{:?}", begun.elapsed());
     }
 
     #[test]
