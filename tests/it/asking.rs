@@ -48,6 +48,9 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
             assert!(secret.len() == 64 && secrets.insert(secret));
         }
     }
+    for answer in asked(&Server::new(4, Some("(vector,(0,2,2))")).like_flux(), 4) {
+        assert_eq!((&*answer.host.unwrap().to_string(), answer.nodes.unwrap().count), ("node0", 2));
+    }
     // No rank has to wait where the mapping shows one node.
     let alone = question(1, 2, SLACK)
         .ask(&mut Link::of(Server::new(2, Some("(vector,(0,1,2))")).connect().into()));
@@ -114,14 +117,14 @@ fn what_the_launcher_must_not_answer_is_named_with_the_request() {
         ("kvsname_max=256", "kvsname_max=1", "the name is longer than the launcher allows"),
         ("cmd=maxes", "cmd=barrier_out", "not the answer to this request"),
         ("rc=0 msg=success\n", "rc=1\n", "it does not store the value"),
-        ("barrier_out\n", "barrier_out\n\n", "not printable ASCII"),
+        ("barrier_out\n", "barrier_out\n\n", "not printable text"),
         ("tag=0", "rc=3", "the ranks cannot wait for each other"),
         ("mpienv1#", "mpienv2#", "not what this version of mpienv stores on rank 0"),
         ("#node0#", "#no de#", "not what this version of mpienv stores on rank 0"),
         ("#node0#", "#no/de#", "it does not name a host"),
         ("#0011", "#001", "it has no secret"),
         ("rc=-1 msg=key_mpienv-0_not_found value=unknown", &long, "is longer than 65536 bytes"),
-        ("cmd=my_kvsname", "\u{1b}[2Jcmd=my_kvsname", "not printable ASCII"),
+        ("cmd=my_kvsname", "\u{1b}[2Jcmd=my_kvsname", "not printable text"),
     ] {
         let answers = ANSWERS.replacen(from, to, 1);
         assert_ne!(answers, ANSWERS, "{from}");

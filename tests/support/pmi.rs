@@ -23,16 +23,26 @@ struct Job {
 #[derive(Clone)]
 pub struct Server {
     size: u32,
+    /// What its store is called.
+    name: &'static str,
+    /// The answer to a request for a key that it does not have.
+    missing: &'static str,
     job: Arc<(Mutex<Job>, Condvar)>,
 }
 
 impl Server {
     /// Starts a server; gforker's has no mapping.
     pub fn new(size: u32, mapping: Option<&str>) -> Server {
-        let server = Server { size, job: Arc::default() };
+        let missing = "get_result rc=-1 msg=not_found value=unknown";
+        let server = Server { size, name: "kvs_1", missing, job: Arc::default() };
         let mapping = mapping.map(|mapping| ("PMI_process_mapping".into(), mapping.to_owned()));
         server.job.0.lock().unwrap().values.extend(mapping);
         server
+    }
+
+    /// Answers as Flux does.
+    pub fn like_flux(self) -> Server {
+        Server { name: "ƒNELAWE3", missing: "get_result rc=4", ..self }
     }
 
     /// Returns a connection of one rank.
@@ -57,10 +67,13 @@ impl Server {
                 "initack" => "initack\ncmd=set size=2\ncmd=set rank=0\ncmd=set debug=0".into(),
                 "init" => "response_to_init pmi_version=1 pmi_subversion=1 rc=0".into(),
                 "get_maxes" => "maxes kvsname_max=256 keylen_max=64 vallen_max=1024".into(),
-                "get_my_kvsname" => "my_kvsname kvsname=kvs_1".into(),
+                "get_my_kvsname" => format!("my_kvsname kvsname={}", self.name),
+                "get" | "put" if word("kvsname").as_deref() != Some(self.name) => {
+                    panic!("another store: {line}")
+                }
                 "get" => match self.job.0.lock().unwrap().values.get(&word("key").unwrap()) {
                     Some(value) => format!("get_result rc=0 msg=success value={value}"),
-                    None => "get_result rc=-1 msg=not_found value=unknown".into(),
+                    None => self.missing.into(),
                 },
                 "put" => {
                     let (key, value) = (word("key").unwrap(), word("value").unwrap());

@@ -19,7 +19,7 @@ pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
 /// Which of the launcher's servers has named the master, here or in an outer process of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// The one of MPICH, Intel MPI and MVAPICH.
+    /// The one of MPICH, Intel MPI, MVAPICH and Flux.
     Pmi,
     /// The one of Open MPI, PRRTE and Slurm.
     Pmix,
