@@ -1,6 +1,6 @@
 //! A launcher's PMI-1 server, for tests: a valid one for several ranks, and one that says anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,6 +17,8 @@ struct Job {
     waiting: u32,
     /// How many barriers are over.
     over: u32,
+    /// Every request's command.
+    heard: BTreeSet<String>,
 }
 
 /// A server for a job of this many ranks.
@@ -45,6 +47,11 @@ impl Server {
         Server { name: "ƒNELAWE3", missing: "get_result rc=4", ..self }
     }
 
+    /// Returns whether any rank has sent this command.
+    pub fn heard(&self, command: &str) -> bool {
+        self.job.0.lock().unwrap().heard.contains(command)
+    }
+
     /// Returns a connection of one rank.
     pub fn connect(&self) -> UnixStream {
         let (rank, mut served) = UnixStream::pair().unwrap();
@@ -63,7 +70,9 @@ impl Server {
                 let words = line.split(' ').filter_map(|word| word.split_once('='));
                 words.clone().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
             };
-            let answer = match &*word("cmd").unwrap() {
+            let request = word("cmd").unwrap();
+            self.job.0.lock().unwrap().heard.insert(request.clone());
+            let answer = match &*request {
                 "initack" => "initack\ncmd=set size=2\ncmd=set rank=0\ncmd=set debug=0".into(),
                 "init" => "response_to_init pmi_version=1 pmi_subversion=1 rc=0".into(),
                 "get_maxes" => "maxes kvsname_max=256 keylen_max=64 vallen_max=1024".into(),
@@ -122,6 +131,18 @@ cmd=get_result rc=0 msg=success value=(vector,(0,2,1))
 cmd=barrier_out
 cmd=put_result rc=0 msg=success
 cmd=barrier_out tag=0
+cmd=get_result rc=0 value=mpienv1#node0#00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
+";
+
+/// What Flux 0.88.0 has answered rank 0 of 2.
+pub const ANSWERS_OF_FLUX: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1
+cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=1024
+cmd=my_kvsname rc=0 kvsname=ƒ4Ac84Du
+cmd=get_result rc=4
+cmd=get_result rc=0 value=(vector,(0,2,1))
+cmd=barrier_out rc=0
+cmd=put_result rc=0
+cmd=barrier_out rc=0
 cmd=get_result rc=0 value=mpienv1#node0#00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
 ";
 

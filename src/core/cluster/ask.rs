@@ -136,13 +136,17 @@ impl ClusterInfo {
         let starter = || Starter::of(self.launcher(), &self.inherited).map(|starter| starter.id());
         let below = |above: u32| {
             let tracer = tracer();
-            let (mut child, mut grandchild) = (std::process::id(), std::process::id());
+            let (mut child, mut traced) = (std::process::id(), None);
             for parent in ancestors(&self.inherited) {
                 if parent.id == above {
-                    // `strace -f` waits for whatever it traces, so nothing traced may wait for it.
-                    return Some(if Some(child) == tracer { grandchild } else { child });
+                    return Some(traced.unwrap_or(child));
                 }
-                (child, grandchild) = (parent.id, child);
+                // `strace -f` waits for whatever it traces, so nothing traced may wait for it, or
+                // for a shell that does.
+                if Some(parent.id) == tracer {
+                    traced = Some(child);
+                }
+                child = parent.id;
             }
             None
         };

@@ -1,7 +1,7 @@
 //! Whatever a launcher's PMI server answers: an answer that names a host, or an error in time.
 
 use crate::support::mutation::fuzz;
-use crate::support::pmi::{ANSWERS, heard};
+use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, heard};
 use proptest::prelude::*;
 
 #[test]
@@ -14,7 +14,7 @@ fn any_answer_of_a_launcher_gives_a_host_or_an_error() {
         "cmd=get_result rc=0 value=a\ncmd=get_result rc=-1",
         1,
     );
-    let seeds = [ANSWERS, &one_node, &of_mpich_5, &without, &second];
+    let seeds = [ANSWERS, ANSWERS_OF_FLUX, &one_node, &of_mpich_5, &without, &second];
     let seeds = seeds.map(|text| text.as_bytes().to_vec());
     let words: &[&[u8]] = &[
         b"\n",
