@@ -2,6 +2,7 @@
 //!
 //! MPIENV_MESH_RUNS=20 runs each fault so many times.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -150,6 +151,39 @@ fn each_fault_between_four_hosts_is_named_as_itself() {
         let late = "the clock of nodeA is 5.0 s behind that of most other hosts";
         assert_named(&hosts, Some(0), Some(("mesh-clock", late)));
     }
+}
+
+/// Sends what no rank would to every port on which a host listens, until it is killed. Prints a line
+/// for each connection.
+const STRANGER: &str = r#"
+    while sleep 0.02; do
+        for at in $(awk '$4 == "0A" && $2 !~ /:0016$/ { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp*)
+        do (exec 3<>/dev/tcp/$0/$((16#$at)) && printf 'GET / HTTP/1.1\r\n\r\n' >&3 && echo "$at"); done
+    done 2>/dev/null"#;
+
+#[test]
+fn strangers_at_the_ports_of_the_mesh_change_no_result() {
+    let Some(hosts) = Hosts::up("mesh-strangers", 4, &[]) else { return };
+    let stranger = |(index, host): (usize, &&str)| {
+        let mut command = hosts.on(host, "bash");
+        command.args(["-c", STRANGER, &format!("10.77.0.{}", index + 1)]);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let strangers: Vec<_> = HOSTS.iter().enumerate().map(stranger).collect();
+    let words = ["--mesh", "--mesh-bytes", "16M"];
+    let (map, findings) = measured(ranks(&hosts, &words, None), "mesh");
+    let mut ports = BTreeSet::new();
+    for mut stranger in strangers {
+        stranger.kill().unwrap();
+        let said = stranger.wait_with_output().unwrap().stdout;
+        ports.extend(String::from_utf8(said).unwrap().lines().map(str::to_owned));
+    }
+    assert!(findings.is_empty(), "{map}");
+    let pairs = map["mesh"]["pairs"].as_array().unwrap();
+    assert_eq!(pairs.len(), 6);
+    assert!(pairs.iter().all(|pair| pair["gbit_per_s"].as_f64().unwrap() > 0.0), "{map}");
+    // They found more than the master's port.
+    assert!(ports.len() > 1, "{ports:?}");
 }
 
 #[test]
