@@ -1,6 +1,7 @@
 //! Asking the launcher over PMI-1, where its variables do not name rank 0's host.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::BufReader;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -348,19 +349,14 @@ fn show_and_doctor_talk_to_no_launcher() {
         return;
     }
     for hydra in hydras() {
+        // Each thread has a file of its own: in one, a call that another one interrupts has two lines.
         let trace = |command: &str| {
-            let words = [
-                "strace",
-                "-f",
-                "-e",
-                "trace=network,process",
-                "-o",
-                "|sed s/^/traced:/ >&2",
-                MPIENV,
-                command,
-            ];
-            let output = on_two_nodes(&hydra).args(words).output().unwrap();
-            String::from_utf8_lossy(&output.stderr).into_owned()
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let file = folder.path().join("traced");
+            let words = ["strace", "-ff", "-e", "trace=network,process", "-o"];
+            on_two_nodes(&hydra).args(words).arg(file).args([MPIENV, command]).output().unwrap();
+            let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            files.map(|file| fs::read_to_string(file).unwrap()).collect::<String>()
         };
         let said = trace("show");
         assert!(said.contains("exit_group(0)"), "{said}");
