@@ -20,6 +20,7 @@ use crate::launcher::context::{CONTEXT, Context, Seen, Server};
 use crate::launcher::{VARIABLES, seen};
 use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
+use crate::value::sourced::Sourced;
 
 impl ClusterInfo {
     /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
@@ -86,10 +87,16 @@ impl ClusterInfo {
         let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &self.meeting;
         let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
         let asked = addr.and_then(|addr| Server::of_master(&addr.source));
-        let node = self.placement.node_rank.as_ref();
-        let node = node.filter(|node| asked.is_some_and(|server| node.source == server.source()));
+        let is_answer = |known: &Sourced<u32>| {
+            launcher == self.launcher() && asked.is_some_and(|it| known.source == it.source())
+        };
+        let node = self.placement.node_rank.as_ref().filter(|node| is_answer(node));
         let node = node.zip(self.node_count());
         let node = node.and_then(|(node, count)| Rank::new(node.value, count).ok());
+        // Flux gives the local rank alone.
+        let size = self.placement.local_size.as_ref().filter(|size| is_answer(size));
+        let local = self.local_rank().zip(size);
+        let local = local.and_then(|(rank, size)| Rank::new(rank, size.value).ok());
         let token = Some(self.token().as_str()).filter(|token| !token.is_empty());
         Context {
             launcher,
@@ -97,7 +104,8 @@ impl ClusterInfo {
             master_port: (*port_scope == Scope::Job).then(|| self.master_port().to_string()),
             token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
             asked,
-            node: node.filter(|_| launcher == self.launcher()),
+            node,
+            local,
             seen,
             said: self.passed_on.said.clone(),
             keeps_binding: self.passed_on.keeps_binding,

@@ -1,19 +1,22 @@
 //! Asking the launcher over PMI-1, where its variables do not name rank 0's host.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::BufReader;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
-use crate::support::pmi::{ANSWERS, Server, heard, question};
+use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, Server, heard, question};
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
 use mpienv_core::seam::{Answer, Link};
 use proptest::prelude::*;
+use serde_json::Value;
 
 const MPIENV: &str = env!("CARGO_BIN_EXE_mpienv");
 
@@ -47,6 +50,9 @@ fn all_ranks_that_ask_learn_rank_0s_host_their_nodes_and_one_secret_as_often_as_
             let secret = answers[0].secret.clone().unwrap();
             assert!(secret.len() == 64 && secrets.insert(secret));
         }
+    }
+    for answer in asked(&Server::new(4, Some("(vector,(0,2,2))")).like_flux(), 4) {
+        assert_eq!((&*answer.host.unwrap().to_string(), answer.nodes.unwrap().count), ("node0", 2));
     }
     // No rank has to wait where the mapping shows one node.
     let alone = question(1, 2, SLACK)
@@ -103,25 +109,29 @@ fn a_name_of_rank_0_that_means_another_host_elsewhere_is_refused_on_all_ranks() 
 
 #[test]
 fn what_the_launcher_must_not_answer_is_named_with_the_request() {
-    assert_eq!(heard(ANSWERS.as_bytes()).unwrap().host.unwrap().to_string(), "node0");
+    for valid in [ANSWERS, ANSWERS_OF_FLUX] {
+        assert_eq!(heard(valid.as_bytes()).unwrap().host.unwrap().to_string(), "node0");
+    }
     let long = format!("rc=0 value={}", "x".repeat(70_000));
     for (from, to, part) in [
         ("pmi_version=1", "pmi_version=2", "`init` with \"cmd=response_to_init pmi_version=2"),
         ("pmi_subversion=1 rc=0", "rc=-1", "the launcher does not serve PMI-1"),
         ("keylen_max=64", "keylen_max=-1", "`get_maxes`"),
         ("kvsname=kvs", "kvsname= kvs", "it has no name"),
+        ("kvsname=kvs", "kvsname=\u{85}kvs", "not printable text"),
+        ("kvsname=kvs", "pmi_version=\u{202e}kvs", "\\u{202e}"),
         ("vallen_max=1024", "vallen_max=20", "the launcher stores at most 20 bytes"),
         ("kvsname_max=256", "kvsname_max=1", "the name is longer than the launcher allows"),
         ("cmd=maxes", "cmd=barrier_out", "not the answer to this request"),
         ("rc=0 msg=success\n", "rc=1\n", "it does not store the value"),
-        ("barrier_out\n", "barrier_out\n\n", "not printable ASCII"),
+        ("barrier_out\n", "barrier_out\n\n", "not printable text"),
         ("tag=0", "rc=3", "the ranks cannot wait for each other"),
         ("mpienv1#", "mpienv2#", "not what this version of mpienv stores on rank 0"),
         ("#node0#", "#no de#", "not what this version of mpienv stores on rank 0"),
         ("#node0#", "#no/de#", "it does not name a host"),
         ("#0011", "#001", "it has no secret"),
         ("rc=-1 msg=key_mpienv-0_not_found value=unknown", &long, "is longer than 65536 bytes"),
-        ("cmd=my_kvsname", "\u{1b}[2Jcmd=my_kvsname", "not printable ASCII"),
+        ("cmd=my_kvsname", "\u{1b}[2Jcmd=my_kvsname", "not printable text"),
     ] {
         let answers = ANSWERS.replacen(from, to, 1);
         assert_ne!(answers, ANSWERS, "{from}");
@@ -204,6 +214,53 @@ fn ranks_on_several_nodes_of_mpich_get_their_master_and_end_when_they_want() {
             assert_eq!(words(&shown).matches(&words(part)).count(), 4, "{shown}");
         }
     }
+}
+
+/// Starts a command as Flux starts one of four ranks on two nodes.
+fn as_flux(server: &Server, rank: u32, words: &[&str]) -> Child {
+    // A launcher leaves a number above those of the standard streams.
+    let mut command = clean("sh");
+    command.args(["-c", "exec 5<&0 </dev/null \"$@\"", "sh"]).args(words);
+    command.stdin(Stdio::from(OwnedFd::from(server.connect())));
+    let local = rank % 2;
+    for (name, value) in [
+        ("FLUX_TASK_RANK", rank),
+        ("FLUX_JOB_SIZE", 4),
+        ("FLUX_TASK_LOCAL_ID", local),
+        ("FLUX_JOB_NNODES", 2),
+        ("PMI_RANK", rank),
+        ("PMI_SIZE", 4),
+        ("PMI_FD", 5),
+    ] {
+        command.env(name, value.to_string());
+    }
+    command.env("FLUX_JOB_ID", "ƒNELAWE3");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn tasks_of_flux_and_their_children_know_the_master_and_the_ranks_of_their_node() {
+    let server = Server::new(4, Some("(vector,(0,2,2))")).like_flux();
+    let show = [MPIENV, "exec", "--", MPIENV, "show", "--json"];
+    let tasks: Vec<_> = (0..4).map(|rank| as_flux(&server, rank, &show)).collect();
+    for (rank, task) in tasks.into_iter().enumerate() {
+        let output = task.wait_with_output().unwrap();
+        let shown: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_eq!(shown["launcher"], "flux", "{shown}");
+        assert_eq!(shown["master_addr"], *mpienv::host_name().unwrap(), "{shown}");
+        for (name, value) in [
+            ("rank", rank),
+            ("local_rank", rank % 2),
+            ("local_world_size", 2),
+            ("node_rank", rank / 2),
+            ("node_count", 2),
+        ] {
+            assert_eq!(shown[name], value, "{name} of rank {rank}: {shown}");
+        }
+    }
+    // Flux does not mind an exit without a goodbye.
+    assert!(!server.heard("finalize"));
 }
 
 #[test]
@@ -292,19 +349,14 @@ fn show_and_doctor_talk_to_no_launcher() {
         return;
     }
     for hydra in hydras() {
+        // Each thread has a file of its own: in one, a call that another one interrupts has two lines.
         let trace = |command: &str| {
-            let words = [
-                "strace",
-                "-f",
-                "-e",
-                "trace=network,process",
-                "-o",
-                "|sed s/^/traced:/ >&2",
-                MPIENV,
-                command,
-            ];
-            let output = on_two_nodes(&hydra).args(words).output().unwrap();
-            String::from_utf8_lossy(&output.stderr).into_owned()
+            let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let file = folder.path().join("traced");
+            let words = ["strace", "-ff", "-e", "trace=network,process", "-o"];
+            on_two_nodes(&hydra).args(words).arg(file).args([MPIENV, command]).output().unwrap();
+            let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            files.map(|file| fs::read_to_string(file).unwrap()).collect::<String>()
         };
         let said = trace("show");
         assert!(said.contains("exit_group(0)"), "{said}");

@@ -13,6 +13,9 @@ use super::hosts::{assert_places, folder, report, script};
 /// What each of four ranks of the example says.
 const SUM: &str = "rank RANK of 4: all ranks sum to 6, by Open MPI v5";
 
+/// The calls of a process that talks to another one.
+const NETWORK: [&str; 6] = ["connect(", "socket(", "sendto(", "sendmsg(", "recvfrom(", "recvmsg("];
+
 /// The example, which sums by MPI.
 fn sum() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -132,6 +135,18 @@ fn ranks_of_open_mpi_5_ask_where_rank_0_is_and_can_still_be_mpi_programs() {
             }
         }
         let list = format!("{}:2,{}:2", places[0], places[1]);
+        if is_there("strace") {
+            let calls = |command: &str| {
+                let traced = format!("strace -f -e trace=network {mpienv} {command}");
+                let output = script(&hosts, &mpirun, &["-H", &list], &traced).output().unwrap();
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert!(output.status.success() && said.contains("+++ exited with 0"), "{said}");
+                NETWORK.iter().filter(|call| said.contains(*call)).count()
+            };
+            assert_eq!(calls("show"), 0, "{places:?}");
+            // The same calls would show it.
+            assert!(calls("export") > 0, "{places:?}");
+        }
         let mut check = hosts.mpirun(&mpirun, &["-H", &list]);
         let output = check.args([mpienv, "check", "--json"]).output().unwrap();
         let map: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -171,6 +186,16 @@ fn ranks_of_mpich_and_intel_mpi_ask_where_rank_0_is_and_can_still_be_mpi_program
                 .map(|rank| format!("{rank} {} {} {} 64", places[rank / 2], rank % 2, places[0]))
                 .collect();
             assert_eq!(said, expected, "{name}");
+            if is_there("strace") {
+                let calls = |command| {
+                    let words = ["-f", "-e", "trace=network", "-o", "|cat", mpienv, command];
+                    let said = run(&[], &[&["strace"], &words[..]].concat());
+                    assert!(said.contains("+++ exited with 0"), "{name}: {said}");
+                    NETWORK.iter().filter(|call| said.contains(*call)).count()
+                };
+                assert_eq!(calls("show"), 0, "{name}");
+                assert!(calls("export") > 0, "{name}");
+            }
             let map: Value = serde_json::from_str(&run(&[], &[mpienv, "check", "--json"])).unwrap();
             assert_eq!(map["ranks"].as_array().unwrap().len(), ranks, "{name}: {map}");
             // MPI_Finalize of Debian's MPICH 4.0.2 hangs on some runs over two hosts, without mpienv

@@ -14,6 +14,8 @@ mod support {
     pub mod trainer;
 }
 
+#[cfg(target_os = "linux")]
+mod asking;
 mod comparison;
 mod examples;
 mod installation;

@@ -1,6 +1,7 @@
 //! Nearly valid inputs: valid ones with a few bytes changed, tried for as long as the tests may
 //! take.
 
+use std::cell::Cell;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -178,6 +179,8 @@ pub fn fuzz(
     let recipe = (any::<Index>(), prop::collection::vec(change(), 1..8));
     let begun = Instant::now();
     let mut tried = 0;
+    // Shows inputs that make the code under test wait.
+    let longest = Cell::new(Duration::ZERO);
     while begun.elapsed() < duration() {
         let config = Config {
             cases: 32,
@@ -192,6 +195,7 @@ pub fn fuzz(
             let begun = Instant::now();
             // The resulting bytes are of interest, not the recipe.
             let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&bytes)));
+            longest.set(longest.get().max(begun.elapsed()));
             let shown = String::from_utf8_lossy(&bytes);
             match seen {
                 Ok(done) => done.map_err(|error| {
@@ -211,7 +215,8 @@ pub fn fuzz(
         }
     }
     bounded();
-    eprintln!("{name}: {tried} inputs in {:.0} s", begun.elapsed().as_secs_f64());
+    let (took, longest) = (begun.elapsed().as_secs_f64(), longest.get().as_secs_f64());
+    eprintln!("{name}: {tried} inputs in {took:.0} s, the longest in {longest:.2} s");
 }
 
 /// Asserts that no input has made the process use too much memory.

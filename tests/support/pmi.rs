@@ -1,6 +1,6 @@
 //! A launcher's PMI-1 server, for tests: a valid one for several ranks, and one that says anything.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,22 +17,39 @@ struct Job {
     waiting: u32,
     /// How many barriers are over.
     over: u32,
+    /// Every request's command.
+    heard: BTreeSet<String>,
 }
 
 /// A server for a job of this many ranks.
 #[derive(Clone)]
 pub struct Server {
     size: u32,
+    /// What its store is called.
+    name: &'static str,
+    /// The answer to a request for a key that it does not have.
+    missing: &'static str,
     job: Arc<(Mutex<Job>, Condvar)>,
 }
 
 impl Server {
     /// Starts a server; gforker's has no mapping.
     pub fn new(size: u32, mapping: Option<&str>) -> Server {
-        let server = Server { size, job: Arc::default() };
+        let missing = "get_result rc=-1 msg=not_found value=unknown";
+        let server = Server { size, name: "kvs_1", missing, job: Arc::default() };
         let mapping = mapping.map(|mapping| ("PMI_process_mapping".into(), mapping.to_owned()));
         server.job.0.lock().unwrap().values.extend(mapping);
         server
+    }
+
+    /// Answers as Flux does.
+    pub fn like_flux(self) -> Server {
+        Server { name: "ƒNELAWE3", missing: "get_result rc=4", ..self }
+    }
+
+    /// Returns whether any rank has sent this command.
+    pub fn heard(&self, command: &str) -> bool {
+        self.job.0.lock().unwrap().heard.contains(command)
     }
 
     /// Returns a connection of one rank.
@@ -53,14 +70,19 @@ impl Server {
                 let words = line.split(' ').filter_map(|word| word.split_once('='));
                 words.clone().find(|(name, _)| *name == key).map(|(_, value)| value.to_owned())
             };
-            let answer = match &*word("cmd").unwrap() {
+            let request = word("cmd").unwrap();
+            self.job.0.lock().unwrap().heard.insert(request.clone());
+            let answer = match &*request {
                 "initack" => "initack\ncmd=set size=2\ncmd=set rank=0\ncmd=set debug=0".into(),
                 "init" => "response_to_init pmi_version=1 pmi_subversion=1 rc=0".into(),
                 "get_maxes" => "maxes kvsname_max=256 keylen_max=64 vallen_max=1024".into(),
-                "get_my_kvsname" => "my_kvsname kvsname=kvs_1".into(),
+                "get_my_kvsname" => format!("my_kvsname kvsname={}", self.name),
+                "get" | "put" if word("kvsname").as_deref() != Some(self.name) => {
+                    panic!("another store: {line}")
+                }
                 "get" => match self.job.0.lock().unwrap().values.get(&word("key").unwrap()) {
                     Some(value) => format!("get_result rc=0 msg=success value={value}"),
-                    None => "get_result rc=-1 msg=not_found value=unknown".into(),
+                    None => self.missing.into(),
                 },
                 "put" => {
                     let (key, value) = (word("key").unwrap(), word("value").unwrap());
@@ -109,6 +131,18 @@ cmd=get_result rc=0 msg=success value=(vector,(0,2,1))
 cmd=barrier_out
 cmd=put_result rc=0 msg=success
 cmd=barrier_out tag=0
+cmd=get_result rc=0 value=mpienv1#node0#00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
+";
+
+/// What Flux 0.88.0 has answered rank 0 of 2.
+pub const ANSWERS_OF_FLUX: &str = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1
+cmd=maxes rc=0 kvsname_max=64 keylen_max=64 vallen_max=1024
+cmd=my_kvsname rc=0 kvsname=ƒ4Ac84Du
+cmd=get_result rc=4
+cmd=get_result rc=0 value=(vector,(0,2,1))
+cmd=barrier_out rc=0
+cmd=put_result rc=0
+cmd=barrier_out rc=0
 cmd=get_result rc=0 value=mpienv1#node0#00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
 ";
 

@@ -16,7 +16,7 @@ use super::{Quiet, stream};
 pub(super) struct AskOption {
     /// Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]
     ///
-    /// Under MPICH, Intel MPI and MVAPICH, mpienv asks over PMI. All ranks must run the same
+    /// Under MPICH, Intel MPI, MVAPICH and Flux, mpienv asks over PMI. All ranks must run the same
     /// command, and wait 60 s for each other, or as many seconds as MPIENV_ASK says. Under Open
     /// MPI 5 and PRRTE, it asks over PMIx.
     #[arg(long)]

@@ -43,7 +43,7 @@ impl ClusterInfo {
     ) -> Result<Option<Answer>, Error> {
         let Some((mut link, patience)) = self.link()? else { return Ok(None) };
         // From the first word on, the launcher takes this process for an MPI program.
-        if !link.is_kept() {
+        if self.needs_goodbye(&link) {
             let kept = self.connection(&link).and_then(keep).and_then(|()| link.mark_kept());
             kept.map_err(|error| self.no_answer(&PmiError::NotKept(error)))?;
         }
@@ -54,10 +54,16 @@ impl ClusterInfo {
     pub(crate) fn ask_once(&self) -> Result<Option<Answer>, Error> {
         let Some((mut link, patience)) = self.link()? else { return Ok(None) };
         let answer = self.ask_over(&mut link, patience)?;
-        if !link.is_kept() {
+        if self.needs_goodbye(&link) {
             link.finalize().map_err(|error| self.no_answer(&error))?;
         }
         Ok(Some(answer))
+    }
+
+    /// Returns whether the launcher takes this process's exit for a failure unless a process says
+    /// goodbye, and no other process will. Flux does not care.
+    fn needs_goodbye(&self, link: &Link) -> bool {
+        self.launcher().spec().mpi == MpiFamily::Mpich && !link.is_kept()
     }
 
     fn ask_over(&self, link: &mut Link, patience: Duration) -> Result<Answer, Error> {
@@ -96,7 +102,7 @@ impl ClusterInfo {
     fn link(&self) -> Result<Option<(Link, Duration)>, Error> {
         let environment: &Environment = &self.inherited;
         // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its master.
-        let is_served = self.launcher().spec().mpi == MpiFamily::Mpich;
+        let is_served = matches!(self.launcher().spec().mpi, MpiFamily::Mpich | MpiFamily::Pmi);
         // The descriptors of another process are not known here.
         if self.master_addr().is_ok() || !is_served || !environment.is_current() {
             return Ok(None);
@@ -130,13 +136,17 @@ impl ClusterInfo {
         let starter = || Starter::of(self.launcher(), &self.inherited).map(|starter| starter.id());
         let below = |above: u32| {
             let tracer = tracer();
-            let (mut child, mut grandchild) = (std::process::id(), std::process::id());
+            let (mut child, mut traced) = (std::process::id(), None);
             for parent in ancestors(&self.inherited) {
                 if parent.id == above {
-                    // `strace -f` waits for whatever it traces, so nothing traced may wait for it.
-                    return Some(if Some(child) == tracer { grandchild } else { child });
+                    return Some(traced.unwrap_or(child));
                 }
-                (child, grandchild) = (parent.id, child);
+                // `strace -f` waits for whatever it traces, so nothing traced may wait for it, or
+                // for a shell that does.
+                if Some(parent.id) == tracer {
+                    traced = Some(child);
+                }
+                child = parent.id;
             }
             None
         };

@@ -98,6 +98,12 @@ impl ClusterInfoBuilder {
             placement.node_rank = placement.node_rank.or_else(|| known(node.index()));
             placement.node_count = placement.node_count.or_else(|| known(node.size()));
         }
+        if let Some((local, server)) = own.and_then(|own| own.local.zip(own.asked)) {
+            let known = |number| by(server.source(), Some(number));
+            let rank = placement.local_rank.clone().or_else(|| known(local.index()));
+            let size = placement.local_size.clone().or_else(|| known(local.size()));
+            placement = placement.with_local(rank, size)?;
+        }
         let (own, outer) = match choice.is_of_context {
             true => (context, None),
             false => (None, context.filter(|_| self.overrides.node_rank.is_none())),

@@ -19,7 +19,7 @@ pub(crate) const CONTEXT: &str = "MPIENV_CONTEXT";
 /// Which of the launcher's servers has named the master, here or in an outer process of this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// The one of MPICH, Intel MPI and MVAPICH.
+    /// The one of MPICH, Intel MPI, MVAPICH and Flux.
     Pmi,
     /// The one of Open MPI, PRRTE and Slurm.
     Pmix,
@@ -128,6 +128,8 @@ pub(crate) struct Context {
     pub asked: Option<Server>,
     /// The number of the node and the number of nodes, if it has asked for them.
     pub node: Option<Rank>,
+    /// The same for the local rank and the local size.
+    pub local: Option<Rank>,
     pub seen: Seen,
     /// The codes of the warnings that it printed.
     pub said: Vec<String>,
@@ -167,6 +169,7 @@ impl Context {
             token,
             asked: None,
             node: None,
+            local: None,
             seen,
             said,
             keeps_binding: false,
@@ -179,8 +182,9 @@ impl Context {
             } else if let Some(from) = word.strip_prefix("from=") {
                 context.asked = Server::of_word(from);
             } else if let Some(node) = word.strip_prefix("node=") {
-                let (index, size) = node.split_once('/')?;
-                context.node = Some(Rank::new(index.parse().ok()?, size.parse().ok()?).ok()?);
+                context.node = Some(rank_of(node)?);
+            } else if let Some(local) = word.strip_prefix("local=") {
+                context.local = Some(rank_of(local)?);
             } else if let Some(codes) = word.strip_prefix("said=") {
                 context.said = codes.split(',').map(str::to_owned).collect();
             } else if word == KEPT {
@@ -201,8 +205,9 @@ impl Context {
         if let Some(server) = self.asked {
             text += &format!(" from={}", server.word());
         }
-        if let Some(node) = self.node {
-            text += &format!(" node={}/{}", node.index(), node.size());
+        for (name, rank) in [("node", self.node), ("local", self.local)] {
+            let Some(rank) = rank else { continue };
+            text += &format!(" {name}={}/{}", rank.index(), rank.size());
         }
         if !self.said.is_empty() {
             text += &format!(" said={}", self.said.join(","));
@@ -217,6 +222,12 @@ impl Context {
         text += &self.token.as_ref().map(|token| format!(" token={token}")).unwrap_or_default();
         text
     }
+}
+
+/// Parses a number and the number of its kind: `1/4`.
+fn rank_of(text: &str) -> Option<Rank> {
+    let (index, size) = text.split_once('/')?;
+    Rank::new(index.parse().ok()?, size.parse().ok()?).ok()
 }
 
 #[cfg(test)]
@@ -240,6 +251,7 @@ mod tests {
             token,
             asked: Some(Server::Pmix),
             node: Rank::new(1, 2).ok(),
+            local: Rank::new(3, 4).ok(),
             seen,
             said,
             keeps_binding: true,

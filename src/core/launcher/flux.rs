@@ -1,7 +1,7 @@
 //! Flux: `flux run`, `flux submit`.
 //!
 //! Flux does not provide the local size. It is known only if all ranks are on one node, or one on
-//! each. Nothing names rank 0's host.
+//! each. No variable names rank 0's host, but Flux serves PMI, which knows the nodes.
 
 use crate::finding::{Finding, Severity};
 use crate::launcher::prelude::*;

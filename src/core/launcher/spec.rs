@@ -96,7 +96,7 @@ pub enum MpiFamily {
     Mpich,
     /// Usually Cray MPICH, but others also find the launcher.
     CrayMpich,
-    /// Any library that uses the PMI that the launcher was asked to serve.
+    /// Any library that uses the PMI-1 that the launcher serves unless a user turns it off.
     Pmi,
     /// Any library that uses the PMI or PMIx that the launcher was asked to serve. `SLURM_MPI_TYPE`
     /// shows which.

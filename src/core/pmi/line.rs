@@ -20,10 +20,11 @@ impl Line {
         expected: &str,
         bytes: &[u8],
     ) -> Result<Line, PmiError> {
+        // Flux' names of jobs begin with ƒ, so a store's name may be more than ASCII.
         let text = String::from_utf8_lossy(bytes).into_owned();
         let line = Line { request, text };
-        if !bytes.iter().all(|byte| (b' '..=b'~').contains(byte)) {
-            return Err(line.malformed("not printable ASCII"));
+        if line.text.as_bytes() != bytes || line.text.contains(char::is_control) {
+            return Err(line.malformed("not printable text"));
         }
         match line.find("cmd") {
             Some(command) if command == expected => Ok(line),
