@@ -14,7 +14,8 @@ use mpienv::collective::{Backend, CollectiveError, Group, Reduction, threads};
 const LENGTHS: [usize; 4] = [8, 31_400, 1 << 20, 64 << 20];
 /// The calls before the measured ones.
 const WARM: usize = 4;
-/// What the measured calls of one kind and length may take together, in seconds.
+/// What the measured calls of one kind and length may take together with their barriers, in
+/// seconds.
 const BUDGET: f64 = 0.25;
 /// How many calls are measured.
 const FEWEST: usize = 5;
@@ -71,10 +72,11 @@ fn measure(group: &mut Group) -> Result<(), CollectiveError> {
                 call(group, &mut all, &mut part)?;
                 Ok(begun.elapsed().as_secs_f64())
             };
-            let mut slowest = [0.0];
+            let begun = Instant::now();
             for _ in 0..WARM {
-                slowest = [timed(group)?];
+                timed(group)?;
             }
+            let mut slowest = [begun.elapsed().as_secs_f64() / WARM as f64];
             group.all_reduce_max(&mut slowest)?;
             let times = ((BUDGET / slowest[0]) as usize).clamp(FEWEST, MOST);
             let taken: Result<Vec<f64>, CollectiveError> =

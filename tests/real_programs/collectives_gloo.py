@@ -39,8 +39,11 @@ for name, call in CALLS.items():
     for length in LENGTHS:
         count = max(length // 4 // SIZE, 1)
         buffers = torch.ones(count * SIZE), torch.ones(count), torch.ones(count * SIZE)
-        warm = [timed(call, *buffers) for _ in range(WARM)]
-        times = min(max(int(BUDGET / slowest(warm[-1:]).item()), FEWEST), MOST)
+        begun = time.perf_counter()
+        for _ in range(WARM):
+            timed(call, *buffers)
+        turn = slowest([(time.perf_counter() - begun) / WARM]).item()
+        times = min(max(int(BUDGET / turn), FEWEST), MOST)
         taken = slowest([timed(call, *buffers) for _ in range(times)])
         if RANK == 0:
             print(f"{name} {length} {taken.sort().values[times // 2].item() * 1e6:.1f}", flush=True)
