@@ -1,5 +1,5 @@
-//! The candle example takes minutes to compile, so only the workflow and tests/real_programs/run
-//! compile it. These tests find some of its errors earlier.
+//! The examples on Burn and candle take minutes to compile, so only the workflow and
+//! tests/real_programs/run compile them. These tests find some of their errors earlier.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -68,7 +68,13 @@ fn the_program_on_candle_calls_only_what_the_library_has() {
 /// `--locked` refuses a lock file that does not list the dependencies of the features that the
 /// program uses.
 #[test]
-fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
+fn the_lock_files_of_the_programs_on_burn_and_candle_have_what_the_library_needs() {
+    for example in ["burn", "candle"] {
+        check_lock_file(example);
+    }
+}
+
+fn check_lock_file(example: &str) {
     let crates: [(&str, &str, &[&str]); 5] = [
         ("mpienv", ".", &["collective"]),
         ("mpienv-collective", "src/collective", &[]),
@@ -76,7 +82,7 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
         ("mpienv-launch", "src/launch", &["rendezvous"]),
         ("mpienv-rendezvous", "src/rendezvous", &[]),
     ];
-    let lock = text("examples/candle/Cargo.lock");
+    let lock = text(&format!("examples/{example}/Cargo.lock"));
     for (name, folder, features) in crates {
         let (_, entry) = lock.split_once(&format!("name = \"{name}\"\n")).unwrap();
         let (_, list) = entry.split_once("dependencies = [\n").unwrap();
@@ -88,7 +94,7 @@ fn the_lock_file_of_the_program_on_candle_has_what_the_library_needs() {
         assert_eq!(
             locked,
             needed(&text(&format!("{folder}/Cargo.toml")), features),
-            "{name}: run `cargo update --workspace --manifest-path examples/candle/Cargo.toml`"
+            "{name}: run `cargo update --workspace --manifest-path examples/{example}/Cargo.toml`"
         );
     }
 }

@@ -36,6 +36,7 @@ fn the_package_has_what_users_need_and_nothing_heavy() {
     for other in [
         "examples/sharding/",
         "examples/trainer/",
+        "examples/burn/",
         "examples/candle/",
         "src/core/",
         "src/collective/",
