@@ -19,7 +19,6 @@ pub use crate::cores::{
 #[cfg(unix)]
 pub use crate::exec::exec;
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
-pub use crate::status::signal as signal_of;
 pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
 /// Declares that this process exits once it has reported how the launch ended. A signal leaves it
