@@ -17,7 +17,7 @@ pub use crate::cores::{
     Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
 };
 #[cfg(unix)]
-pub use crate::exec::exec;
+pub use crate::exec::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
