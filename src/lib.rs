@@ -10,12 +10,15 @@
 //! let info = ClusterInfo::from_env()?;
 //! // On stderr, once on each node: what is probably wrong, such as a batch script that has not used srun.
 //! info.warn();
-//! println!("rank {} of {}", info.rank(), info.world_size());
-//! // Pass it on to a program that reads PyTorch's variables:
-//! let mut python = std::process::Command::new("python");
-//! info.exports()?.apply_to(python.arg("train.py"));
+//! // This rank's part of the work, here of 60,000 samples:
+//! let samples = info.rank().share_of(60_000);
+//! println!("rank {} of {} reads samples {samples:?}", info.rank(), info.world_size());
 //! # Ok::<(), mpienv::Error>(())
 //! ```
+//!
+//! A process without a launcher is rank 0 of 1, so the program also runs by itself.
+//! [`ClusterInfo::require_launcher`] refuses that. [`ClusterInfo::exports`] passes the place on to
+//! programs that read PyTorch's variables.
 //!
 //! Reading does not change variables or open connections. It reads no files other than those in
 //! `MPIENV_TOKEN_FILE` and `PBS_NODEFILE`, and Linux's /proc, which shows the parent processes. If
@@ -52,8 +55,8 @@
 //!
 //! # Errors and exit codes
 //!
-//! Errors that involve several ranks have a `kind()`, an [`ErrorKind`], which says whether another attempt
-//! may succeed. The last column is the code with which `mpienv` exits for it.
+//! Errors that involve several ranks have a `kind()`. Its [`ErrorKind`] says whether another attempt may
+//! succeed, and [`ErrorKind::exit_code`] returns the code with which `mpienv` exits for it.
 //!
 //! | error | of | exit code |
 //! | --- | --- | --- |
@@ -64,16 +67,6 @@
 //! | [`collective::ConnectError`] | connecting a group | by its kind |
 //! | [`collective::CollectiveError`] | a call of a group | by its kind |
 //! | [`mpi::MpiError`] | a call of MPI | by its kind |
-//!
-//! | kind | exit code |
-//! | --- | --- |
-//! | [`ErrorKind::Environment`] | 1 |
-//! | [`ErrorKind::Usage`] | 2 |
-//! | [`ErrorKind::Lost`], [`ErrorKind::Refused`] | 3 |
-//! | [`ErrorKind::TimedOut`] | 124 |
-//! | [`ErrorKind::ReaderGone`] | 141 |
-//! | [`ErrorKind::Failed`] | the worker's code, or 128 plus the number of its signal |
-//! | [`ErrorKind::Stopped`] | 128 plus the number of the signal |
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -128,6 +121,6 @@ pub use mpienv_rendezvous as rendezvous;
 use mpienv_core::{cluster, environment, finding, value};
 
 /// Runs the Rust examples of the README as doctests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "collective"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -148,14 +148,16 @@ impl<'a> GroupBuilder<'a> {
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// // What rank 0 publishes:
     /// let port = Port::new(listener.local_addr()?.port()).expect("the system has chosen one");
-    /// # let info = |rank| ClusterInfo::from_vars([("RANK", rank), ("WORLD_SIZE", "2")]);
-    /// # let (first, second) = (info("0")?, info("1")?);
-    /// let second = std::thread::spawn(move || {
-    ///     let mut group = Group::builder(&second).meet_at(Host::LOOPBACK, port).connect()?;
+    ///
+    /// // Here, two threads stand for the processes of two ranks.
+    /// let info = |rank| ClusterInfo::from_vars([("RANK", rank), ("WORLD_SIZE", "2")]);
+    /// let (rank_0, rank_1) = (info("0")?, info("1")?);
+    /// let other = std::thread::spawn(move || {
+    ///     let mut group = Group::builder(&rank_1).meet_at(Host::LOOPBACK, port).connect()?;
     ///     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(group.barrier()?)
     /// });
-    /// Group::builder(&first).listener(listener).connect()?.barrier()?;
-    /// # second.join().expect("rank 1 does not panic").map_err(|error| error.to_string())?;
+    /// Group::builder(&rank_0).listener(listener).connect()?.barrier()?;
+    /// other.join().expect("rank 1 does not panic").map_err(|error| error.to_string())?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn listener(self, listener: TcpListener) -> GroupBuilder<'a> {

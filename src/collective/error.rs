@@ -163,10 +163,11 @@ impl CollectiveError {
     /// Returns what the error means for an exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        use CollectiveError::{Lost, MpiTimedOut, SomeTimedOut, TimedOut, Watch};
+        use CollectiveError::{Canceled, Lost, MpiTimedOut, SomeTimedOut, TimedOut, Watch};
         match self {
             TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. } => ErrorKind::TimedOut,
             Lost { .. } => ErrorKind::Lost,
+            Canceled => ErrorKind::Canceled,
             Watch(_) => ErrorKind::Environment,
             #[cfg(feature = "mpi")]
             CollectiveError::Mpi(error) => error.kind(),

@@ -26,7 +26,7 @@ const HOST: &str = "this process";
 
 /// One of several ranks in one process. Move it to its thread and convert it to a [`Group`] there.
 #[derive(Debug)]
-pub struct Threads {
+pub struct ThreadRank {
     rank: Rank,
     timeout: Duration,
     shared: Arc<Shared>,
@@ -47,22 +47,22 @@ pub struct Threads {
 /// ```
 /// use std::time::Duration;
 /// use mpienv::collective::Group;
-/// use mpienv::collective::threads::{self, Threads};
+/// use mpienv::collective::threads::{self, ThreadRank};
 ///
-/// let only: Threads = threads::group(1, Duration::from_secs(10))?.remove(0);
+/// let only: ThreadRank = threads::group(1, Duration::from_secs(10))?.remove(0);
 /// assert_eq!(Group::from(only).size(), 1);
 /// # Ok::<(), mpienv::RankError>(())
 /// ```
 ///
 /// # Errors
 /// If `size` is 0.
-pub fn group(size: u32, timeout: Duration) -> Result<Vec<Threads>, RankError> {
+pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>, RankError> {
     let first = Rank::new(0, size)?;
     let timeout = timeout.min(LONGEST_TIMEOUT);
     let (shared, owner) = (Arc::new(Shared::of((0..size).collect())), Owner::current());
     let thread = |rank| {
         let shared = Arc::clone(&shared);
-        Threads { rank, timeout, shared, cancel: Arc::default(), splits: 0, failed: None, owner }
+        ThreadRank { rank, timeout, shared, cancel: Arc::default(), splits: 0, failed: None, owner }
             .canceled_by_waking()
     };
     Ok(first.all().map(thread).collect())
@@ -104,9 +104,9 @@ pub fn run<T: Send>(
     }))
 }
 
-impl Threads {
+impl ThreadRank {
     /// Lets what cancels the calls wake this rank.
-    fn canceled_by_waking(self) -> Threads {
+    fn canceled_by_waking(self) -> ThreadRank {
         let shared = Arc::clone(&self.shared);
         self.cancel.wake_by(move || {
             // A rank that looks at the board and then waits keeps it until it waits.
@@ -130,7 +130,7 @@ impl Threads {
     }
 
     /// Makes a call, or fails if an earlier call failed.
-    fn unless_failed<T>(&mut self, call: impl FnOnce(&Threads) -> Result<T>) -> Result<T> {
+    fn unless_failed<T>(&mut self, call: impl FnOnce(&ThreadRank) -> Result<T>) -> Result<T> {
         CollectiveError::check_owner(self.owner)?;
         self.canceled()?;
         if let Some((rank, reason)) = &self.failed {
@@ -157,19 +157,19 @@ impl Threads {
     }
 }
 
-impl From<Threads> for Group {
-    fn from(rank: Threads) -> Group {
+impl From<ThreadRank> for Group {
+    fn from(rank: ThreadRank) -> Group {
         Group::new(Box::new(rank))
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadRank {
     fn drop(&mut self) {
         self.leave("it exited".to_owned());
     }
 }
 
-impl Transport for Threads {
+impl Transport for ThreadRank {
     fn rank(&self) -> Rank {
         self.rank
     }
@@ -314,7 +314,7 @@ impl Transport for Threads {
         drop(groups);
         let (cancel, timeout, owner) = (self.cancel(), self.timeout, self.owner);
         let part =
-            Threads { rank: part.rank, timeout, shared, cancel, splits: 0, failed: None, owner };
+            ThreadRank { rank: part.rank, timeout, shared, cancel, splits: 0, failed: None, owner };
         Ok(Box::new(part.canceled_by_waking()))
     }
 }

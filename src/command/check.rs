@@ -362,7 +362,9 @@ pub(crate) enum CheckError {
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
     /// A rank left while something was measured.
-    #[error("rank {rank} was lost while the ranks measured: {reason}; see its output")]
+    #[error(
+        "rank {rank} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)"
+    )]
     Lost { rank: u32, reason: String },
     /// This rank cannot listen or wait.
     #[error("cannot open a socket to measure with: {0}; look at the limits of this process")]

@@ -123,6 +123,10 @@ pub enum Reason {
         /// How many ranks there are.
         world_size: u32,
     },
+    /// The program needs a launcher ([`ClusterInfo::require_launcher`](crate::ClusterInfo::require_launcher)),
+    /// and none started this process.
+    #[error("{0}, so this process would be rank 0 of 1")]
+    NoLauncher(String),
     /// A port derived from the job was requested, but the launcher does not identify the job.
     #[error(
         "a port derived from the job was requested, but the launcher does not identify the job"

@@ -160,7 +160,7 @@ pub enum LaunchError {
         report: Box<LaunchReport>,
     },
     /// The launch of another node could not continue.
-    #[error("node {node} ({host}): {reason}; see its output")]
+    #[error("node {node} ({host}): {reason}; the output of mpienv on that node says more")]
     #[non_exhaustive]
     OtherNode {
         /// The number of the node.
@@ -379,7 +379,7 @@ fn failed_text(
         None if !report.stderr.is_empty() => {}
         // A signal from elsewhere is the cause, and the worker may have written nothing.
         None if code.is_none() => {}
-        None => text += "; see its output for the cause",
+        None => text += "; the last lines of its output may name the cause",
     }
     text
 }

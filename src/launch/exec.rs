@@ -1,8 +1,9 @@
 //! Replaces this process with another program.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::launch::start_error::StartError;
+use crate::launch::start_error::{StartError, find};
 
 /// Replaces this process with `command`; returns only if that fails.
 ///
@@ -19,4 +20,15 @@ pub fn exec(command: &mut Command) -> StartError {
         let error = command.exec();
         StartError::new(command, error)
     })
+}
+
+/// Returns the path of the running program, even if its file was replaced. Without /proc, finds it
+/// by its name.
+pub fn own_program() -> Option<PathBuf> {
+    let running = Path::new("/proc/self/exe");
+    if running.exists() {
+        return Some(running.to_owned());
+    }
+    let file = find(&Command::new(std::env::args_os().next()?))?;
+    std::path::absolute(file).ok()
 }

@@ -17,9 +17,8 @@ pub use crate::cores::{
     Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
 };
 #[cfg(unix)]
-pub use crate::exec::exec;
+pub use crate::exec::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
-pub use crate::status::signal as signal_of;
 pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
 /// Declares that this process exits once it has reported how the launch ended. A signal leaves it

@@ -12,6 +12,11 @@ use crate::environment::Environment;
 
 use self::advice::{Advice, not_for_sh};
 
+/// No such file: the same number on every Unix, and on Windows.
+const ENOENT: i32 = 2;
+/// No permission.
+const EACCES: i32 = 13;
+
 /// Why a program was not started: the system's error, and a remedy that fits the cause.
 ///
 /// ```
@@ -55,8 +60,10 @@ impl StartError {
     /// Returns the error that starting the command would give, as far as its file shows.
     pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
         let error = match find(command) {
-            None => io::ErrorKind::NotFound.into(),
-            Some(path) if !is_executable(&path) => io::ErrorKind::PermissionDenied.into(),
+            None => io::Error::from_raw_os_error(ENOENT),
+            Some(path) if path.is_dir() || !is_executable(&path) => {
+                io::Error::from_raw_os_error(EACCES)
+            }
             Some(path) => not_for_sh(&path)?,
         };
         Some(StartError::new(command, error))

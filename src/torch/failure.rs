@@ -58,6 +58,7 @@ fn code_of(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Lost => Code::Lost,
         ErrorKind::TimedOut => Code::TimedOut,
+        ErrorKind::Canceled => Code::Canceled,
         ErrorKind::Environment => Code::Environment,
         _ => Code::Refused,
     }
@@ -65,11 +66,7 @@ fn code_of(kind: ErrorKind) -> Code {
 
 impl From<CollectiveError> for Failure {
     fn from(error: CollectiveError) -> Failure {
-        let code = match error {
-            CollectiveError::Canceled => Code::Canceled,
-            _ => code_of(error.kind()),
-        };
-        Failure { code, text: error.to_string(), rank: error.rank() }
+        Failure { code: code_of(error.kind()), text: error.to_string(), rank: error.rank() }
     }
 }
 

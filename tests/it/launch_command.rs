@@ -244,19 +244,20 @@ fn an_outsider_that_holds_the_pipe_delays_the_end_by_a_second() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_code_127() {
-    let output = clean("mpienv")
-        .args(["launch", "--nproc-per-node", "1", "--", "no-such-program"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(127));
-    let said = text(&output.stderr);
-    assert!(said.contains("[0] mpienv: cannot start \"no-such-program\": "), "{said}");
-    assert!(
-        said.contains(" failed with exit code 127; see the last lines of its stderr above\n"),
-        "{said}"
-    );
-    assert_eq!(said.matches("no-such-program").count(), 1, "{said}");
+fn a_program_that_is_not_there_is_code_127_and_named_once() {
+    for verb in [
+        &["launch", "--nproc-per-node", "3", "--max-restarts", "2"][..],
+        &["simulate", "--launcher", "slurm", "--ppn", "3"],
+    ] {
+        let output = clean("mpienv").args(verb).args(["--", "no-such-program"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(127));
+        assert_eq!(
+            text(&output.stderr),
+            "mpienv: cannot start \"no-such-program\": No such file or directory (os error 2); check that it is \
+             installed on this host and on PATH\n",
+            "{verb:?}"
+        );
+    }
 }
 
 #[test]

@@ -101,6 +101,30 @@ fn the_last_exit_code_is_kept_and_the_report_names_every_attempt() {
 }
 
 #[test]
+fn a_launch_goes_on_and_restarts_after_its_program_was_replaced() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let [program, go] = ["mpienv", "go"].map(at);
+    fs::hard_link(env!("CARGO_BIN_EXE_mpienv"), &program).unwrap();
+    let script = r#"echo attempt $MPIENV_RESTART_COUNT; test $MPIENV_RESTART_COUNT = 1 && exit
+                    while ! test -e "$1"; do sleep 0.1; done; exit 5"#;
+    let mut command = clean(program.to_str().unwrap());
+    command.args(["launch", "--nproc-per-node", "1", "--max-restarts", "1", "--"]);
+    command.args(["sh", "-c", script, "sh"]).arg(&go);
+    let mut child = piped(&mut command);
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    read_to(&mut stdout, "attempt 0");
+    // As an upgrade does it.
+    fs::write(at("new"), "another version").unwrap();
+    fs::rename(at("new"), &program).unwrap();
+    fs::write(&go, "").unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((rest.as_str(), output.status.code()), ("[0] attempt 1\n", Some(0)), "{output:?}");
+}
+
+#[test]
 fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
     for (code, reason) in
         [(2, "an invalid command line"), (126, "cannot be started"), (127, "cannot be started")]

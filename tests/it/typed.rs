@@ -172,7 +172,7 @@ fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
             "launch --nproc-per-node 1 -- ./plain.py",
             126,
             "its first line names no interpreter",
-            "... -- python ./plain.py",
+            "launch --nproc-per-node 1 -- python ./plain.py",
         ),
         (
             "simulate --launcher slurm --rank 0 -- ./plain.py",
@@ -219,5 +219,24 @@ fn a_wrong_export_stops_the_shell_wherever_its_options_stand() {
     {
         let (code, stdout, stderr) = typed(folder.path(), line);
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
+    }
+}
+
+#[test]
+fn a_batch_system_in_place_of_a_launcher_is_answered_with_the_launchers_that_it_uses() {
+    for (typed, tip) in [
+        (
+            "pbs",
+            "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
+        ),
+        ("LSF", "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
+        ("intel_mpi", "its name is hydra"),
+        ("slrum", "a similar value exists: 'slurm'"),
+    ] {
+        let output = clean("mpienv").args(["simulate", "--launcher", typed]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(&format!("\n  tip: {tip}\n")), "{stderr}");
+        assert_eq!(stderr.matches("tip: ").count(), 1, "{stderr}");
     }
 }

@@ -25,14 +25,17 @@ fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
     fs::write(modules.join("0.1.0"), text).unwrap();
     fs::write(bin.join("mpienv"), "#!/bin/sh\necho from the module\n").unwrap();
     fs::set_permissions(bin.join("mpienv"), fs::Permissions::from_mode(0o755)).unwrap();
-    let script = r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS""#;
+    let script =
+        r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS $MANPATH""#;
     let mut command = clean("bash");
-    command.args(["-c", script]).env("ROOT", folder.path());
+    command.args(["-c", script]).env("ROOT", folder.path()).env_remove("MANPATH");
     command.env("MODULEPATH", folder.path().join("modules"));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     let share = folder.path().join("share");
-    let expected = format!("from the module\n{}:/usr/local/share:/usr/share\n", share.display());
+    let share = share.display();
+    // The empty entry at the end of MANPATH is that of the system's folders.
+    let expected = format!("from the module\n{share}:/usr/local/share:/usr/share {share}/man:\n");
     assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), &*said), (&*expected, ""));
 }
 

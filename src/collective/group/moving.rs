@@ -19,7 +19,8 @@ fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
 }
 
 impl Group {
-    /// Replaces every rank's `values` with those of rank `root`.
+    /// Replaces every rank's `values` with those of rank `root`. For bytes whose number only the root
+    /// knows, use [`Group::broadcast_bytes`].
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -72,7 +73,8 @@ impl Group {
     }
 
     /// Every rank gets the values of all ranks in `all`, in rank order. All ranks must
-    /// pass the same number of values.
+    /// pass the same number of values. Use it for numbers; if their count differs, use
+    /// [`Group::all_gather`].
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -98,6 +100,10 @@ impl Group {
     }
 
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
+    ///
+    /// Use it for names, serialized values, and numbers whose count differs from rank to rank. For
+    /// the same count of numbers on each rank, [`Group::all_gather_into`] takes them as they are
+    /// and sends one message less.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {

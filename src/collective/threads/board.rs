@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::{HOST, Threads};
+use super::{HOST, ThreadRank};
 use crate::call::{Call, Message};
 use crate::error::{CANCELED, CollectiveError, Result};
 use crate::value::rank::Rank;
@@ -70,7 +70,7 @@ impl Shared {
     }
 }
 
-impl Threads {
+impl ThreadRank {
     pub(super) fn try_exchange(&self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
         let deadline = Instant::now() + self.timeout;
         let mut board = self.shared.board();

@@ -43,7 +43,9 @@ pub(crate) enum Failure {
     Shape(#[from] JobError),
     #[error("rank {rank} does not exist in a job of {size}; choose one from 0 to {}", size - 1)]
     NoSuchRank { rank: u32, size: u32 },
-    #[error("the command of rank {rank} failed ({status}); see its output for the cause")]
+    #[error(
+        "the command of rank {rank} failed ({status}); its last lines above may name the cause"
+    )]
     Rank { rank: u32, status: ExitStatus },
     #[error(
         "cannot write stdout: {0}; check the redirection, the disk, or the program that reads the output"

@@ -7,7 +7,9 @@ use std::time::Duration;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
-use mpienv_launch::seam::{for_terminal, places, share_of_workers, try_run, whole_process};
+use mpienv_launch::seam::{
+    for_terminal, foreseen, places, share_of_workers, try_run, whole_process,
+};
 
 use super::exec::command;
 use super::inner_launcher::{By, LauncherOption, is_launcher};
@@ -170,10 +172,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if is_launcher(&words) => launch.threads(Threads::Keep),
         None => launch,
     };
-    let mut fault = None;
+    let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
     let outcome = try_run(whole_process(launch), |place| match words_of(place) {
-        Ok(words) => Ok(worker(&words)),
+        // Otherwise, every worker would fail to start and say the same.
+        Ok(words) => match foreseen(&command(&words)) {
+            Some(error) => Err(fault.insert(error.into()).to_string()),
+            None => Ok(worker(&words)),
+        },
         Err(error) => Err(fault.insert(error).to_string()),
     });
     match (outcome, fault) {

@@ -15,6 +15,31 @@ const MOST: usize = 32;
 /// Stands for the program in a line that has none.
 const PROGRAM: &str = "CMD";
 
+/// What users call launchers, and the names to use.
+const MEANT_LAUNCHERS: &[(&[&str], &str)] = &[
+    (
+        &["pbs", "torque", "openpbs", "pbs-pro", "pbspro", "qsub"],
+        "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
+    ),
+    (
+        &["sge", "uge", "grid-engine", "gridengine"],
+        "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
+    ),
+    (&["lsf", "bsub"], "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
+    (
+        &["mpi", "mpirun", "mpiexec"],
+        "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
+    ),
+    (&["openmpi", "ompi", "azureml", "azure"], "its name is open-mpi"),
+    (&["mpich", "intel-mpi", "intelmpi", "impi"], "its name is hydra"),
+    (&["srun", "sbatch"], "its name is slurm"),
+    (&["jsrun"], "its name is jsm"),
+    (&["aprun", "cray"], "its name is pals"),
+    (&["torch", "pytorch", "torchelastic"], "its name is torchrun"),
+    (&["k8s"], "its name is kubernetes"),
+    (&["none"], "its name is alone"),
+];
+
 /// Adds the line to type to the error in a command line, in place of what clap suggests.
 pub(super) fn explain(error: &mut clap::Error) {
     let typed: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -22,6 +47,10 @@ pub(super) fn explain(error: &mut clap::Error) {
     if error.get(ContextKind::Suggested).is_some_and(|tip| tip.to_string().contains(" as a value"))
     {
         error.remove(ContextKind::Suggested);
+    }
+    if let Some(tip) = launcher_tip(error) {
+        error.remove(ContextKind::SuggestedValue);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     // A word like one of the subcommands is a misspelled one.
     if error.get(ContextKind::SuggestedSubcommand).is_some()
@@ -50,6 +79,21 @@ pub(super) fn explain(error: &mut clap::Error) {
     }
     let tip = ContextValue::StyledStrs(vec![StyledStr::from(tip)]);
     error.insert(ContextKind::Suggested, tip);
+}
+
+/// Returns which launcher to name in place of a batch system or a program of a launcher.
+fn launcher_tip(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.as_str()),
+        _ => None,
+    };
+    if !text(ContextKind::InvalidArg)?.starts_with("--launcher") {
+        return None;
+    }
+    let typed = text(ContextKind::InvalidValue)?.to_ascii_lowercase();
+    let typed = typed.replace(['_', ' '], "-");
+    let (_, tip) = MEANT_LAUNCHERS.iter().find(|(names, _)| names.contains(&&*typed))?;
+    Some((*tip).to_owned())
 }
 
 /// Returns the line to type in place of one whose program cannot be started.

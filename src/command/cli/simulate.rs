@@ -8,7 +8,7 @@ use crate::simulate::{Job, JobError};
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
 use mpienv_core::seam::named;
-use mpienv_launch::seam::{before, for_terminal, whole_process};
+use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
 
 use super::exec::command;
 use super::worker::worker;
@@ -77,6 +77,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         (Some(rank), false) => run_one(&job, rank, &command),
         (None, false) => {
             drop(stream::stdout()?);
+            // Otherwise, every rank would fail to start and say the same.
+            if let Some(error) = foreseen(&self::command(&command)) {
+                return Err(error.into());
+            }
             let launch = match keep_master {
                 true => Launch::simulated_with_master(job),
                 false => Launch::simulated(&job),

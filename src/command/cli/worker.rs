@@ -17,12 +17,13 @@ const WORD: &str = "__worker";
 pub(super) fn worker(words: &[OsString]) -> Command {
     // Without a path to this program, or outside Linux, the worker starts directly. The watchdog
     // still covers it.
-    let Some(program) = std::env::current_exe().ok().filter(|_| cfg!(target_os = "linux")) else {
-        return command(words);
-    };
-    let mut worker = Command::new(program);
-    worker.arg(WORD).arg(process::id().to_string()).args(words);
-    worker
+    #[cfg(target_os = "linux")]
+    if let Some(program) = mpienv_launch::seam::own_program() {
+        let mut worker = Command::new(program);
+        worker.arg(WORD).arg(process::id().to_string()).args(words);
+        return worker;
+    }
+    command(words)
 }
 
 /// Returns the parent's process ID and the words of the worker that this process is to become.

@@ -2,9 +2,12 @@
 
 use crate::launcher::prelude::*;
 
+/// Where the place of a process comes from that has not declared to be by itself.
+pub(crate) const NO_VARIABLES: &str = "no launcher's variables are set";
+
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
     variables: &[],
-    marker: |_| Some("no launcher's variables are set"),
+    marker: |_| Some(NO_VARIABLES),
     read,
     starts: Starts::One,
     advice: Advice { start: "start the process by itself", ..Advice::PLAIN },

@@ -100,7 +100,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
     }
     let data = few_digits(1601, 333);
     let mut ranks = threads::group(2, TIMEOUT).unwrap().into_iter();
-    let work = |rank: threads::Threads, mut report: Box<dyn Report>| {
+    let work = |rank: threads::ThreadRank, mut report: Box<dyn Report>| {
         trained(Architecture::Linear, &data, &plan(32), &mut rank.into(), report.as_mut())
             .unwrap_err()
     };

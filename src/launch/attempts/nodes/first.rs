@@ -43,7 +43,7 @@ impl Hub {
             };
             if end == TryRecvError::Disconnected {
                 // If the job is not over, the other nodes must not wait.
-                let reason = "mpienv failed on that node; see its output";
+                let reason = "mpienv failed on that node";
                 events.push((0, lost(own_host(), reason.to_owned())));
             }
             for (node, event) in events {

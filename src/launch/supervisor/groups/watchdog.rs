@@ -15,7 +15,6 @@ use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -24,7 +23,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::family::{Family, ancestors};
 use super::processes::Listing;
-use crate::launch::start_error::find;
+use crate::launch::exec::own_program;
 use crate::launch::tell;
 
 /// The first argument of such a process.
@@ -175,15 +174,4 @@ fn start(family: &Family) -> io::Result<Option<(Child, ChildStdin)>> {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     Ok(child.stdin.take().map(|stdin| (child, stdin)))
-}
-
-/// Returns the path of the running program, even if its file was replaced. Without /proc, finds it
-/// by its name.
-fn own_program() -> Option<PathBuf> {
-    let running = Path::new("/proc/self/exe");
-    if running.exists() {
-        return Some(running.to_owned());
-    }
-    let file = find(&Command::new(std::env::args_os().next()?))?;
-    std::path::absolute(file).ok()
 }
