@@ -54,17 +54,15 @@
 //! With 100 ranks on each node, rank 0 then has 1,000 connections instead of 100,000.
 //!
 //! The table shows the time until rank 0 has all blobs of 2 bytes, on two cores, as measured by
-//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token adds less
-//! than a tenth, because the handshake is the same. The table predates the key exchange, which takes
-//! 0.07 ms of rank 0's processor and 0.1 KB for each rank. The last row excludes the second meeting
-//! of each node:
+//! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token changes
+//! little, because the handshake is the same. The last row excludes the second meeting of each node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
-//! | 1,000 | 0.08 s | 0.09 s | 3 MB |
-//! | 10,000 | 0.8 s | 0.9 s | 9 MB |
-//! | 19,000 | 1.6 s | 2.0 s | 16 MB |
-//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.01 s + 0.08 s | 0.01 s + 0.13 s | 4 MB |
+//! | 1,000 | 0.2 s | 0.2 s | 4 MB |
+//! | 10,000 | 2 to 3 s | 2 to 3 s | 11 MB |
+//! | 19,000 | 6 s | 6 s | 18 MB |
+//! | 100,000 on 1,000 nodes: one node's gather, then the nodes | 0.02 s + 0.2 s | 0.02 s + 0.3 s | 4 MB |
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
