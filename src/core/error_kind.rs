@@ -105,12 +105,12 @@ fn of_signal(number: i32) -> u8 {
 
 /// Returns the number of the signal that killed a process.
 #[cfg(unix)]
-fn signal(status: ExitStatus) -> Option<i32> {
+pub fn signal(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
 #[cfg(not(unix))]
-fn signal(_status: ExitStatus) -> Option<i32> {
+pub fn signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::wire;
 use crate::launch::stop::{SIGKILL, SIGTERM};
 
-pub(super) use crate::launch::status::{by_signal, signal};
+pub(super) use crate::launch::status::by_signal;
+pub(super) use mpienv_core::seam::signal;
 
 /// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

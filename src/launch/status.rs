@@ -4,11 +4,6 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// Returns the number of the signal that killed a process.
-pub fn signal(status: ExitStatus) -> Option<i32> {
-    status.signal()
-}
-
 /// Returns the status of a process that this signal has killed.
 pub(crate) fn by_signal(number: i32) -> ExitStatus {
     ExitStatus::from_raw(number)

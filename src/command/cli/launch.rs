@@ -174,13 +174,13 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     };
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
-    let outcome = try_run(whole_process(launch), |place| match words_of(place) {
+    let outcome = try_run(whole_process(launch), |place| {
         // Otherwise, every worker would fail to start and say the same.
-        Ok(words) => match foreseen(&command(&words)) {
-            Some(error) => Err(fault.insert(error.into()).to_string()),
+        let found = words_of(place).and_then(|words| match foreseen(&command(&words)) {
+            Some(error) => Err(error.into()),
             None => Ok(worker(&words)),
-        },
-        Err(error) => Err(fault.insert(error).to_string()),
+        });
+        found.map_err(|error| fault.insert(error).to_string())
     });
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),

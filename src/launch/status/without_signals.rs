@@ -2,10 +2,6 @@
 
 use std::process::ExitStatus;
 
-pub fn signal(_status: ExitStatus) -> Option<i32> {
-    None
-}
-
 pub(crate) fn by_signal(_number: i32) -> ExitStatus {
     ExitStatus::default()
 }
