@@ -5,6 +5,7 @@
 //! they close when a rank is killed, so that the others can name it.
 
 mod memory;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod wait;
@@ -17,21 +18,13 @@ pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Offer, Slots};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
-use super::reduction::{Reduction, in_rank_order};
+use super::reduction::Reduction;
 use super::tcp::{Join, Tcp};
 use super::transport::Transport;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
-
-/// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
-/// each adds its part.
-const DIRECT: usize = 128 * 1024;
-/// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are
-/// added.
-const BLOCK: usize = 8 * 1024;
 
 /// All ranks of a group, on one host.
 #[derive(Debug)]
@@ -142,119 +135,9 @@ impl Shared {
         self.memory.slots().map_err(|rank| members.late(rank))
     }
 
-    /// Every rank, or the root alone, reads the numbers of all others.
-    fn reduce_directly(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        let (kind, is_due) = (numbers.kind(), self.is_due(root));
-        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let values = chunk.bytes();
-            self.round(call, |slot, _| copy(slot, values))?;
-            if is_due {
-                self.add_up(kind, by, 0, values)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum.
-    fn is_direct(&self, bytes: usize) -> bool {
-        let ranks = self.memory.ranks();
-        ranks == 2 || bytes * ranks <= DIRECT
-    }
-
     /// Whether this rank gets the result of a call: as the root, or because all ranks do.
     fn is_due(&self, root: Option<u32>) -> bool {
         root.is_none_or(|root| root as usize == self.memory.own())
-    }
-
-    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
-    /// `values`.
-    fn add_up(
-        &mut self,
-        kind: ElementKind,
-        by: Reduction,
-        start: usize,
-        values: &mut [u8],
-    ) -> Result<()> {
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let slots = self.slots()?;
-        let range = start..start + values.len();
-        match ranks {
-            2 if kind.is_done_in_pairs(by) => {
-                kind.combine(by, values, &slots.of(1 - own)[range]);
-            }
-            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), start, values),
-        }
-        Ok(())
-    }
-
-    /// Computes in the slot, and reduces what all ranks have completed while they compute the rest.
-    fn reduce_while_computing(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-        part: usize,
-        compute: &mut dyn FnMut(usize, &mut [u8]),
-    ) -> Result<()> {
-        let (ranks, kind) = (self.memory.ranks(), numbers.kind());
-        let values = numbers.bytes();
-        self.tcp.members().begin(call)?;
-        let mut reduced = 0;
-        for start in (0..values.len()).step_by(part) {
-            let length = part.min(values.len() - start);
-            let members = self.tcp.members();
-            let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
-            compute(start, &mut rest[..length]);
-            self.memory.complete(length);
-            let completed = self.memory.completed();
-            // Another rank may make another call, which is noticed at the end.
-            let until = completed.length() / kind.size() * kind.size();
-            if until > reduced {
-                let into = &mut values[reduced..until];
-                add_blocks(kind, by, ranks, |rank| completed.of(rank), reduced, into);
-                reduced = until;
-            }
-        }
-        self.published += values.len() as u64;
-        self.complete(call)?;
-        let slots = self.slots()?;
-        add_blocks(kind, by, ranks, |rank| slots.of(rank), reduced, &mut values[reduced..]);
-        Ok(())
-    }
-
-    /// Every rank adds its part. Every rank, or the root alone, then reads the parts of all others.
-    fn reduce_by_parts(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        let is_due = self.is_due(root);
-        let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
-        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
-            let parts = chunk.ranges(ranks);
-            let values = chunk.bytes();
-            self.round(call, |slot, _| copy(slot, values))?;
-            let mine = parts[own].clone();
-            self.round(call, |slot, slots| {
-                let sum = &mut slot[..mine.len()];
-                add_blocks(kind, by, ranks, |rank| slots.of(rank), mine.start, sum);
-                sum.len()
-            })?;
-            let slots = self.slots()?;
-            for (rank, part) in parts.into_iter().enumerate().filter(|_| is_due) {
-                let length = part.len();
-                values[part].copy_from_slice(&slots.of(rank)[..length]);
-            }
-        }
-        Ok(())
     }
 
     /// The byte ranges of the rounds that move `length` bytes, `most` at a time; one empty range if
@@ -275,24 +158,6 @@ fn first_reason(reasons: &[Vec<u8>]) -> Option<String> {
 fn copy(slot: &mut [u8], bytes: &[u8]) -> usize {
     slot[..bytes.len()].copy_from_slice(bytes);
     bytes.len()
-}
-
-/// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into
-/// `into`.
-fn add_blocks<'s>(
-    kind: ElementKind,
-    by: Reduction,
-    ranks: usize,
-    slot_of: impl Fn(usize) -> &'s [u8],
-    start: usize,
-    into: &mut [u8],
-) {
-    for (index, into) in into.chunks_mut(BLOCK).enumerate() {
-        let start = start + index * BLOCK;
-        let row = |rank| &slot_of(rank)[start..start + into.len()];
-        let rows: Vec<&[u8]> = (0..ranks).map(row).collect();
-        in_rank_order(kind, by, rows, into);
-    }
 }
 
 impl Transport for Shared {

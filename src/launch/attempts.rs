@@ -3,7 +3,9 @@
 //! A [`Job`] is the state machine of one node. What happens on the node goes to the coordinator,
 //! which decides for all nodes, and what the node does next comes back from it as an order.
 
+mod cause;
 mod coordinator;
+mod cores;
 mod link;
 mod mailbox;
 mod message;
@@ -11,7 +13,6 @@ mod message;
 mod nodes;
 mod silence;
 
-use std::fmt::Display;
 use std::io::{self, IsTerminal};
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
@@ -19,10 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::launch::bind::{Bind, Division, Node};
-use crate::launch::core_share::CoreShare;
-use crate::launch::ending::{Cause, Failure, Final, by_signal, meaning_of_final};
+use crate::launch::ending::{Failure, Final};
 use crate::launch::error::LaunchError;
 use crate::launch::log_file::Folder;
 use crate::launch::report::LaunchReport;
@@ -31,7 +29,7 @@ use crate::launch::running::{Exit, Running};
 use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::target_file::HeldFile;
-use crate::launch::{Launch, Threads, Variables, port, share, tell};
+use crate::launch::{Launch, Variables, port, tell};
 use crate::value::host_name::host_name;
 use mpienv_core::Exports;
 use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, TargetSeam as _};
@@ -39,6 +37,7 @@ use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, Ta
 pub(super) use self::link::Link;
 pub(super) use self::message::{Event, Failed, Haste};
 
+use self::cause::describe;
 use self::coordinator::Coordinator;
 use self::message::{Order, Verdict};
 #[cfg(feature = "rendezvous")]
@@ -334,46 +333,6 @@ impl<'a> Job<'a> {
 }
 
 impl Launch {
-    /// Gives the workers their share of the cores that this thread may use.
-    ///
-    /// `bound`: the cores of each worker, or nothing if they are not bound.
-    fn set_threads(&mut self, bound: &[CoreShare]) {
-        let Some(ranks) = self.workers.first().and_then(|worker| worker.ranks_on_host()) else {
-            return;
-        };
-        let share = share::of_workers(ranks, self.keep_binding).threads;
-        for (index, worker) in self.workers.iter_mut().enumerate() {
-            let own = bound.get(index).and_then(|own| u32::try_from(own.len()).ok());
-            let share = own.map_or(share, |own| own.min(share));
-            if let Some(count) = Threads::count(self.threads, Some(share)) {
-                *worker = worker.clone().with_threads(count);
-            }
-        }
-    }
-
-    /// Returns the command with the variable that tells its programs how they are bound.
-    fn marked(&self, command: Command) -> Command {
-        if self.bind != Bind::None || !self.keep_binding {
-            return self.bind.marked(command);
-        }
-        command
-    }
-
-    /// Returns the cores of each worker, or nothing if they are not bound. Says once what is not as
-    /// expected.
-    fn shares(&self, attempt: Attempt) -> Result<Vec<CoreShare>, LaunchError> {
-        if self.bind == Bind::None {
-            return Ok(Vec::new());
-        }
-        let environment = Environment::current();
-        let Division { shares, note } =
-            Node::here(self.bind, &environment)?.among_workers(self.bind, &self.workers)?;
-        if let Some(note) = note.filter(|_| attempt.again == 0) {
-            tell(&format!("bind {}: {note}", self.bind.name()));
-        }
-        Ok(shares)
-    }
-
     /// Returns the link to the other nodes, and how often the platform had restarted the job.
     fn link(&self) -> Result<(Link, u32), LaunchError> {
         let (base, max_restarts) = (self.base(), self.max_restarts.map_or(0, NonZeroU32::get));
@@ -434,25 +393,4 @@ fn add_file(
 /// Returns this host's name for messages.
 fn own_host() -> String {
     host_name().unwrap_or_else(|| "an unknown host".to_owned())
-}
-
-/// Returns what failed, and why it would fail again.
-fn describe(error: &LaunchError) -> (Cause, Option<Final>) {
-    let other = |error: &dyn Display| Cause::Other { text: error.to_string() };
-    match error {
-        LaunchError::Failed { rank, status, stderr, report, .. } => {
-            let (rank, status) = (*rank, *status);
-            let stderr = stderr.is_some().then(|| report.stderr.clone());
-            let code = status.code().filter(|code| meaning_of_final(*code).is_some());
-            (Cause::Worker { rank, status, stderr }, code.map(Final::Code))
-        }
-        LaunchError::Stopped { rank: Some(rank), signal, .. } => (
-            Cause::Worker { rank: *rank, status: by_signal(*signal), stderr: None },
-            Some(Final::Signal),
-        ),
-        LaunchError::Stopped { rank: None, .. } => (other(error), Some(Final::Signal)),
-        // The other nodes add this node's name to the text.
-        LaunchError::OtherNode { reason, .. } => (other(reason), Some(Final::Launch)),
-        error => (other(error), Some(Final::Launch)),
-    }
 }

@@ -3,7 +3,6 @@
 
 use std::ffi::{CStr, c_char};
 use std::net::TcpListener;
-use std::slice;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use mpienv_collective::{Canceller, Group, Reduction};
 
 use crate::connect::{Meeting, connect};
 use crate::failure::Failure;
+use crate::memory::{Sent, addresses, bytes_mut};
 
 /// A group, as the caller holds it.
 pub struct Handle {
@@ -55,65 +55,6 @@ fn length(count: usize, kind: ElementKind) -> Result<usize, Failure> {
 fn numbers(kind: ElementKind, bytes: &mut [u8]) -> Result<Numbers<'_>, Failure> {
     Numbers::from_bytes(kind, bytes)
         .ok_or_else(|| Failure::argument(format!("the {} are not aligned in memory", kind.name())))
-}
-
-/// # Safety
-/// `address` is that of `length` bytes that stay and do not change while they are used, unless
-/// `length` is 0.
-unsafe fn bytes<'a>(address: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: the caller vouches for the bytes.
-    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(address, length) } }
-}
-
-/// # Safety
-/// As [`bytes`], and nothing else uses the bytes meanwhile.
-unsafe fn bytes_mut<'a>(address: *mut u8, length: usize) -> &'a mut [u8] {
-    // SAFETY: the caller vouches for the bytes.
-    if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(address, length) } }
-}
-
-/// # Safety
-/// `addresses` is null, or that of `count` addresses.
-unsafe fn addresses<'a, T>(addresses: *const *mut T, count: usize) -> &'a [*mut T] {
-    // SAFETY: the caller vouches for the addresses.
-    if addresses.is_null() { &[] } else { unsafe { slice::from_raw_parts(addresses, count) } }
-}
-
-/// Returns whether two pieces of memory of this length share a byte.
-fn overlap(one: *const u8, length: usize, other: *const u8, other_length: usize) -> bool {
-    let (one, other) = (one.addr(), other.addr());
-    one < other + other_length && other < one + length
-}
-
-/// What is sent, or a copy of it if a call would write where it reads.
-enum Sent<'a> {
-    Place(&'a [u8]),
-    Copy(Vec<u8>),
-}
-
-impl<'a> Sent<'a> {
-    /// # Safety
-    /// As [`bytes`]; `into` are the places that the call writes to, of these lengths.
-    unsafe fn apart_from(
-        address: *const u8,
-        length: usize,
-        into: impl IntoIterator<Item = (*const u8, usize)>,
-    ) -> Sent<'a> {
-        // SAFETY: the caller vouches for the bytes.
-        let place = unsafe { bytes(address, length) };
-        let mut into = into.into_iter();
-        match into.any(|(other, other_length)| overlap(address, length, other, other_length)) {
-            true => Sent::Copy(place.to_vec()),
-            false => Sent::Place(place),
-        }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            Sent::Place(place) => place,
-            Sent::Copy(copy) => copy,
-        }
-    }
 }
 
 /// Makes a call of a group, and keeps its failure.

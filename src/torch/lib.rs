@@ -9,5 +9,6 @@
 mod abi;
 mod connect;
 mod failure;
+mod memory;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::call::Results;
+use crate::element::ElementKind;
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::hosts;

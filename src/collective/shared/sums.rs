@@ -1,0 +1,145 @@
+//! The ways in which ranks add the numbers that they see in each other's slots.
+
+use super::{Shared, copy};
+use crate::call::Call;
+use crate::element::ElementKind;
+use crate::error::Result;
+use crate::numbers::Numbers;
+use crate::reduction::{Reduction, in_rank_order};
+
+/// The largest sum that more than two ranks add directly, in bytes of all ranks. In a larger sum,
+/// each adds its part.
+const DIRECT: usize = 128 * 1024;
+/// Bytes that are added at a time. They stay in the L1 cache while several ranks' numbers are
+/// added.
+const BLOCK: usize = 8 * 1024;
+
+impl Shared {
+    /// Every rank, or the root alone, reads the numbers of all others.
+    pub(super) fn reduce_directly(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let (kind, is_due) = (numbers.kind(), self.is_due(root));
+        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+            let values = chunk.bytes();
+            self.round(call, |slot, _| copy(slot, values))?;
+            if is_due {
+                self.add_up(kind, by, 0, values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every rank reads as many bytes of all others, rather than the parts of a sum.
+    pub(super) fn is_direct(&self, bytes: usize) -> bool {
+        let ranks = self.memory.ranks();
+        ranks == 2 || bytes * ranks <= DIRECT
+    }
+
+    /// Reduces the numbers of all ranks that begin at `start` in their slots, into this rank's
+    /// `values`.
+    pub(super) fn add_up(
+        &mut self,
+        kind: ElementKind,
+        by: Reduction,
+        start: usize,
+        values: &mut [u8],
+    ) -> Result<()> {
+        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let slots = self.slots()?;
+        let range = start..start + values.len();
+        match ranks {
+            2 if kind.is_done_in_pairs(by) => {
+                kind.combine(by, values, &slots.of(1 - own)[range]);
+            }
+            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), start, values),
+        }
+        Ok(())
+    }
+
+    /// Computes in the slot, and reduces what all ranks have completed while they compute the rest.
+    pub(super) fn reduce_while_computing(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        part: usize,
+        compute: &mut dyn FnMut(usize, &mut [u8]),
+    ) -> Result<()> {
+        let (ranks, kind) = (self.memory.ranks(), numbers.kind());
+        let values = numbers.bytes();
+        self.tcp.members().begin(call)?;
+        let mut reduced = 0;
+        for start in (0..values.len()).step_by(part) {
+            let length = part.min(values.len() - start);
+            let members = self.tcp.members();
+            let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
+            compute(start, &mut rest[..length]);
+            self.memory.complete(length);
+            let completed = self.memory.completed();
+            // Another rank may make another call, which is noticed at the end.
+            let until = completed.length() / kind.size() * kind.size();
+            if until > reduced {
+                let into = &mut values[reduced..until];
+                add_blocks(kind, by, ranks, |rank| completed.of(rank), reduced, into);
+                reduced = until;
+            }
+        }
+        self.published += values.len() as u64;
+        self.complete(call)?;
+        let slots = self.slots()?;
+        add_blocks(kind, by, ranks, |rank| slots.of(rank), reduced, &mut values[reduced..]);
+        Ok(())
+    }
+
+    /// Every rank adds its part. Every rank, or the root alone, then reads the parts of all others.
+    pub(super) fn reduce_by_parts(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        root: Option<u32>,
+    ) -> Result<()> {
+        let is_due = self.is_due(root);
+        let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
+        for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
+            let parts = chunk.ranges(ranks);
+            let values = chunk.bytes();
+            self.round(call, |slot, _| copy(slot, values))?;
+            let mine = parts[own].clone();
+            self.round(call, |slot, slots| {
+                let sum = &mut slot[..mine.len()];
+                add_blocks(kind, by, ranks, |rank| slots.of(rank), mine.start, sum);
+                sum.len()
+            })?;
+            let slots = self.slots()?;
+            for (rank, part) in parts.into_iter().enumerate().filter(|_| is_due) {
+                let length = part.len();
+                values[part].copy_from_slice(&slots.of(rank)[..length]);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into
+/// `into`.
+fn add_blocks<'s>(
+    kind: ElementKind,
+    by: Reduction,
+    ranks: usize,
+    slot_of: impl Fn(usize) -> &'s [u8],
+    start: usize,
+    into: &mut [u8],
+) {
+    for (index, into) in into.chunks_mut(BLOCK).enumerate() {
+        let start = start + index * BLOCK;
+        let row = |rank| &slot_of(rank)[start..start + into.len()];
+        let rows: Vec<&[u8]> = (0..ranks).map(row).collect();
+        in_rank_order(kind, by, rows, into);
+    }
+}
