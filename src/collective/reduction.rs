@@ -83,6 +83,48 @@ numbers! {
     u64 u64::wrapping_add, u64::wrapping_mul, |_| false;
 }
 
+/// Evaluates an expression with `$number` as the type of a kind's numbers, but for `bool`.
+macro_rules! with_type {
+    ($kind:expr, bool => $bools:expr, $number:ident => $run:expr) => {
+        with_type!($kind, $bools, $number => $run,
+            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 F16 f16 Bf16 bf16 I8 i8 U8 u8)
+    };
+    ($kind:expr, $bools:expr, $number:ident => $run:expr, $($name:ident $type:ident)*) => {
+        match $kind {
+            ElementKind::Bool => $bools,
+            $(ElementKind::$name => {
+                type $number = $type;
+                $run
+            })*
+        }
+    };
+}
+
+/// Runs a loop with a reduction's operation on two numbers. Each operation gets its own loop, which
+/// the compiler turns into vector instructions.
+macro_rules! with_operation {
+    ($by:expr, $number:ident, $operation:ident => $loop:expr) => {
+        match $by {
+            Reduction::Sum | Reduction::Mean => {
+                let $operation = $number::sum;
+                $loop
+            }
+            Reduction::Product => {
+                let $operation = $number::product;
+                $loop
+            }
+            Reduction::Min => {
+                let $operation = $number::min;
+                $loop
+            }
+            Reduction::Max => {
+                let $operation = $number::max;
+                $loop
+            }
+        }
+    };
+}
+
 /// How many numbers are converted at a time. They stay in the L1 cache.
 const CONVERTED: usize = 1024;
 
@@ -168,21 +210,25 @@ impl ElementKind {
     /// Combines each number in `into` with the one in `from`, which comes before or after it in
     /// rank order: the bits are the same.
     pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
-        /// Combines as the type of the pattern.
-        macro_rules! by_kind {
-            ($($kind:ident $number:ident)*) => {
-                match self {
-                    // Empty slices may be unaligned, which the casts reject.
-                    _ if into.is_empty() => {}
-                    ElementKind::Bool => combine_bools(by, into, from),
-                    $(ElementKind::$kind => {
-                        combine::<$number>(by, cast_slice_mut(into), &aligned(from));
-                    })*
-                }
-            };
+        // Empty slices may be unaligned, which the casts reject.
+        if !into.is_empty() {
+            with_type!(self,
+                bool => combine_bools(by, into, from),
+                T => combine::<T>(by, cast_slice_mut(into), &aligned(from))
+            );
         }
-        by_kind! {
-            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 F16 f16 Bf16 bf16 I8 i8 U8 u8
+    }
+
+    /// Combines the numbers of two ranks into `into`, in one pass.
+    fn combine_two(self, by: Reduction, first: &[u8], second: &[u8], into: &mut [u8]) {
+        if !into.is_empty() {
+            with_type!(self,
+                bool => {
+                    into.copy_from_slice(first);
+                    combine_bools(by, into, second);
+                },
+                T => combine_two::<T>(by, &aligned(first), &aligned(second), cast_slice_mut(into))
+            );
         }
     }
 }
@@ -200,13 +246,19 @@ fn aligned<T: Pod>(row: &[u8]) -> Cow<'_, [T]> {
 }
 
 fn combine<T: Number>(by: Reduction, into: &mut [T], from: &[T]) {
-    let pairs = into.iter_mut().zip(from);
-    match by {
-        Reduction::Sum | Reduction::Mean => pairs.for_each(|(a, &b)| *a = a.sum(b)),
-        Reduction::Product => pairs.for_each(|(a, &b)| *a = a.product(b)),
-        Reduction::Min => pairs.for_each(|(a, &b)| *a = a.min(b)),
-        Reduction::Max => pairs.for_each(|(a, &b)| *a = a.max(b)),
-    }
+    with_operation!(by, T, operation => {
+        for (a, &b) in into.iter_mut().zip(from) {
+            *a = operation(*a, b);
+        }
+    });
+}
+
+fn combine_two<T: Number>(by: Reduction, first: &[T], second: &[T], into: &mut [T]) {
+    with_operation!(by, T, operation => {
+        for (into, (&a, &b)) in into.iter_mut().zip(first.iter().zip(second)) {
+            *into = operation(a, b);
+        }
+    });
 }
 
 fn combine_bools(by: Reduction, into: &mut [u8], from: &[u8]) {
@@ -229,12 +281,18 @@ pub(super) fn in_rank_order<'r>(
     into: &mut [u8],
 ) {
     if kind.of_partial(by) == kind {
-        let mut ranks = 0;
-        for row in rows {
-            match ranks {
-                0 => into.copy_from_slice(row),
-                _ => kind.combine(by, into, row),
+        let mut rows = rows.into_iter();
+        let mut ranks = 1;
+        match (rows.next(), rows.next()) {
+            (Some(first), Some(second)) => {
+                kind.combine_two(by, first, second, into);
+                ranks = 2;
             }
+            (Some(only), _) => into.copy_from_slice(only),
+            (None, _) => return,
+        }
+        for row in rows {
+            kind.combine(by, into, row);
             ranks += 1;
         }
         return kind.divide(by, ranks, into);
@@ -316,5 +374,12 @@ mod tests {
         let mut values = [1.0_f64, 1.0];
         ElementKind::F64.combine(Reduction::Sum, cast_slice_mut(&mut values), &bytes[1..]);
         assert_eq!(values, [2.5, 3.5]);
+        in_rank_order(
+            ElementKind::F64,
+            Reduction::Product,
+            [&bytes[1..], cast_slice(&[2.0_f64, 3.0])],
+            cast_slice_mut(&mut values),
+        );
+        assert_eq!(values, [3.0, 7.5]);
     }
 }

@@ -138,8 +138,8 @@ fn add_blocks<'s>(
 ) {
     for (index, into) in into.chunks_mut(BLOCK).enumerate() {
         let start = start + index * BLOCK;
-        let row = |rank| &slot_of(rank)[start..start + into.len()];
-        let rows: Vec<&[u8]> = (0..ranks).map(row).collect();
-        in_rank_order(kind, by, rows, into);
+        let end = start + into.len();
+        let row = |rank| &slot_of(rank)[start..end];
+        in_rank_order(kind, by, (0..ranks).map(row), into);
     }
 }
