@@ -16,11 +16,6 @@ extern crate mpienv_core;
 // The names by which the files of this crate know it and the crates below.
 use crate as launch;
 use mpienv_core::{cluster, environment, export, simulate, value};
-#[cfg(feature = "rendezvous")]
-mod rendezvous {
-    pub(crate) use mpienv_rendezvous::seam::*;
-    pub(crate) use mpienv_rendezvous::*;
-}
 
 mod affinity;
 mod attempts;
@@ -146,7 +141,6 @@ pub struct Launch {
     /// How long the job may be silent, if that is limited.
     stall_timeout: Option<Duration>,
     /// How long a node may be silent.
-    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     node_timeout: Duration,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,
