@@ -131,7 +131,6 @@ fn seconds_or_none(text: &str) -> Result<Duration, &'static str> {
 
 /// Parses the command line, runs the command, and reports errors.
 pub fn main() -> process::ExitCode {
-    #[cfg(unix)]
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
     }

@@ -31,7 +31,6 @@ mod heartbeat;
 mod log_file;
 mod options;
 mod output;
-#[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
 mod report;
@@ -56,12 +55,10 @@ pub use bind::Bind;
 pub use error::LaunchError;
 pub use heartbeat::heartbeat;
 pub use output::Output;
-#[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
 pub use report::LaunchReport;
 pub use share::Threads;
 pub use start_error::StartError;
-#[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, Write};

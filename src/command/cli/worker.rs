@@ -37,9 +37,6 @@ pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
 }
 
 pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
-    #[cfg(target_os = "linux")]
     crate::end_with_parent(parent).map_err(Failure::Orphan)?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = parent;
     Err(mpienv_launch::seam::exec(&mut command(words)).into())
 }
