@@ -38,6 +38,7 @@ pub use crate::launcher::torchrun::AGENT_STORE;
 #[cfg(feature = "pmix")]
 pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
+pub use crate::system::user;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
