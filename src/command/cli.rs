@@ -12,7 +12,7 @@ mod export;
 mod failure;
 mod hint;
 mod inner_launcher;
-#[cfg(target_os = "linux")]
+#[cfg_attr(not(target_os = "linux"), path = "cli/keeper/other_system.rs")]
 mod keeper;
 mod launch;
 mod man;
@@ -134,7 +134,6 @@ pub fn main() -> process::ExitCode {
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
     }
-    #[cfg(target_os = "linux")]
     if let Some(code) = keeper::serve() {
         return code;
     }
