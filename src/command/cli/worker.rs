@@ -5,7 +5,7 @@
 //! registration. Only the new process itself can ask Linux to kill it with its parent.
 
 use std::ffi::{OsStr, OsString};
-use std::process::{self, Command};
+use std::process::Command;
 
 use super::Failure;
 use super::exec::command;
@@ -20,7 +20,7 @@ pub(super) fn worker(words: &[OsString]) -> Command {
     #[cfg(target_os = "linux")]
     if let Some(program) = mpienv_launch::seam::own_program() {
         let mut worker = Command::new(program);
-        worker.arg(WORD).arg(process::id().to_string()).args(words);
+        worker.arg(WORD).arg(std::process::id().to_string()).args(words);
         return worker;
     }
     command(words)
