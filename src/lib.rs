@@ -98,13 +98,7 @@ pub use mpienv_core::{
 };
 #[cfg(feature = "launch")]
 #[doc(inline)]
-pub use mpienv_launch::Bind;
-#[cfg(all(feature = "launch", target_os = "linux"))]
-#[doc(inline)]
-pub use mpienv_launch::end_with_parent;
-#[cfg(all(feature = "launch", unix))]
-#[doc(inline)]
-pub use mpienv_launch::serve_as_watchdog;
+pub use mpienv_launch::{Bind, end_with_parent, serve_as_watchdog};
 #[doc(inline)]
 pub use mpienv_launch::{
     Launch, LaunchError, LaunchReport, Output, StartError, Threads, heartbeat,

@@ -8,11 +8,10 @@ use std::time::Duration;
 use super::alone::Alone;
 use super::error::ConnectError;
 use super::group::Group;
-#[cfg(target_os = "linux")]
 use super::hosts;
-#[cfg(feature = "mpi")]
-use super::mpi::{self, Initialize, Mpi};
+use super::mpi;
 use super::tcp::{MeetingPoint, Tcp};
+use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
 use crate::value::host::Host;
@@ -71,10 +70,6 @@ pub struct GroupBuilder<'a> {
     quiet: bool,
     meets_at: Option<(Host, Port)>,
     listener: Option<Arc<TcpListener>>,
-    #[cfg_attr(
-        not(feature = "mpi"),
-        expect(dead_code, reason = "only MPI waits where it cannot be called back")
-    )]
     on_lost: fn(&super::CollectiveError) -> u8,
 }
 
@@ -181,10 +176,8 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, ConnectError> {
-        self.connect_by(
-            #[cfg(feature = "mpi")]
-            &mpienv_mpi::World::init,
-        )
+        let GroupBuilder { info, timeout, on_lost, .. } = self;
+        self.connect_by(&|required| mpi::connect(info, timeout, required, on_lost))
     }
 
     /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
@@ -215,17 +208,18 @@ impl<'a> GroupBuilder<'a> {
         self,
         hints: &mpienv_mpi::Hints,
     ) -> Result<Group, ConnectError> {
-        // SAFETY: the caller keeps other threads from the environment, and the thread that limits
-        // the time of the call does not read it.
-        self.connect_by(&|launcher, vars| unsafe {
-            mpienv_mpi::World::init_with(launcher, vars, hints)
+        let GroupBuilder { info, timeout, on_lost, .. } = self;
+        self.connect_by(&|required| {
+            mpi::connect_by(info, timeout, required, on_lost, &|launcher, vars| {
+                // SAFETY: the caller keeps other threads from the environment, and the thread that
+                // limits the time of the call does not read it.
+                unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
+            })
         })
     }
 
-    fn connect_by(
-        self,
-        #[cfg(feature = "mpi")] initialize: Initialize<'_>,
-    ) -> Result<Group, ConnectError> {
+    /// `by_mpi`: connects the ranks by MPI. Its argument is whether MPI is required.
+    fn connect_by(self, by_mpi: &dyn Fn(bool) -> OverMpi) -> Result<Group, ConnectError> {
         let GroupBuilder { info, timeout, backend, quiet, meets_at, listener, .. } = self;
         if !quiet {
             info.warn();
@@ -235,32 +229,22 @@ impl<'a> GroupBuilder<'a> {
         }
         let is_one_host = info.local_world_size() == Some(info.world_size());
         let why = match backend {
-            Backend::Auto if is_one_host && !mpi_is_named() => "",
-            #[cfg(feature = "mpi")]
-            Backend::Auto | Backend::Mpi => {
-                let required = backend == Backend::Mpi;
-                match mpi::init(info, timeout, required, initialize, self.on_lost)? {
-                    Ok(world) => {
-                        return Ok(Group::new(Box::new(Mpi::new(world, timeout, self.on_lost)?)));
-                    }
-                    Err(why) => why,
-                }
-            }
-            #[cfg(not(feature = "mpi"))]
-            Backend::Mpi => return Err(ConnectError::NoMpi),
-            #[cfg(not(feature = "mpi"))]
-            Backend::Auto => "built without MPI",
+            Backend::Auto if is_one_host && !mpi::is_named() => "",
+            Backend::Auto | Backend::Mpi => match by_mpi(backend == Backend::Mpi)? {
+                Ok(transport) => return Ok(Group::new(transport)),
+                Err(why) => why,
+            },
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let place = meeting_point(info, meets_at, listener)?;
         let tcp = Tcp::connect(info.rank(), &place, timeout)?.because(why);
-        #[cfg(target_os = "linux")]
-        if backend != Backend::Tcp {
-            return Ok(Group::new(hosts::join(tcp)?));
-        }
-        Ok(Group::new(Box::new(tcp)))
+        let transport = if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
+        Ok(Group::new(transport))
     }
 }
+
+/// The ranks connected by MPI, or why MPI is not used although nothing failed.
+pub(super) type OverMpi = Result<Result<Box<dyn Transport>, &'static str>, ConnectError>;
 
 /// Where the ranks meet: where the caller says, else at the caller's listener, else at the master.
 fn meeting_point(
@@ -295,13 +279,4 @@ fn meeting_point(
 /// Returns whether the ranks have a key that other users do not.
 fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
     info.has_secret() || uses_munge(rendezvous)
-}
-
-/// Returns whether a user has named the MPI library to use.
-fn mpi_is_named() -> bool {
-    #[cfg(feature = "mpi")]
-    let is_named = mpienv_mpi::MpiVars::of(&mpienv_core::Environment::current()).library.is_some();
-    #[cfg(not(feature = "mpi"))]
-    let is_named = false;
-    is_named
 }

@@ -75,7 +75,6 @@ impl HostInfo {
     }
 
     /// Returns whether the other rank is on the same machine and in the same network namespace.
-    #[cfg(target_os = "linux")]
     pub(super) fn is_with(&self, other: &HostInfo) -> bool {
         (&self.machine, &self.network) == (&other.machine, &other.network)
     }

@@ -116,6 +116,10 @@
 #![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#![cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "what only ranks that share memory need")
+)]
 
 #[macro_use]
 extern crate mpienv_core;
@@ -134,11 +138,10 @@ mod cancel;
 mod element;
 mod error;
 mod group;
-#[cfg(any(feature = "mpi", target_os = "linux"))]
 mod host_info;
-#[cfg(target_os = "linux")]
+#[cfg_attr(not(target_os = "linux"), path = "hosts/without_shared_memory.rs")]
 mod hosts;
-#[cfg(feature = "mpi")]
+#[cfg_attr(not(feature = "mpi"), path = "mpi/left_out.rs")]
 mod mpi;
 mod numbers;
 mod reduction;

@@ -37,7 +37,7 @@ use super::transport::Transport;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
 
-pub(super) use init::{Initialize, init};
+pub(super) use init::{connect, connect_by, is_named};
 pub(super) use lost::OnLost;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it

@@ -92,7 +92,6 @@ impl<'a> Numbers<'a> {
 
     /// Like [`Numbers::blocks`], but with a single empty block if there are no numbers, so that
     /// ranks still meet.
-    #[cfg(target_os = "linux")]
     pub(super) fn blocks_or_none(&mut self, bytes: usize) -> impl Iterator<Item = Numbers<'_>> {
         let kind = self.kind;
         let none = self.bytes.is_empty().then_some(Numbers { kind, bytes: &mut [] });

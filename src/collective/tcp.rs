@@ -48,7 +48,6 @@ fn pieces(bytes: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
 }
 
 /// Connects the ranks of a group, such as a split one, over the fastest transport.
-#[cfg(target_os = "linux")]
 pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 
 /// All ranks of a job, or a group of them, connected by TCP.
@@ -230,7 +229,6 @@ impl Tcp {
     }
 
     /// The members, which notice lost ranks for a transport that waits for ranks by other means.
-    #[cfg(target_os = "linux")]
     pub(super) fn members(&self) -> &Members {
         &self.members
     }
@@ -241,7 +239,6 @@ impl Tcp {
     }
 
     /// Sends bytes to some members and receives bytes from others, all at once.
-    #[cfg(target_os = "linux")]
     pub(super) fn exchange(&mut self, call: Call, by_place: Vec<Exchange<'_>>) -> Result<()> {
         self.members.transfer(call, by_place)
     }

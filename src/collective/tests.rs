@@ -8,12 +8,9 @@ use std::time::{Duration, Instant};
 use bytemuck::cast_slice;
 
 use self::measured::longer_than;
-#[cfg(target_os = "linux")]
 use super::hosts;
 use super::tcp::PIECE;
 use super::tcp::tests::{numbers, ranks_within};
-#[cfg(target_os = "linux")]
-use super::two_level;
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
 
 mod agreement;
@@ -66,17 +63,17 @@ fn over_each<T: Send>(
     run: impl Fn(&mut Group) -> T + Sync,
 ) -> Vec<(&'static str, Vec<T>)> {
     let run = &run;
-    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "two more on Linux"))]
+    let joined = |tcp| run(&mut Group::new(hosts::join(tcp).unwrap()));
+    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "one more on Linux"))]
     let mut over = vec![
         ("threads", threads::run(size, PLENTY, |group| run(group)).unwrap()),
         ("TCP", ranks_within(PLENTY, size, |tcp| run(&mut Group::new(Box::new(tcp))))),
+        ("shared memory", ranks_within(PLENTY, size, joined)),
     ];
     #[cfg(target_os = "linux")]
     {
-        let joined = |tcp| run(&mut Group::new(hosts::join(tcp).unwrap()));
-        over.push(("shared memory", ranks_within(PLENTY, size, joined)));
         let hosts: Vec<u8> = (0..size).map(|rank| (rank / 2) as u8).collect();
-        let in_pairs = two_level::tests::ranks(PLENTY, &hosts, |mut group| run(&mut group));
+        let in_pairs = super::two_level::tests::ranks(PLENTY, &hosts, |mut group| run(&mut group));
         over.push(("two levels", in_pairs));
     }
     over

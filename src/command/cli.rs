@@ -12,7 +12,7 @@ mod export;
 mod failure;
 mod hint;
 mod inner_launcher;
-#[cfg(target_os = "linux")]
+#[cfg_attr(not(target_os = "linux"), path = "cli/keeper/other_system.rs")]
 mod keeper;
 mod launch;
 mod man;
@@ -131,11 +131,9 @@ fn seconds_or_none(text: &str) -> Result<Duration, &'static str> {
 
 /// Parses the command line, runs the command, and reports errors.
 pub fn main() -> process::ExitCode {
-    #[cfg(unix)]
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
     }
-    #[cfg(target_os = "linux")]
     if let Some(code) = keeper::serve() {
         return code;
     }

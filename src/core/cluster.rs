@@ -1,6 +1,7 @@
 //! A process's place in its cluster, and how mpienv determines it.
 
-#[cfg(all(feature = "pmix", target_os = "linux"))]
+#[cfg(feature = "pmix")]
+#[cfg_attr(not(target_os = "linux"), path = "cluster/ask/other_system.rs")]
 pub(crate) mod ask;
 pub(crate) mod attempt;
 pub(crate) mod azure;

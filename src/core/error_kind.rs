@@ -109,6 +109,7 @@ pub fn signal(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
+/// Returns `None`: no process is killed by a signal.
 #[cfg(not(unix))]
 pub fn signal(_status: ExitStatus) -> Option<i32> {
     None

@@ -36,6 +36,8 @@ mod process;
 #[doc(hidden)]
 pub mod seam;
 pub mod simulate;
+#[cfg_attr(not(all(unix, feature = "system")), path = "system/not_asked.rs")]
+mod system;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]

@@ -1,6 +1,6 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
-#[cfg(all(feature = "pmix", target_os = "linux"))]
+#[cfg(feature = "pmix")]
 mod asking;
 
 use crate::cluster::azure::AzureVars;
@@ -16,7 +16,7 @@ use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
-#[cfg(all(feature = "pmix", target_os = "linux"))]
+#[cfg(feature = "pmix")]
 pub use self::asking::*;
 
 pub use crate::cluster::attempt::Attempt;
@@ -35,9 +35,8 @@ pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError}
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::launcher::torchrun::AGENT_STORE;
-#[cfg(feature = "pmix")]
-pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
+pub use crate::system::user;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};

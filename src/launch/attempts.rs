@@ -9,7 +9,7 @@ mod cores;
 mod link;
 mod mailbox;
 mod message;
-#[cfg(feature = "rendezvous")]
+#[cfg_attr(not(feature = "rendezvous"), path = "attempts/one_node.rs")]
 mod nodes;
 mod silence;
 
@@ -39,9 +39,8 @@ pub(super) use self::message::{Event, Failed, Haste};
 
 use self::cause::describe;
 use self::coordinator::Coordinator;
-use self::message::{Order, Verdict};
-#[cfg(feature = "rendezvous")]
-use self::nodes::{Introduction, meet};
+use self::message::{Introduction, Order, Verdict};
+use self::nodes::{Met, meet};
 
 /// The command of a worker, or why it has none.
 pub(super) type CommandOf<'a> = dyn FnMut(&ClusterInfo) -> Result<Command, String> + 'a;
@@ -345,16 +344,12 @@ impl Launch {
                 let coordinator = Coordinator::new(1, max_restarts, stall_timeout);
                 Ok((Link::alone(number, coordinator), base))
             }
-            #[cfg(feature = "rendezvous")]
             Some(info) => {
                 let (node_timeout, host) = (self.node_timeout, own_host());
                 let own = Introduction { base, max_restarts, node_timeout, stall_timeout, host };
-                meet(info, &own)
+                let Met { nodes, mailbox, base } = meet(info, &own)?;
+                Ok((Link::several(number, nodes, mailbox), base))
             }
-            #[cfg(not(feature = "rendezvous"))]
-            Some(_) => Err(LaunchError::Nodes(io::Error::other(
-                "restarts and stall timeouts on several nodes need the feature rendezvous of mpienv",
-            ))),
         }
     }
 }

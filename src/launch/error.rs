@@ -10,10 +10,6 @@ use crate::launch::ending::{Cause, Failure, Final, seconds, signal, status_text}
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
 use crate::launch::stop::{Name, is_request};
-#[cfg(feature = "rendezvous")]
-use crate::rendezvous::RendezvousError;
-#[cfg(feature = "rendezvous")]
-use crate::value::port::Port;
 use mpienv_core::{Error, ErrorKind};
 
 /// Why workers were not started, or failed.
@@ -191,9 +187,9 @@ pub enum LaunchError {
     #[non_exhaustive]
     NotMet {
         /// The port.
-        port: Port,
+        port: crate::value::port::Port,
         /// Why they did not meet.
-        error: RendezvousError,
+        error: mpienv_rendezvous::RendezvousError,
     },
     /// The launches of the nodes met, but do not fit together. All nodes get this same text.
     #[error("the nodes do not fit together: {reason}")]
@@ -394,8 +390,9 @@ mod tests {
     #[test]
     fn a_text_with_its_cause_does_not_return_the_cause_once_more() {
         let io = || io::Error::other("the system's reason");
+        let environment = ClusterInfo::from_vars([("RANK", "9"), ("WORLD_SIZE", "2")]);
         let start = StartError::new(&Command::new("no-such-program"), io());
-        let mut errors = vec![
+        let errors = vec![
             LaunchError::NoPort(io()),
             LaunchError::Signals(io()),
             LaunchError::LogDir { path: PathBuf::from("logs"), error: io() },
@@ -405,14 +402,8 @@ mod tests {
             LaunchError::Start { rank: 1, error: start },
             LaunchError::Wait { rank: 1, error: io() },
             LaunchError::Nodes(io()),
+            environment.unwrap_err().into(),
         ];
-        #[cfg(feature = "rendezvous")]
-        errors.push(LaunchError::NotMet {
-            port: Port::ONE_NODE,
-            error: RendezvousError::System(io()),
-        });
-        let environment = ClusterInfo::from_vars([("RANK", "9"), ("WORLD_SIZE", "2")]);
-        errors.push(environment.unwrap_err().into());
         for error in errors {
             assert!(error.source().is_none(), "{error}");
         }

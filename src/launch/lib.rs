@@ -16,11 +16,6 @@ extern crate mpienv_core;
 // The names by which the files of this crate know it and the crates below.
 use crate as launch;
 use mpienv_core::{cluster, environment, export, simulate, value};
-#[cfg(feature = "rendezvous")]
-mod rendezvous {
-    pub(crate) use mpienv_rendezvous::seam::*;
-    pub(crate) use mpienv_rendezvous::*;
-}
 
 mod affinity;
 mod attempts;
@@ -36,7 +31,6 @@ mod heartbeat;
 mod log_file;
 mod options;
 mod output;
-#[cfg(all(feature = "launch", target_os = "linux"))]
 mod parent;
 mod port;
 mod report;
@@ -61,12 +55,10 @@ pub use bind::Bind;
 pub use error::LaunchError;
 pub use heartbeat::heartbeat;
 pub use output::Output;
-#[cfg(all(feature = "launch", target_os = "linux"))]
 pub use parent::end_with_parent;
 pub use report::LaunchReport;
 pub use share::Threads;
 pub use start_error::StartError;
-#[cfg(all(feature = "launch", unix))]
 pub use supervisor::serve_as_watchdog;
 
 use std::io::{self, Write};
@@ -146,7 +138,6 @@ pub struct Launch {
     /// How long the job may be silent, if that is limited.
     stall_timeout: Option<Duration>,
     /// How long a node may be silent.
-    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     node_timeout: Duration,
     /// This process, for a job that has a launch on every node.
     node: Option<ClusterInfo>,

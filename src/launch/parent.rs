@@ -1,10 +1,12 @@
 //! Kills a process together with the one that started it.
 
+#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "parent/other_system.rs")]
+mod death;
+
 use std::io;
 
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
-
-/// Asks Linux to kill this process when the thread that started it exits.
+/// Asks Linux to kill this process when the thread that started it exits. Does nothing on other
+/// systems, which do not offer it.
 ///
 /// The request survives an `exec`, but child processes do not inherit it. If the process of a
 /// [`Launch`](crate::Launch) is killed, its watchdog kills the workers, except for a worker that is
@@ -26,13 +28,5 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 /// # Errors
 /// Returns an error if the parent has already exited, or if the system refuses.
 pub fn end_with_parent(parent: u32) -> io::Result<()> {
-    set_parent_process_death_signal(Some(Signal::KILL))?;
-    let parent = i32::try_from(parent).ok().and_then(Pid::from_raw);
-    if parent.is_none() || getppid() != parent {
-        return Err(io::Error::new(
-            io::ErrorKind::NotFound,
-            "the process that started this one has exited",
-        ));
-    }
-    Ok(())
+    death::signal_with(parent)
 }

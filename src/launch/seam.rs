@@ -53,7 +53,6 @@ pub fn for_terminal(error: LaunchError, is_brief: bool) -> LaunchError {
 
 /// Returns the error for a command that the system would start in a way that the user does not
 /// intend.
-#[cfg(unix)]
 pub fn before(command: &Command) -> Option<StartError> {
     StartError::before(command)
 }

@@ -5,13 +5,10 @@
 //! of each to the coordinator, which makes a [`Stall`] of them.
 
 mod activity;
-#[cfg(feature = "launch")]
+#[cfg_attr(not(feature = "launch"), path = "stall/no_json.rs")]
 mod json;
 mod process;
-#[cfg(not(all(feature = "launch", unix)))]
-#[path = "stall/no_python.rs"]
-mod python;
-#[cfg(all(feature = "launch", unix))]
+#[cfg_attr(not(all(feature = "launch", unix)), path = "stall/no_python.rs")]
 mod python;
 mod report;
 mod sight;

@@ -51,7 +51,6 @@ impl StartError {
 
     /// Returns the error for a command that the system would start in a way that the user does not
     /// intend.
-    #[cfg(unix)]
     pub(crate) fn before(command: &Command) -> Option<StartError> {
         let error = find(command).and_then(|path| not_for_sh(&path))?;
         Some(StartError::new(command, error))

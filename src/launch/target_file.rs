@@ -102,7 +102,7 @@ fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
     Err(last)
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix))]
 mod tests {
     use super::*;
 
@@ -111,7 +111,6 @@ mod tests {
         let (path, place) = in_folder("MLX_HOSTFILE", "[]").unwrap();
         let held = HeldFile { path: path.clone(), text: "[]".to_owned(), place };
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
-        #[cfg(unix)]
         assert_eq!(
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions())
                 & 0o777,

@@ -115,7 +115,8 @@ fn parent(process: &str) -> Option<String> {
     (parent != "0").then(|| parent.to_owned())
 }
 
-#[cfg(test)]
+// The names of the files are those on Linux.
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
@@ -136,7 +137,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_library_is_of_the_launchers_family() {
         let none = MpiVars::default();
@@ -153,7 +153,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn open_mpis_prefix_comes_first_and_only_for_open_mpis_library() {
         let vars = MpiVars { opal_prefix: Some(OsStr::new("/opt/ompi")), ..MpiVars::default() };
@@ -164,7 +163,6 @@ mod tests {
         assert_eq!(found(Launcher::Hydra, &vars, &[])[0], "libmpi.so.12");
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_library_next_to_the_launcher_comes_before_the_systems() {
         let prefix = tempfile::tempdir().unwrap();
@@ -180,7 +178,6 @@ mod tests {
         assert_eq!(found(Launcher::Hydra, &none, &[shell, proxy]), expected);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn the_programs_above_end_with_the_first_process() {
         let programs = programs_above();

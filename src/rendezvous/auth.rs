@@ -22,7 +22,10 @@ pub(super) type Bytes32 = [u8; LENGTH];
 pub(super) const SEALED_NUMBER: usize = LENGTH + 16;
 
 /// A random number that never repeats.
-pub(super) fn nonce() -> io::Result<Bytes32> {
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn nonce() -> io::Result<Bytes32> {
     let mut nonce = [0; LENGTH];
     SystemRandom::new().fill(&mut nonce).map_err(no_random)?;
     Ok(nonce)

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::auth::{Bytes32, LENGTH, nonce};
 use crate::value::munge::Munge;
 use crate::value::printable::printable;
+use mpienv_core::seam::user;
 
 /// The longest credential that a rank decodes, in bytes.
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;
@@ -200,14 +201,8 @@ pub(super) fn unfinished(program: &str) -> String {
 }
 
 /// The user whose processes may decode a credential.
-#[cfg(unix)]
 fn own_uid() -> Result<u32, String> {
-    Ok(rustix::process::geteuid().as_raw())
-}
-
-#[cfg(not(unix))]
-fn own_uid() -> Result<u32, String> {
-    Err("MUNGE exists on Unix only".to_owned())
+    user().ok_or_else(|| "MUNGE exists on Unix only".to_owned())
 }
 
 #[cfg(test)]

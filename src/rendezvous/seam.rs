@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use self::star::Channel;
-pub use crate::auth::Role;
+pub use crate::auth::{Role, nonce};
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, server};
 
 /// Ten years, so that adding a timeout to an instant never overflows.

@@ -1,11 +1,13 @@
-//! Initializes MPI with a time limit.
+//! Connects the ranks by MPI, with a limit of the time that its initialization takes.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use super::Mpi;
 use super::lost::{self, OnLost};
+use crate::builder::OverMpi;
 use crate::cluster::info::ClusterInfo;
 use crate::error::{CollectiveError, ConnectError};
 use mpienv_core::{Environment, Launcher};
@@ -14,14 +16,25 @@ use mpienv_mpi::{MpiError, MpiVars, World};
 /// Initializes MPI, with or without hints.
 pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<World, MpiError>;
 
-/// Initializes MPI. If MPI is not `required`, returns why it is not used instead of an error.
-pub(crate) fn init(
+/// Connects the ranks by MPI. If MPI is not `required`, returns why it is not used instead of an
+/// error.
+pub(crate) fn connect(
     info: &ClusterInfo,
     timeout: Duration,
     required: bool,
-    initialize: Initialize<'_>,
     on_lost: OnLost,
-) -> Result<Result<World, &'static str>, ConnectError> {
+) -> OverMpi {
+    connect_by(info, timeout, required, on_lost, &World::init)
+}
+
+/// Like [`connect`], with what initializes MPI.
+pub(crate) fn connect_by(
+    info: &ClusterInfo,
+    timeout: Duration,
+    required: bool,
+    on_lost: OnLost,
+    initialize: Initialize<'_>,
+) -> OverMpi {
     let environment = Environment::current();
     let vars = MpiVars::of(&environment);
     if !required && !info.launcher().starts_mpi(&environment) {
@@ -38,7 +51,12 @@ pub(crate) fn init(
     };
     drop(limit);
     world.check(info.rank()).map_err(ConnectError::Mpi)?;
-    Ok(Ok(world))
+    Ok(Ok(Box::new(Mpi::new(world, timeout, on_lost)?)))
+}
+
+/// Returns whether a user has named the MPI library to use.
+pub(crate) fn is_named() -> bool {
+    MpiVars::of(&Environment::current()).library.is_some()
 }
 
 /// Exits the process after `limit`, unless the result is dropped first. MPI's initialization itself

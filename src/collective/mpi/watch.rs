@@ -22,6 +22,7 @@ use super::lost::{self, OnLost};
 use crate::error::CollectiveError;
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
+use crate::rendezvous::nonce;
 use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
@@ -42,9 +43,7 @@ impl Socket {
     pub(super) fn open() -> Option<Socket> {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0));
         let listener = listener.or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))).ok()?;
-        let mut key = [0; 32];
-        getrandom::fill(&mut key).ok()?;
-        Some(Socket { listener, key })
+        Some(Socket { listener, key: nonce().ok()? })
     }
 
     /// What the other ranks need to connect.

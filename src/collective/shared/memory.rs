@@ -26,6 +26,7 @@ use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
 use crate::call::Call;
+use crate::rendezvous;
 
 /// Two cache lines, which processors load together. Data that different ranks write is this far
 /// apart.
@@ -155,7 +156,7 @@ fn total(ranks: usize) -> usize {
 /// open.
 pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     let mut nonce = [0; 16];
-    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    nonce.copy_from_slice(&rendezvous::nonce()?[..16]);
     let file = rustix::fs::memfd_create(
         "mpienv-collective",
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,

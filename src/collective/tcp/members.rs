@@ -1,7 +1,6 @@
 //! A group of connected ranks: all or some of the job's.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-#[cfg(target_os = "linux")]
 use std::time::{Duration, Instant};
 
 use super::frame::Transfer;
@@ -169,7 +168,6 @@ impl Members {
 
 /// What a transport needs that exchanges bytes by other means, such as shared memory, and has the
 /// connections to notice lost ranks.
-#[cfg(target_os = "linux")]
 impl Members {
     /// Begins a call. Fails if an earlier call failed, or if a rank was lost after its part in the
     /// last call.

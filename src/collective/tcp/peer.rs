@@ -307,7 +307,6 @@ impl Peer {
     }
 
     /// Returns whether the next frame is a goodbye, without reading it.
-    #[cfg(target_os = "linux")]
     pub(super) fn has_said_goodbye(&self) -> bool {
         matches!(self.next_head(), Ok(Some([BYE, ..])))
     }

@@ -344,7 +344,6 @@ impl Links {
 }
 
 /// For ranks that exchange bytes by other means.
-#[cfg(target_os = "linux")]
 impl Links {
     /// Begins a call. Fails as [`Links::check`] does.
     pub(super) fn begin(&mut self, call: Call) -> Result<()> {

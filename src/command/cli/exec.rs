@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use crate::command::doctor::port::in_use_on_one_node;
-use crate::{ClusterInfo, Environment, Exports, Launch, Target};
+use crate::{ClusterInfo, Environment, Exports, Finding, Launch, Target};
 use clap::Args;
 use mpienv_core::seam::{ExportsSeam as _, InfoSeam as _, TargetFile};
 use mpienv_launch::seam::{exec, leave_file, whole_process, widen_default_binding};
@@ -97,9 +97,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let words = options.template.apply(now, &words)?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
-    // A meeting of several ranks finds out by itself, and fails.
-    let is_met = options.meet.is_asked() && info.world_size() > 1;
-    let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };
+    let port = port_in_use(options.meet, &info, &environment);
     let is_starter = options.per_node || starts_others(&info, options.template, &words);
     let program = For { keep_binding: options.keep_binding, is_starter };
     let threads = options.threads.plan(&info, &environment, program)?;
@@ -113,44 +111,68 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         widen_default_binding(&info, &environment);
     }
     let bound = bind::this_process(options.bind, &info, &environment, quiet)?;
-    let info = match bound {
-        // The program's threads are for the cores that it is bound to now.
-        Some(_) => {
-            options.threads.plan(&info, &environment, For { keep_binding: true, is_starter })?
-        }
+    // The program's threads are for the cores that it is bound to now.
+    let program = For { keep_binding: true, is_starter };
+    let threads = match bound {
+        Some(_) => options.threads.plan(&info, &environment, program)?,
         None => threads,
-    }
-    .apply(info);
+    };
+    let info = threads.apply(info);
     let info = if options.keep_binding { info.keeping_binding() } else { info };
     let info = info.on_interface()?;
-    let (mut exports, file) = options.meet.exports(&info, |info| match options.per_node {
-        true => Ok((info.per_node_exports()?, None)),
-        false => info.marked().exports_and_file(set),
-    })?;
-    if let Some(file) = file {
-        leave(file, &mut exports)?;
-    }
+    let exports = exports(options.meet, &info, if options.per_node { None } else { Some(set) })?;
     let (words, secrets) = match later.zip(options.meet.secret(&info)?) {
         Some(((values, words), secret)) => values.with_secret(&secret).expand_apart(&words)?,
         None => (words.into_owned(), Vec::new()),
     };
     if set == Target::MindSpore && info.rank().is_first() {
-        // The worker and the scheduler are two processes, so this process starts both and waits for
-        // them.
-        let launch = Launch::with_scheduler(&info).variables(set).subreaper(true);
-        return whole_process(launch)
-            .run(|_| {
-                let mut command = worker(&words);
-                command.envs(bound).envs(secrets.iter().map(|(name, value)| (name, value)));
-                command
-            })
-            .map_err(|error| launch::failure(&words, error));
+        let variables = |command: &mut Command| {
+            command.envs(bound).envs(secrets.iter().map(|(name, value)| (name, value)));
+        };
+        return run_with_scheduler(&info, set, &words, variables);
     }
     let mut command = command(&words);
     exports.apply_to(&mut command);
     command.envs(bound).envs(secrets);
     stream::close_again();
     Err(exec(&mut command).into())
+}
+
+/// Returns the variables of a program, or those of a node without one.
+fn exports(meet: MeetOption, info: &ClusterInfo, set: Option<Target>) -> Result<Exports, Failure> {
+    let (mut exports, file) = meet.exports(info, |info| match set {
+        None => Ok((info.per_node_exports()?, None)),
+        Some(set) => info.marked().exports_and_file(set),
+    })?;
+    if let Some(file) = file {
+        leave(file, &mut exports)?;
+    }
+    Ok(exports)
+}
+
+/// Runs the command twice, as rank 0's worker and as the scheduler. They are two processes, so this
+/// process starts both and waits for them.
+fn run_with_scheduler(
+    info: &ClusterInfo,
+    set: Target,
+    words: &[OsString],
+    add_variables: impl Fn(&mut Command),
+) -> Result<(), Failure> {
+    let launch = Launch::with_scheduler(info).variables(set).subreaper(true);
+    whole_process(launch)
+        .run(|_| {
+            let mut command = worker(words);
+            add_variables(&mut command);
+            command
+        })
+        .map_err(|error| launch::failure(words, error))
+}
+
+/// Reports that another program uses the master's port. A meeting of several ranks finds out by
+/// itself, and fails.
+fn port_in_use(meet: MeetOption, info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+    let is_met = meet.is_asked() && info.world_size() > 1;
+    if is_met { None } else { in_use_on_one_node(info, environment) }
 }
 
 /// Returns whether the command probably starts other processes, which divide the node's cores by

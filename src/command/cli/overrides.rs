@@ -3,13 +3,9 @@
 use crate::{ClusterInfo, Environment, Error};
 use clap::Args;
 pub(super) use mpienv_core::seam::Overrides;
-#[cfg(target_os = "linux")]
-use mpienv_core::seam::{asked, keep_pmix};
-use mpienv_core::seam::{builder, precludes_mpi};
+use mpienv_core::seam::{asked, builder, keep_pmix, precludes_mpi};
 
-#[cfg(target_os = "linux")]
-use super::keeper;
-use super::{Quiet, stream};
+use super::{Quiet, keeper, stream};
 
 /// Whether a command that all ranks run asks the launcher for what its variables do not say.
 #[derive(Args, Clone, Copy, Debug)]
@@ -32,7 +28,6 @@ impl AskOption {
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
         let read = read(overrides.clone(), environment, quiet);
-        #[cfg(target_os = "linux")]
         if !self.no_ask {
             return asked(read, overrides, environment, keeper::start);
         }
@@ -49,7 +44,6 @@ pub(super) fn read(
         warn_of_asking(environment);
     }
     let info = builder(overrides).environment(environment).read()?;
-    #[cfg(target_os = "linux")]
     keep_pmix(&info, keeper::start)?;
     Ok(info)
 }

@@ -9,7 +9,6 @@ use anstream::adapter::strip_bytes;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use mpienv_core::seam::{LauncherSeam as _, Starts, detected};
-#[cfg(unix)]
 use rustix::fs::OFlags;
 use serde::Serialize;
 
@@ -30,7 +29,6 @@ pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
     if IS_CLOSED.load(Ordering::Relaxed) {
         return Err(io::Error::other("it is closed"));
     }
-    #[cfg(unix)]
     if rustix::fs::fcntl_getfl(rustix::stdio::stdout())
         .is_ok_and(|flags| flags.intersection(OFlags::ACCMODE) == OFlags::RDONLY)
     {

@@ -5,7 +5,7 @@
 //! registration. Only the new process itself can ask Linux to kill it with its parent.
 
 use std::ffi::{OsStr, OsString};
-use std::process::{self, Command};
+use std::process::Command;
 
 use super::Failure;
 use super::exec::command;
@@ -20,7 +20,7 @@ pub(super) fn worker(words: &[OsString]) -> Command {
     #[cfg(target_os = "linux")]
     if let Some(program) = mpienv_launch::seam::own_program() {
         let mut worker = Command::new(program);
-        worker.arg(WORD).arg(process::id().to_string()).args(words);
+        worker.arg(WORD).arg(std::process::id().to_string()).args(words);
         return worker;
     }
     command(words)
@@ -37,9 +37,6 @@ pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
 }
 
 pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
-    #[cfg(target_os = "linux")]
     crate::end_with_parent(parent).map_err(Failure::Orphan)?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = parent;
     Err(mpienv_launch::seam::exec(&mut command(words)).into())
 }

@@ -5,17 +5,19 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::ASK;
+use crate::cluster::overrides::{ASK, Overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::launcher::spec::MpiFamily;
 use crate::launcher::starter::{Starter, ancestors};
-use crate::pmi::{self, Answer, Link, PmiError, Question};
+use crate::pmi::{self, Link, PmiError, Question};
 use crate::pmix;
 use crate::value::host_name::host_name;
 use crate::value::sourced::{Sourced, by};
+
+pub use crate::pmi::Answer;
 
 /// How long the other ranks may take to ask too, unless `MPIENV_ASK` says otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,12 +34,59 @@ pub struct Connection {
     pub process: u32,
 }
 
+/// Calls `keep` with the connection to the launcher's PMIx server, if reading this has asked it.
+///
+/// # Errors
+/// Returns an error if the connection cannot be kept.
+pub fn keep_pmix(
+    info: &ClusterInfo,
+    keep: impl FnOnce(Connection) -> io::Result<()>,
+) -> Result<(), Error> {
+    let Some(connection) = pmix::take_connection() else { return Ok(()) };
+    let process = info.process_of_rank(None).unwrap_or_else(std::process::id);
+    let connection = Connection { server: Server::Pmix, socket: connection.into(), process };
+    keep(connection).map_err(|error| {
+        let give = info.launcher().spec().advice.give_master;
+        let text = format!("cannot keep the connection to its server open: {error}");
+        let remedy = format!("do not ask PMIx, and give rank 0's host to all ranks: {give}");
+        Error::new(Reason::Pmix(text), remedy).by(info.launcher())
+    })
+}
+
+/// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
+///
+/// Calls `keep` with the connection that must outlive this process.
+///
+/// # Errors
+/// Returns an error if the launcher does not answer, or if not all ranks ask.
+pub fn asked(
+    read: Result<ClusterInfo, Error>,
+    overrides: Overrides,
+    environment: &Environment,
+    keep: impl FnOnce(Connection) -> io::Result<()>,
+) -> Result<ClusterInfo, Error> {
+    let mut asking = ClusterInfo::builder();
+    asking.overrides = overrides;
+    if let Some(info) = asking.ask_pmix(environment, &read)? {
+        keep_pmix(&info, keep)?;
+        return Ok(info);
+    }
+    let info = read?;
+    match info.ask(keep)? {
+        None => Ok(info),
+        answer => {
+            asking.overrides.answer = answer;
+            asking.environment(environment).read()
+        }
+    }
+}
+
 impl ClusterInfo {
     /// Asks the launcher's PMI server if nothing names the master. `None` if there is nothing to
     /// ask, or if a user does not want that.
     ///
     /// Before this rank's first question, calls `keep` with the connection.
-    pub(crate) fn ask(
+    fn ask(
         &self,
         keep: impl FnOnce(Connection) -> io::Result<()>,
     ) -> Result<Option<Answer>, Error> {
@@ -80,22 +129,6 @@ impl ClusterInfo {
         let unknown = || io::Error::other("/proc does not show which process it has started");
         let process = self.process_of_rank(link.server()).ok_or_else(unknown)?;
         Ok(Connection { server: Server::Pmi, socket: link.copy()?, process })
-    }
-
-    /// Calls `keep` with the connection to the PMIx server, if this process has asked it.
-    pub(crate) fn keep_pmix(
-        &self,
-        keep: impl FnOnce(Connection) -> io::Result<()>,
-    ) -> Result<(), Error> {
-        let Some(connection) = pmix::take_connection() else { return Ok(()) };
-        let process = self.process_of_rank(None).unwrap_or_else(std::process::id);
-        let connection = Connection { server: Server::Pmix, socket: connection.into(), process };
-        keep(connection).map_err(|error| {
-            let give = self.launcher().spec().advice.give_master;
-            let text = format!("cannot keep the connection to its server open: {error}");
-            let remedy = format!("do not ask PMIx, and give rank 0's host to all ranks: {give}");
-            Error::new(Reason::Pmix(text), remedy).by(self.launcher())
-        })
     }
 
     /// Returns the connection to the launcher's server, and how long the other ranks may take.
@@ -178,6 +211,11 @@ fn patience(environment: &Environment) -> Result<Duration, Error> {
     let seconds: u32 =
         text.parse().map_err(|_| Error::of_setting(Reason::NotANumber, ASK, text))?;
     Ok(Duration::from_secs(seconds.into()))
+}
+
+/// Returns the job's secret, if the launcher has passed it on.
+pub(crate) fn secret(answer: &Answer) -> Option<&str> {
+    answer.secret.as_deref()
 }
 
 /// Adds what the launcher has answered to what its variables say.

@@ -1,7 +1,7 @@
 //! Overrides: values that users request, which take precedence over everything else in the
 //! environment.
 
-#[cfg_attr(not(all(feature = "pmix", target_os = "linux")), path = "overrides/no_answer.rs")]
+#[cfg_attr(not(feature = "pmix"), path = "overrides/no_answer.rs")]
 pub(crate) mod answer;
 #[cfg(feature = "cli")]
 pub(crate) mod options;

@@ -1,5 +1,7 @@
 //! The name of the host that this process runs on.
 
+use crate::system;
+
 /// Returns this host's name as the system reports it. Errors and job maps use it to name a rank's
 /// host.
 ///
@@ -12,9 +14,5 @@
 /// ```
 #[must_use]
 pub fn host_name() -> Option<String> {
-    #[cfg(all(unix, feature = "system"))]
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    #[cfg(not(all(unix, feature = "system")))]
-    let name = String::new();
-    (!name.is_empty()).then_some(name)
+    system::host_name().filter(|name| !name.is_empty())
 }

@@ -199,6 +199,7 @@ fn pause(again: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::ending::by_signal;
     use crate::launch::stall::Sight;
 
     fn failed_by(node: u32, is_final: Option<Final>, cause: Cause) -> Event {
@@ -268,11 +269,10 @@ mod tests {
         assert_eq!(job.on(1, done()), Some(Order::Finish(Verdict::Done)));
     }
 
-    #[cfg(unix)]
     #[test]
     fn of_two_failures_at_once_the_first_is_the_jobs_unless_the_other_was_killed() {
-        let status = std::os::unix::process::ExitStatusExt::from_raw(9);
-        let killed = failed_by(0, None, Cause::Worker { rank: 1, status, stderr: None });
+        let cause = Cause::Worker { rank: 1, status: by_signal(9), stderr: None };
+        let killed = failed_by(0, None, cause);
         for (event, cause) in [(failed(0, None), 1), (killed, 0)] {
             for order in [[0, 1], [1, 0]] {
                 let mut job = Coordinator::new(2, 0, None);

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::coordinator::Coordinator;
 use super::mailbox::Mailbox;
 use super::message::{Event, Haste, Order};
-#[cfg(feature = "rendezvous")]
 use super::nodes::Nodes;
 use crate::launch::stall::Stall;
 use crate::launch::supervisor::Waker;
@@ -22,7 +21,6 @@ pub(crate) struct Link {
 enum Route {
     /// This node is the only one.
     Alone(Box<Mutex<Coordinator>>),
-    #[cfg(feature = "rendezvous")]
     Several(Nodes),
 }
 
@@ -36,7 +34,6 @@ impl Link {
         }
     }
 
-    #[cfg(feature = "rendezvous")]
     pub(super) fn several(node: u32, nodes: Nodes, mailbox: Arc<Mailbox>) -> Link {
         Link { node, mailbox, route: Route::Several(nodes) }
     }
@@ -58,7 +55,6 @@ impl Link {
                 let order = coordinator.lock().unwrap_or_else(PoisonError::into_inner).on(0, event);
                 order.into_iter().for_each(|order| self.mailbox.put(order));
             }
-            #[cfg(feature = "rendezvous")]
             Route::Several(nodes) => nodes.send(event),
         }
     }

@@ -8,6 +8,22 @@ use crate::launch::ending::{Ending, Failure, Final};
 use crate::launch::stall::{Sight, Stall};
 use crate::launch::wire;
 
+/// What a launch tells the others when they meet.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Introduction {
+    /// How often the platform had restarted the job, as this node knows it.
+    pub base: u32,
+    pub max_restarts: u32,
+    /// How long a node may be silent.
+    #[serde(with = "wire::milliseconds")]
+    pub node_timeout: Duration,
+    /// How long the job may be silent, if that is limited.
+    #[serde(default, with = "wire::optional_milliseconds")]
+    pub stall_timeout: Option<Duration>,
+    #[serde(deserialize_with = "wire::text")]
+    pub host: String,
+}
+
 /// How much time the workers of other nodes have to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

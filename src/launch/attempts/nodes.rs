@@ -16,50 +16,41 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::coordinator::Coordinator;
-use super::link::Link;
 use super::mailbox::Mailbox;
-use super::message::Event;
+use super::message::{Event, Introduction};
 use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
-use crate::launch::wire;
-use crate::rendezvous::star::{Heard, Star, Times, Waker};
-use crate::rendezvous::{self, Gathered, Rendezvous, Role};
 use crate::value::printable::printable;
 use mpienv_core::seam::InfoSeam as _;
+use mpienv_rendezvous::seam::star::{Heard, Star, Times, Waker};
+use mpienv_rendezvous::seam::{Role, stay_connected};
+use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 
 /// The stack size of the thread that serves the connections.
 const STACK: usize = 256 << 10;
 /// How long the launches of all nodes may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(600);
 
-/// What a launch tells the others when they meet.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Introduction {
-    /// How often the platform had restarted the job, as this node knows it.
+/// The launches of all nodes, connected.
+pub(super) struct Met {
+    pub nodes: Nodes,
+    /// Gets the orders for this node.
+    pub mailbox: Arc<Mailbox>,
+    /// How often the platform had restarted the job.
     pub base: u32,
-    pub max_restarts: u32,
-    /// How long a node may be silent.
-    #[serde(with = "wire::milliseconds")]
-    pub node_timeout: Duration,
-    /// How long the job may be silent, if that is limited.
-    #[serde(default, with = "wire::optional_milliseconds")]
-    pub stall_timeout: Option<Duration>,
-    #[serde(deserialize_with = "wire::text")]
-    pub host: String,
 }
 
-/// Waits for the launches of all nodes, of which `info` is this one, and connects them. Also returns
-/// how often the platform had restarted the job.
-pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32), LaunchError> {
+/// Waits for the launches of all nodes, of which `info` is this one, and connects them.
+pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, LaunchError> {
     let (rank, port) = (info.rank(), info.launchers_port());
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
-    let answer = |all: &rendezvous::Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
-    let met = rendezvous::stay_connected(&rendezvous, Role::Launches, bytes(own), answer);
+    let answer = |all: &Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
+    let met = stay_connected(&rendezvous, Role::Launches, bytes(own), answer);
     let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),
@@ -87,12 +78,12 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<(Link, u32)
         }
     };
     let nodes = connect().map_err(LaunchError::Nodes)?;
-    Ok((Link::several(rank.index(), nodes, mailbox), base))
+    Ok(Met { nodes, mailbox, base })
 }
 
 /// Returns the highest restart count and the hosts of all nodes, or which two nodes differ.
-fn agree(members: &[rendezvous::Member]) -> Result<(u32, Vec<String>), String> {
-    let read = |(node, member): (usize, &rendezvous::Member)| {
+fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
+    let read = |(node, member): (usize, &Member)| {
         let other = "runs another version of mpienv; use the same on every node";
         serde_json::from_slice::<Introduction>(member.blob())
             .map_err(|_| format!("node {node} ({}) {other}", member.address()))

@@ -116,7 +116,7 @@ impl Stat {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
@@ -130,7 +130,6 @@ mod tests {
         );
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_shell_that_waits_for_its_only_child_stands_for_the_child() {
         let script = "sleep 600; true";

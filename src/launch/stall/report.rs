@@ -81,14 +81,11 @@ impl Stall {
     /// Reports the stall on stderr, and in the folder of the workers' output if they have one.
     pub(in super::super) fn publish(&self, folder: Option<&Folder>) {
         tell(&self.text());
-        #[cfg(feature = "launch")]
         if let Some(folder) = folder
             && let Err(error) = super::json::write(self, folder)
         {
             tell(&format!("the report of the stall has no file: {error}"));
         }
-        #[cfg(not(feature = "launch"))]
-        let _ = folder;
     }
 
     fn text(&self) -> String {

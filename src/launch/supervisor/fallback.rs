@@ -19,6 +19,11 @@ pub(crate) use self::binding::Unbound;
 /// The interval at which the workers are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// Returns false: without process groups, nothing needs a watchdog.
+pub(crate) fn serve() -> bool {
+    false
+}
+
 /// Waits until something may have changed.
 fn look_later(at_most: Option<Duration>) {
     thread::sleep(at_most.map_or(LOOK_EVERY, |most| most.min(LOOK_EVERY)));

@@ -33,7 +33,7 @@ use crate::launch::stop::Stop;
 
 pub(crate) use self::binding::Unbound;
 pub(crate) use self::signals::{Signals, Waker};
-pub use self::watchdog::serve_as_watchdog;
+pub(crate) use self::watchdog::serve;
 
 use self::adoption::Adoption;
 use self::family::{Family, ancestors};

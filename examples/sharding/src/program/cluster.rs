@@ -24,22 +24,14 @@ pub fn start(count: u32, mut command: impl FnMut() -> Command) -> Result<(), Clu
 /// Returns whether this process was [`start`]'s watchdog, which has finished. Call this first in
 /// `main`.
 pub fn has_served_as_watchdog() -> bool {
-    #[cfg(unix)]
-    let has_served = mpienv::serve_as_watchdog();
-    #[cfg(not(unix))]
-    let has_served = false;
-    has_served
+    mpienv::serve_as_watchdog()
 }
 
 /// Makes this process exit when its parent, given by process ID, exits. Linux only.
 ///
 /// This covers the moment before [`start`] has registered the process it started.
 pub fn end_with(parent: u32) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    mpienv::end_with_parent(parent)?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = parent;
-    Ok(())
+    mpienv::end_with_parent(parent)
 }
 
 /// Why a rank cannot be determined, or started ranks failed.

@@ -16,17 +16,15 @@ fn a_group_outlives_the_one_that_it_is_split_from() {
     assert_eq!(all, [[0, 1], [0, 1], [2, 3], [2, 3]]);
 }
 
-/// How long this thread has run on any processor.
-#[cfg(target_os = "linux")]
-fn on_processor() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn ranks_that_wait_in_a_group_sleep_though_another_rank_has_exited() {
     const WAIT: Duration = Duration::from_secs(1);
+    /// How long this thread has run on any processor.
+    fn on_processor() -> Duration {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    }
     ranks(3, |mut tcp| {
         let own = tcp.rank().index();
         let mut pair = tcp.split(u32::from(own == 2), 0).unwrap();

@@ -48,7 +48,6 @@ impl ClusterInfoBuilder {
         if let Some(info) = self.ask_pmix(environment, &read)? {
             return Ok(info);
         }
-        #[cfg(target_os = "linux")]
         if let Some(answer) = read.as_ref().map_or(Ok(None), ClusterInfo::ask_once)? {
             let overrides = Overrides { answer: Some(answer), ..self.overrides.clone() };
             return ClusterInfoBuilder { overrides, environment: None }.discover(environment);

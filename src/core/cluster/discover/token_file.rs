@@ -1,10 +1,14 @@
 //! Reads the secret from a file, which `ps` and `/proc` do not show.
 
+#[cfg_attr(not(unix), path = "token_file/no_permissions.rs")]
+mod permissions;
+
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 
 use crate::cluster::overrides::TOKEN_FILE;
 use crate::error::{Error, Reason};
+use crate::system;
 use crate::value::token::Token;
 
 /// The longest secret that a rendezvous accepts, in bytes.
@@ -56,28 +60,12 @@ fn new_secret(path: &str) -> String {
 
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
-#[cfg(all(unix, feature = "system"))]
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
-    let owner = std::os::unix::fs::MetadataExt::uid(metadata);
-    let own = rustix::process::geteuid().as_raw();
+    let (owner, own) = permissions::owner(metadata).zip(system::user())?;
     (owner != own && owner != 0).then_some((owner, own))
 }
 
-/// Without the rendezvous, no secret is used here.
-#[cfg(not(all(unix, feature = "system")))]
-fn other_owner(_: &Metadata) -> Option<(u32, u32)> {
-    None
-}
-
 /// Returns the file's permissions if they let anyone but the owner read or change it.
-#[cfg(unix)]
 fn shared_mode(metadata: &Metadata) -> Option<u32> {
-    let mode = std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777;
-    (mode & 0o066 != 0).then_some(mode)
-}
-
-/// Other systems do not use permission modes.
-#[cfg(not(unix))]
-fn shared_mode(_: &Metadata) -> Option<u32> {
-    None
+    permissions::mode(metadata).filter(|mode| mode & 0o066 != 0)
 }

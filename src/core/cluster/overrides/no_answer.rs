@@ -10,6 +10,6 @@ pub(crate) fn complete(_placement: Placement, answer: &Answer) -> Result<Placeme
     match *answer {}
 }
 
-pub(super) fn secret(answer: &Answer) -> Option<&str> {
+pub(crate) fn secret(answer: &Answer) -> Option<&str> {
     match *answer {}
 }

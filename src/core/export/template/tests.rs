@@ -98,15 +98,6 @@ fn a_value_that_is_not_known_is_an_error_that_names_those_that_are() {
     }
 }
 
-#[cfg(feature = "routes")]
-#[test]
-fn the_own_address_is_that_of_the_way_to_the_master() {
-    let values =
-        ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().placeholders();
-    assert_eq!(values.expand("--ip={own_addr}").unwrap().as_deref(), Some("--ip=127.0.0.1"));
-    assert_eq!(values.expand("{interface}").unwrap().as_deref(), Some("lo"));
-}
-
 #[test]
 fn words_that_are_for_other_nodes_are_left_out_and_something_must_be_left() {
     let values = rank_5().placeholders();

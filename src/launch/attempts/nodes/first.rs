@@ -9,7 +9,7 @@ use crate::launch::attempts::coordinator::Coordinator;
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::launch::attempts::message::{Event, Order};
 use crate::launch::attempts::own_host;
-use crate::rendezvous::star::{Heard, Star};
+use mpienv_rendezvous::seam::star::{Heard, Star};
 
 /// How long the other nodes may take to close their connections once the job is over.
 const CLOSING: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{bytes, said};
 use crate::launch::attempts::mailbox::Mailbox;
 use crate::launch::attempts::message::{Event, Order, Verdict};
-use crate::rendezvous::star::{Heard, Star};
+use mpienv_rendezvous::seam::star::{Heard, Star};
 
 /// This node's connection to the first.
 pub(super) struct Member {

@@ -154,7 +154,7 @@ fn read(id: Pid, stat: &str) -> Option<Process> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
@@ -177,7 +177,6 @@ mod tests {
         assert!(process.exits && !process.lives);
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_killed_process_is_dying_until_it_is_reaped() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
@@ -192,7 +191,6 @@ mod tests {
         assert!(!listing.is_dying(id));
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_number_that_another_process_has_by_now_gets_no_signal() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();

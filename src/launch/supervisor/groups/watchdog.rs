@@ -6,7 +6,7 @@
 //! The launcher starts its own program once more, as a process that reads the workers' process
 //! groups from a pipe. Only the launcher has the other end, which the system closes however the
 //! launcher exits. The watchdog then kills what is left of the workers. A program takes part by
-//! calling [`serve_as_watchdog`]. Linux's parent-death signal would not reach a worker's children,
+//! calling [`serve_as_watchdog`](crate::serve_as_watchdog). Linux's parent-death signal would not reach a worker's children,
 //! and the worker itself has to request it: see `end_with_parent`.
 
 mod duty;
@@ -36,29 +36,8 @@ const START_EVERY: Duration = Duration::from_secs(1);
 /// Whether this program serves as a watchdog when it is started as one.
 static SERVES: AtomicBool = AtomicBool::new(false);
 
-/// Lets this program serve as the watchdog of its own workers. Call it in the first line of `main`.
-///
-/// [`Launch`](crate::Launch) then starts the program a second time, as a process that only waits.
-/// If the first process is killed by a signal that it cannot catch, this watchdog kills the workers
-/// and their descendants. In the watchdog, this function returns true once it has finished, and
-/// `main` must then return. In all other processes it returns false. In a program that does not
-/// call this function, workers have no watchdog. Workers that call
-/// [`end_with_parent`](crate::end_with_parent) are still killed, but the processes that they
-/// started are not.
-///
-/// ```no_run
-/// use std::process::Command;
-/// use mpienv::{ClusterInfo, Launch};
-///
-/// if mpienv::serve_as_watchdog() {
-///     return Ok(());
-/// }
-/// let info = ClusterInfo::from_env()?;
-/// Launch::new(&info, 2)?.run(|_worker| Command::new("./train"))?;
-/// # Ok::<(), mpienv::LaunchError>(())
-/// ```
-#[must_use = "the watchdog's process has nothing more to do"]
-pub fn serve_as_watchdog() -> bool {
+/// Does the watchdog's part if this process was started as one. Returns whether it was.
+pub(crate) fn serve() -> bool {
     SERVES.store(true, Ordering::SeqCst);
     let mut arguments = std::env::args_os().skip(1);
     let is_asked = arguments.next().as_deref() == Some(OsStr::new(WORD));

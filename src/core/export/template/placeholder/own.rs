@@ -13,3 +13,16 @@ pub(super) fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
         .map(Value::Text)
         .ok_or_else(|| Unknown::Because(format!("no interface has {}", own.address)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_address_is_that_of_the_way_to_the_master() {
+        let values =
+            ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1")]).unwrap().placeholders();
+        assert_eq!(values.expand("--ip={own_addr}").unwrap().as_deref(), Some("--ip=127.0.0.1"));
+        assert_eq!(values.expand("{interface}").unwrap().as_deref(), Some("lo"));
+    }
+}
