@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use mpienv::Target;
+
 use crate::support::script::script;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, inherited};
@@ -103,6 +105,15 @@ fn every_command_line_of_the_guide_is_expanded_word_for_word() {
         return fs::write(path, table).unwrap();
     }
     assert_eq!(table, EXPECTED);
+}
+
+#[test]
+fn the_guide_has_a_command_line_for_each_set() {
+    let guide = include_str!("../../src/guide/programs.md");
+    for set in Target::ALL.iter().filter(|&&set| set != Target::Torch) {
+        let words = format!("mpienv exec --for {} ", set.name());
+        assert!(guide.contains(&words), "the guide lacks {words}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The workflow that GitHub runs. It cannot run here, so it is checked against its schema and the
 //! project.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::support::python::from_python;
@@ -61,21 +62,38 @@ fn the_workflow_knows_the_oldest_compiler_and_every_feature() {
     }
 }
 
+/// The project's scripts for bash.
+const SCRIPTS: [&str; 10] = [
+    "tests/run",
+    "tests/mutants",
+    "tests/real_programs/run",
+    ".ci/run",
+    ".ci/generate",
+    ".python/library",
+    "tests/hosts/mpirun.sh",
+    "tests/hosts/two-hosts.sh",
+    "tests/slurm/on-hosts.sh",
+    "tests/slurm/one-machine.sh",
+];
+
 #[test]
 fn scripts_are_what_bash_can_read() {
     if !is_there("bash") {
         return;
     }
-    for file in [
-        "tests/run",
-        "tests/mutants",
-        "tests/real_programs/run",
-        ".ci/run",
-        ".ci/generate",
-        "tests/hosts/two-hosts.sh",
-        "tests/slurm/one-machine.sh",
-    ] {
+    for file in SCRIPTS {
         let output = clean("bash").args(["-n", file]).output().unwrap();
         assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn scripts_define_each_function_once() {
+    for file in SCRIPTS {
+        let text = text(file);
+        let mut seen = BTreeSet::new();
+        for (name, _) in text.lines().filter_map(|line| line.split_once("() {")) {
+            assert!(seen.insert(name), "{file} defines {name} twice: bash takes the last one");
+        }
     }
 }
