@@ -48,6 +48,6 @@ for name, call in CALLS.items():
         times = min(max(int(BUDGET / turn), FEWEST), MOST)
         taken = slowest([timed(call, *buffers) for _ in range(times)])
         if RANK == 0:
-            print(f"{name} {length} {taken.sort().values[times // 2].item() * 1e6:.1f}", flush=True)
+            print(f"{name} {length} {taken.sort().values[times // 2].item() * 1e6:.2f}", flush=True)
 
 dist.destroy_process_group()
