@@ -40,6 +40,10 @@ pub mod security {}
 pub mod pytorch {}
 
 #[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/collectives.md")]
+pub mod collectives {}
+
+#[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/programs.md")]
 pub mod programs {}
 

@@ -1,7 +1,7 @@
 //! Ranks connected by MPI, whose library is loaded at run time.
 //!
-//! If every rank has its own core, a sum or an all-to-all is a blocking call that spins, which is
-//! fastest. Otherwise, and for all other calls, this module starts the call, polls it, and yields
+//! If every rank has its own core, a call of all ranks is a blocking call that spins, which is
+//! fastest. Otherwise, and between two ranks, this module starts the call, polls it, and yields
 //! between polls: a spinning rank would take the core from the rank that it waits for. In both
 //! cases, a watch thread exits the process when a rank is lost.
 //!
@@ -16,6 +16,7 @@
 mod agree;
 mod init;
 mod lost;
+mod moving;
 mod sum;
 mod watch;
 
@@ -23,11 +24,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use self::sum::{Sum, sum_part};
+use self::sum::Sum;
 use self::watch::{Socket, Watch};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::element::ElementKind;
 use super::error::{CollectiveError, Result, UNREADABLE};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
@@ -46,10 +46,8 @@ const WATCH_FIRST: Duration = Duration::from_secs(1);
 
 /// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
 const LONGEST: usize = 1 << 30;
-/// Tags of messages: of the values that two ranks pass, and of those of a call of all ranks.
-/// [`agree`] has another one.
+/// The tag of the values that two ranks pass. [`agree`] and [`moving`] have others.
 const PASSED: u16 = 2;
-const MOVED: u16 = 3;
 
 /// Ranks connected by MPI: all ranks of a job, or a group split from them.
 #[derive(Debug)]
@@ -64,6 +62,8 @@ pub(super) struct Mpi {
     spins: bool,
     /// Buffers for sums that do not spin. They grow to the largest sum.
     sum: Sum,
+    /// Buffers for pieces of other calls.
+    rooms: Vec<Vec<u8>>,
     /// The library's name and version.
     library: String,
     cancel: Arc<Cancel>,
@@ -102,8 +102,8 @@ impl Mpi {
         let library = format!("{}, {}", world.library().display(), world.version());
         let (watch, ranks) = (Arc::new(watch), Ranks::World(world));
         let numbers = (0..rank.size()).collect();
-        let (sum, cancel) = (Sum::default(), Arc::default());
-        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, library, cancel })
+        let (sum, rooms, cancel) = (Sum::default(), Vec::new(), Arc::default());
+        Ok(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel })
     }
 
     fn check(&self) -> Result<()> {
@@ -152,53 +152,6 @@ fn unreadable(rank: u32) -> CollectiveError {
     CollectiveError::Lost { rank, host: "its host".to_owned(), reason: UNREADABLE.to_owned() }
 }
 
-impl Mpi {
-    /// Every rank gets the bytes of every rank, as part of a call on which all ranks agree.
-    fn gather_any(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let limit = watch::limit(self.timeout);
-        let all =
-            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
-        all.ok_or(CollectiveError::Canceled)
-    }
-
-    /// Sends and receives bytes, which all ranks have agreed on, a piece at a time.
-    fn move_values(
-        &self,
-        tag: u16,
-        sends: &[(u32, &[u8])],
-        receives: &mut [(u32, &mut [u8])],
-    ) -> Result<()> {
-        let lengths = sends.iter().map(|(_, bytes)| bytes.len());
-        let lengths = lengths.chain(receives.iter().map(|(_, bytes)| bytes.len()));
-        for at in (0..lengths.max().unwrap_or(0)).step_by(LONGEST) {
-            let piece = |length: usize| at.min(length)..(at + LONGEST).min(length);
-            let (mut received, mut sent) = (Vec::new(), Vec::new());
-            for (index, (from, bytes)) in receives.iter().enumerate() {
-                let piece = piece(bytes.len());
-                if !piece.is_empty() {
-                    let room = vec![0; piece.len()];
-                    let request = self.call(|ranks| ranks.start_receive(room, *from, tag))?;
-                    received.push((index, piece, request));
-                }
-            }
-            for (to, bytes) in sends {
-                let bytes = bytes[piece(bytes.len())].to_vec();
-                if !bytes.is_empty() {
-                    sent.push(self.call(|ranks| ranks.start_send(bytes, *to, tag))?);
-                }
-            }
-            for (index, piece, request) in received {
-                let bytes = self.wait(|_| Ok(request))?;
-                receives[index].1[piece].copy_from_slice(&bytes);
-            }
-            for request in sent {
-                self.wait(|_| Ok(request))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 impl Transport for Mpi {
     fn rank(&self) -> Rank {
         self.ranks.communicator().rank()
@@ -234,31 +187,19 @@ impl Transport for Mpi {
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
-        let (kind, rank) = (part.kind(), self.rank());
-        let count = values.len() / kind.size();
         self.agree(call)?;
-        let mut scratch = Scratch::default();
-        let copy = scratch.bytes(values.len());
-        copy.copy_from_slice(values);
-        let mut numbers = Numbers::of(kind, copy);
-        let is_even = count.is_multiple_of(rank.size() as usize);
-        if is_even
-            && matches!(by, Reduction::Sum | Reduction::Mean)
-            && matches!(kind, ElementKind::F32 | ElementKind::F64)
-        {
-            if let Some(values) = numbers.as_mut::<f32>() {
-                sum_part(self, values)?;
-            } else if let Some(values) = numbers.as_mut::<f64>() {
-                sum_part(self, values)?;
-            }
-            let own = kind.part(count, rank.index() as usize, rank.size() as usize);
-            part.bytes().copy_from_slice(&numbers.bytes()[own]);
+        let (kind, rank) = (part.kind(), self.rank());
+        if self.sum_part(values, &mut part, by)? {
             kind.divide(by, rank.size(), part.bytes());
             return Ok(());
         }
-        self.reduce_all(Numbers::of(kind, numbers.bytes()), by)?;
+        let mut copy = Scratch::default();
+        let copy = copy.bytes(values.len());
+        copy.copy_from_slice(values);
+        self.reduce_all(Numbers::of(kind, copy), by)?;
+        let count = values.len() / kind.size();
         let own = kind.part(count, rank.index() as usize, rank.size() as usize);
-        part.bytes().copy_from_slice(&numbers.bytes()[own]);
+        part.bytes().copy_from_slice(&copy[own]);
         Ok(())
     }
 
@@ -270,28 +211,10 @@ impl Transport for Mpi {
         root: Option<u32>,
     ) -> Result<()> {
         self.agree(call)?;
-        let own = self.rank().index();
-        if let Some(root) = root {
-            if own != root {
-                return self.move_values(MOVED, &[(root, bytes)], &mut []);
-            }
-            into[own as usize].copy_from_slice(bytes);
-            let others = (0..).zip(into).filter(|(rank, _)| *rank != own);
-            let mut receives: Vec<(u32, &mut [u8])> =
-                others.map(|(rank, into)| (rank, &mut **into)).collect();
-            return self.move_values(MOVED, &[], &mut receives);
+        match root {
+            Some(root) => self.gather_to(root, bytes, into),
+            None => self.gather_all(bytes, into),
         }
-        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        let most = (LONGEST / into.len()).max(1);
-        for at in (0..longest).step_by(most) {
-            let piece = |length: usize| at.min(length)..(at + most).min(length);
-            let all = self.gather_any(&bytes[piece(bytes.len())])?;
-            for (into, bytes) in into.iter_mut().zip(all) {
-                let piece = piece(into.len());
-                into[piece].copy_from_slice(&bytes);
-            }
-        }
-        Ok(())
     }
 
     fn scatter(
@@ -302,44 +225,15 @@ impl Transport for Mpi {
         root: Option<u32>,
     ) -> Result<()> {
         self.agree(call)?;
-        let own = self.rank().index() as usize;
-        if let Some(root) = root {
-            let Some(part) = parts.get(own) else {
-                return self.move_values(MOVED, &[], &mut [(root, &mut *into[root as usize])]);
-            };
-            into[own].copy_from_slice(part);
-            let others = (0..).zip(parts).filter(|(rank, _)| *rank as usize != own);
-            let sends: Vec<(u32, &[u8])> = others.map(|(rank, part)| (rank, *part)).collect();
-            return self.move_values(MOVED, &sends, &mut []);
+        match root {
+            Some(root) => self.scatter_from(root, parts, into),
+            None => self.scatter_all(parts, into),
         }
-        let length = into[own].len();
-        let most = (LONGEST / into.len()).max(1);
-        for at in (0..length).step_by(most) {
-            let piece = at..(at + most).min(length);
-            let sent: Vec<&[u8]> = parts.iter().map(|part| &part[piece.clone()]).collect();
-            let mut bytes = sent.concat();
-            if self.spins {
-                self.call(|ranks| ranks.all_to_all(&mut bytes))?;
-            } else {
-                bytes = self.wait(|ranks| ranks.start_all_to_all(bytes))?;
-            }
-            for (into, bytes) in into.iter_mut().zip(bytes.chunks(piece.len())) {
-                into[piece.clone()].copy_from_slice(bytes);
-            }
-        }
-        Ok(())
     }
 
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
         self.agree(call)?;
-        if self.spins {
-            return self.call(|ranks| ranks.broadcast(bytes, root));
-        }
-        for piece in bytes.chunks_mut(LONGEST) {
-            let sent = self.wait(|ranks| ranks.start_broadcast(piece.to_vec(), root))?;
-            piece.copy_from_slice(&sent);
-        }
-        Ok(())
+        self.broadcast_from(root, bytes)
     }
 
     fn pass(
@@ -353,7 +247,7 @@ impl Transport for Mpi {
         self.agree_on(&messages)?;
         let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
         let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));
-        self.move_values(PASSED, send.as_slice(), receive.as_mut_slice())
+        self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice())
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
@@ -406,7 +300,7 @@ impl Transport for Mpi {
         let Mpi { timeout, spins, .. } = *self;
         let (watch, library, ranks) =
             (Arc::clone(&self.watch), self.library.clone(), Ranks::Group(group));
-        let (sum, cancel) = (Sum::default(), self.cancel());
-        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum, library, cancel }))
+        let (sum, rooms, cancel) = (Sum::default(), Vec::new(), self.cancel());
+        Ok(Box::new(Mpi { watch, ranks, numbers, timeout, spins, sum, rooms, library, cancel }))
     }
 }

@@ -234,7 +234,7 @@ impl ElementKind {
 }
 
 /// The numbers of a row, which is copied if it is unaligned.
-fn aligned<T: Pod>(row: &[u8]) -> Cow<'_, [T]> {
+pub(super) fn aligned<T: Pod>(row: &[u8]) -> Cow<'_, [T]> {
     bytemuck::try_cast_slice(row).map_or_else(
         |_| {
             let mut numbers = vec![T::zeroed(); row.len() / size_of::<T>()];

@@ -140,6 +140,13 @@ impl Shared {
         root.is_none_or(|root| root as usize == self.memory.own())
     }
 
+    /// How many bytes a rank can publish in a round for each other rank: whole cache lines, if it is
+    /// at least one.
+    fn share_of_others(&self) -> usize {
+        let share = (self.memory.slot() / (self.memory.ranks() - 1).max(1)).max(1);
+        share - share % share.min(64)
+    }
+
     /// The byte ranges of the rounds that move `length` bytes, `most` at a time; one empty range if
     /// there are none.
     fn rounds(length: usize, most: usize) -> impl Iterator<Item = Range<usize>> {
@@ -237,6 +244,10 @@ impl Transport for Shared {
     ) -> Result<()> {
         let (own, is_due) = (self.memory.own(), self.is_due(root));
         let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
+        // All at once: copies of many megabytes bypass the processor's cache.
+        if let Some(into) = into.get_mut(own).filter(|_| is_due) {
+            into.copy_from_slice(bytes);
+        }
         for range in Shared::rounds(longest, self.memory.slot()) {
             let piece = |length: usize| range.start.min(length)..range.end.min(length);
             // The root reads its own bytes where they are.
@@ -246,16 +257,10 @@ impl Transport for Shared {
                 continue;
             }
             let slots = self.slots()?;
-            for (rank, into) in into.iter_mut().enumerate() {
+            for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
                 let piece = piece(into.len());
                 let into = &mut into[piece];
-                if rank == own {
-                    into.copy_from_slice(
-                        &bytes[range.start.min(bytes.len())..range.end.min(bytes.len())],
-                    );
-                } else {
-                    into.copy_from_slice(&slots.of(rank)[..into.len()]);
-                }
+                into.copy_from_slice(&slots.of(rank)[..into.len()]);
             }
         }
         Ok(())
@@ -268,25 +273,25 @@ impl Transport for Shared {
         into: &mut [&mut [u8]],
         root: Option<u32>,
     ) -> Result<()> {
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let own = self.memory.own();
         let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        let share = (self.memory.slot() / ranks).max(1);
+        let share = self.share_of_others();
+        // A rank's part for itself needs no room in its slot.
+        if let Some(part) = parts.get(own) {
+            into[own].copy_from_slice(part);
+        }
         for range in Shared::rounds(length, share) {
             let now = range.len();
             self.round(call, |slot, _| {
-                let rooms = slot.chunks_mut(now.max(1)).enumerate();
-                for ((_, room), part) in rooms.zip(parts).filter(|((rank, _), _)| *rank != own) {
-                    copy(room, &part[range.clone()]);
-                }
-                parts.len().saturating_sub(1) * now
+                let others = parts.iter().enumerate().filter(|(rank, _)| *rank != own);
+                let rooms = slot.chunks_mut(now.max(1));
+                rooms.zip(others).map(|(room, (_, part))| copy(room, &part[range.clone()])).sum()
             })?;
             let slots = self.slots()?;
-            for (rank, into) in into.iter_mut().enumerate() {
-                if rank == own && !parts.is_empty() {
-                    into[range.clone()].copy_from_slice(&parts[own][range.clone()]);
-                } else if root.is_none_or(|root| root as usize == rank) {
-                    let part = &slots.of(rank)[own * now..(own + 1) * now];
-                    into[range.clone()].copy_from_slice(part);
+            for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+                if root.is_none_or(|root| root as usize == rank) {
+                    let room = now * (own - usize::from(own > rank));
+                    into[range.clone()].copy_from_slice(&slots.of(rank)[room..room + now]);
                 }
             }
         }

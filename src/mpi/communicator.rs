@@ -40,18 +40,23 @@ use crate::value::rank::Rank;
 ///     assert_eq!(count[0], f64::from(half.size()));
 ///
 ///     // One part for each rank: of a sum, and of bytes.
-///     let mut parts = vec![1.0_f32; world.size() as usize];
-///     world.reduce_scatter_sum(&mut parts)?;
-///     let mut bytes = world.start_all_to_all(vec![0; world.size() as usize])?.wait()?;
-///     world.all_to_all(&mut bytes)?;
+///     let (parts, mut part) = (vec![1.0_f32; world.size() as usize], [0.0]);
+///     world.reduce_scatter_sum(&parts, &mut part)?;
+///     let bytes = world.start_all_to_all(vec![0; world.size() as usize])?.wait()?;
+///     let mut received = vec![0; bytes.len()];
+///     world.all_to_all(&bytes, &mut received)?;
+///     world.all_gather_into(&[7], &mut received)?;
 ///     world.start_reduce_scatter_sum(parts)?.wait()?;
 ///
 ///     // A message around the ring of ranks.
 ///     let size = world.size();
-///     let sent = world.start_send(b"hello".to_vec(), (rank + 1) % size, 0)?;
-///     let received = world.start_receive(vec![0; 5], (rank + size - 1) % size, 0)?;
+///     let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+///     let sent = world.start_send(b"hello".to_vec(), next, 0)?;
+///     let received = world.start_receive(vec![0; 5], before, 0)?;
 ///     assert_eq!(received.wait()?, b"hello");
 ///     sent.wait()?;
+///     let mut received = [0; 5];
+///     world.send_receive(b"again", next, &mut received, before, 0)?;
 ///
 ///     let names = world.all_gather(format!("rank {rank}").as_bytes())?;
 ///     assert_eq!(names[0], b"rank 0");

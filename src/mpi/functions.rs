@@ -168,6 +168,16 @@ functions! {
         buffer: *mut c_void, count: c_int, datatype: Datatype, root: c_int, comm: Comm
     );
     barrier = "MPI_Barrier"(comm: Comm);
+    /// The counts are those of one rank.
+    allgather = "MPI_Allgather"(
+        send: *const c_void, sent: c_int, of_sent: Datatype, receive: *mut c_void, count: c_int,
+        datatype: Datatype, comm: Comm
+    );
+    sendrecv = "MPI_Sendrecv"(
+        send: *const c_void, sent: c_int, of_sent: Datatype, to: c_int, tag_sent: c_int,
+        receive: *mut c_void, count: c_int, datatype: Datatype, from: c_int, tag: c_int,
+        comm: Comm, status: *mut c_void
+    );
     iallreduce = "MPI_Iallreduce"(
         send: *const c_void, receive: *mut c_void, count: c_int, datatype: Datatype, op: Op,
         comm: Comm, request: *mut RequestHandle

@@ -73,7 +73,7 @@ extern crate mpienv_core;
 
 mod abi;
 mod api;
-mod calls;
+mod blocking;
 mod communicator;
 mod element;
 mod error;
@@ -83,6 +83,7 @@ mod library;
 mod load;
 mod request;
 mod session;
+mod started;
 
 use std::ffi::OsStr;
 use std::fmt;

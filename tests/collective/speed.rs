@@ -85,7 +85,7 @@ fn measure(group: &mut Group) -> Result<(), CollectiveError> {
             group.all_reduce_max(&mut taken)?;
             taken.sort_by(f64::total_cmp);
             if group.rank().is_first() {
-                println!("{name} {bytes} {:.1}", taken[times / 2] * 1e6);
+                println!("{name} {bytes} {:.2}", taken[times / 2] * 1e6);
             }
         }
     }

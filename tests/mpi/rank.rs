@@ -73,25 +73,38 @@ fn exchanges_parts(world: &Communicator) -> Result<(), mpi::MpiError> {
         let expected: Vec<f64> = (length * own..length * (own + 1))
             .map(|i| f64::from(i * size + size * (size - 1) / 2))
             .collect();
-        let mut sum = values.clone();
-        world.reduce_scatter_sum(&mut sum)?;
-        assert_eq!(sum[..length as usize], expected);
+        let mut sum = vec![0.0; length as usize];
+        world.reduce_scatter_sum(&values, &mut sum)?;
+        assert_eq!(sum, expected);
         let sum = world.start_reduce_scatter_sum(values)?.wait()?;
         assert_eq!(sum[..length as usize], expected);
 
         let bytes = |from: u32, to: u32| vec![(16 * from + to) as u8; length as usize];
-        let mut parts: Vec<u8> = (0..size).flat_map(|to| bytes(own, to)).collect();
+        let parts: Vec<u8> = (0..size).flat_map(|to| bytes(own, to)).collect();
         let expected: Vec<u8> = (0..size).flat_map(|from| bytes(from, own)).collect();
-        let started = world.start_all_to_all(parts.clone())?.wait()?;
-        world.all_to_all(&mut parts)?;
-        assert!(started == expected && parts == expected, "parts of {length}");
+        let mut received = vec![0; parts.len()];
+        world.all_to_all(&parts, &mut received)?;
+        assert!(received == expected, "parts of {length}");
+        assert!(world.start_all_to_all(parts)?.wait()? == expected, "parts of {length}");
+
+        let gathered: Vec<u8> = (0..size).flat_map(|from| bytes(from, 0)).collect();
+        world.all_gather_into(&bytes(own, 0), &mut received)?;
+        assert!(received == gathered, "blocks of {length}");
+
+        let (next, before) = ((own + 1) % size, (own + size - 1) % size);
+        let mut received = bytes(0, 0);
+        world.send_receive(&bytes(own, next), next, &mut received, before, 1)?;
+        assert!(received == bytes(before, own), "a message of {length}");
     }
-    if size > 1 {
-        let error = world
-            .reduce_scatter_sum(&mut vec![0.0_f32; size as usize + 1])
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("do not divide into"), "{error}");
+    // MPI would read or write what follows the memory.
+    let (all, mut more) = (vec![0; size as usize], vec![0; size as usize + 1]);
+    let refused = [
+        world.reduce_scatter_sum(&vec![0.0_f32; size as usize + 1], &mut [0.0]),
+        world.all_gather_into(&[0], &mut more),
+        world.all_to_all(&all, &mut more),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert!(error.to_string().contains("do not divide into"), "{error}");
     }
     Ok(())
 }

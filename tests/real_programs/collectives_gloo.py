@@ -11,6 +11,8 @@ LENGTHS, WARM, BUDGET, FEWEST, MOST = (8, 31_400, 1 << 20, 64 << 20), 4, 0.25, 5
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
+if RANK == 0:
+    print(f"library gloo of PyTorch {torch.__version__}", flush=True)
 CALLS = {
     "all_reduce": lambda whole, part, into: dist.all_reduce(whole),
     "broadcast": lambda whole, part, into: dist.broadcast(whole, 0),
@@ -46,6 +48,6 @@ for name, call in CALLS.items():
         times = min(max(int(BUDGET / turn), FEWEST), MOST)
         taken = slowest([timed(call, *buffers) for _ in range(times)])
         if RANK == 0:
-            print(f"{name} {length} {taken.sort().values[times // 2].item() * 1e6:.1f}", flush=True)
+            print(f"{name} {length} {taken.sort().values[times // 2].item() * 1e6:.2f}", flush=True)
 
 dist.destroy_process_group()

@@ -51,7 +51,7 @@ static void measure(int which, int bytes) {
     for (int turn = 0; turn < times; turn++) taken[turn] = timed(which);
     MPI_Allreduce(MPI_IN_PLACE, taken, times, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     qsort(taken, times, sizeof *taken, compare);
-    if (rank == 0) printf("%s %d %.1f\n", NAMES[which], bytes, taken[times / 2] * 1e6);
+    if (rank == 0) printf("%s %d %.2f\n", NAMES[which], bytes, taken[times / 2] * 1e6);
     free(all);
     free(part);
 }

@@ -5,7 +5,7 @@ use mpienv_mpi::Element;
 use super::{LONGEST, Mpi};
 use crate::error::Result;
 use crate::numbers::Numbers;
-use crate::reduction::Reduction;
+use crate::reduction::{Reduction, aligned};
 use crate::transport::Transport as _;
 
 /// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
@@ -47,6 +47,33 @@ impl Mpi {
     }
 }
 
+impl Mpi {
+    /// Sums this rank's part of the numbers of all ranks, if MPI can: returns whether it has.
+    pub(super) fn sum_part(
+        &mut self,
+        values: &[u8],
+        part: &mut Numbers<'_>,
+        by: Reduction,
+    ) -> Result<bool> {
+        // MPI's call takes parts of one length. That of another rank may be longer than this one's.
+        let count = values.len() / part.kind().size();
+        let is_even = count.is_multiple_of(self.rank().size() as usize);
+        if !is_even || !matches!(by, Reduction::Sum | Reduction::Mean) {
+            return Ok(false);
+        }
+        if let Some(part) = part.as_mut::<f32>() {
+            let buffer = std::mem::take(&mut self.sum.singles);
+            self.sum.singles = sum_part(self, &aligned(values), part, buffer)?;
+        } else if let Some(part) = part.as_mut::<f64>() {
+            let buffer = std::mem::take(&mut self.sum.doubles);
+            self.sum.doubles = sum_part(self, &aligned(values), part, buffer)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+}
+
 /// Sums `values` over all ranks, in place. Returns the buffer for the next sum.
 fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Vec<T>> {
     if mpi.spins {
@@ -60,17 +87,27 @@ fn sum<T: Element>(mpi: &Mpi, values: &mut [T], mut buffer: Vec<T>) -> Result<Ve
     Ok(sum)
 }
 
-/// Replaces this rank's part of `values` with its sum over all ranks.
-pub(super) fn sum_part<T: Element>(mpi: &Mpi, values: &mut [T]) -> Result<()> {
-    let rank = mpi.rank();
-    let length = values.len() / rank.size() as usize;
-    let start = length * rank.index() as usize;
+/// Sums `values` over all ranks into this rank's `part`: of each rank's part, a piece at a time,
+/// which stays in the processor's cache. Returns the buffer for the next sum.
+fn sum_part<T: Element>(
+    mpi: &Mpi,
+    values: &[T],
+    part: &mut [T],
+    mut buffer: Vec<T>,
+) -> Result<Vec<T>> {
     if mpi.spins {
-        mpi.call(|ranks| ranks.reduce_scatter_sum(values))?;
-        values.copy_within(..length, start);
-        return Ok(());
+        mpi.call(|ranks| ranks.reduce_scatter_sum(values, part))?;
+        return Ok(buffer);
     }
-    let sum = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(values.to_vec()))?;
-    values[start..start + length].copy_from_slice(&sum[..length]);
-    Ok(())
+    let (length, most) = (part.len(), mpi.piece() / size_of::<T>());
+    for (index, into) in part.chunks_mut(most).enumerate() {
+        let piece = index * most..index * most + into.len();
+        buffer.clear();
+        for values in values.chunks(length) {
+            buffer.extend_from_slice(&values[piece.clone()]);
+        }
+        buffer = mpi.wait(|ranks| ranks.start_reduce_scatter_sum(buffer))?;
+        into.copy_from_slice(&buffer[..into.len()]);
+    }
+    Ok(buffer)
 }

@@ -1,4 +1,4 @@
-//! The calls of a communicator.
+//! The calls that are started and waited for later, and those that consist of started ones.
 //!
 //! A started call is sound because its request owns the buffer, and because the elements of a Vec
 //! stay in place when the Vec moves.
@@ -16,119 +16,7 @@ use super::error::{MpiError, Result};
 use super::functions::Functions;
 use super::request::Request;
 
-/// The most elements that one call takes: well within an `int`.
-const MOST: usize = 1 << 30;
-
 impl Communicator {
-    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank
-    /// gets the sum.
-    ///
-    /// All ranks must pass the same number of values. The library chooses the order of the
-    /// additions, which may differ between libraries and sizes.
-    ///
-    /// # Errors
-    /// If MPI returns an error; the values are then undefined.
-    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<()> {
-        const CALL: &str = "MPI_Allreduce";
-        self.session.run(|api| {
-            let Constants { in_place, sum, .. } = api.constants;
-            for part in chunks(values) {
-                let Buffer { first, count, datatype } =
-                    api.numbers(CALL, part.as_mut_ptr(), part.len())?;
-                // SAFETY: MPI reads and writes these values in place, until it returns.
-                let code = unsafe {
-                    api.functions.allreduce(in_place, first, count, datatype, sum, self.comm)
-                };
-                api.check(CALL, code)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each
-    /// rank. This rank's part overwrites the first values; the others are then undefined
-    /// (`MPI_Reduce_scatter_block`).
-    ///
-    /// # Errors
-    /// If the values do not divide into equal parts, a part has 2^31 values or more, or MPI returns
-    /// an error.
-    pub fn reduce_scatter_sum<T: Element>(&self, values: &mut [T]) -> Result<()> {
-        const CALL: &str = "MPI_Reduce_scatter_block";
-        let part = self.part(CALL, values.len())?;
-        self.session.run(|api| {
-            let Constants { in_place, sum, .. } = api.constants;
-            let Buffer { first, count, datatype } = api.numbers(CALL, values.as_mut_ptr(), part)?;
-            // SAFETY: these are `count` values for each rank. MPI reads and writes them in place,
-            // until it returns.
-            api.check(CALL, unsafe {
-                let reduce = Functions::reduce_scatter_block;
-                reduce(&api.functions, in_place, first, count, datatype, sum, self.comm)
-            })
-        })
-    }
-
-    /// Divides the bytes into one equal part for each rank, sends part r to rank r, and replaces it
-    /// with what rank r sent (`MPI_Alltoall`). All ranks must pass the same number of bytes.
-    ///
-    /// # Errors
-    /// If the bytes do not divide into equal parts, a part has 2 GiB or more, or MPI returns an
-    /// error.
-    pub fn all_to_all(&self, bytes: &mut [u8]) -> Result<()> {
-        const CALL: &str = "MPI_Alltoall";
-        let part = self.part(CALL, bytes.len())?;
-        self.session.run(|api| {
-            let in_place = api.constants.in_place;
-            let Buffer { first, count, datatype } = api.bytes(CALL, bytes.as_mut_ptr(), part)?;
-            // SAFETY: these are `count` bytes for each rank. MPI reads and writes them in place,
-            // until it returns; so it does not read the count and datatype of what is sent.
-            api.check(CALL, unsafe {
-                let exchange = Functions::alltoall;
-                exchange(&api.functions, in_place, 0, datatype, first, count, datatype, self.comm)
-            })
-        })
-    }
-
-    /// The length of one rank's part of a buffer.
-    fn part(&self, call: &'static str, length: usize) -> Result<usize> {
-        let size = self.size() as usize;
-        if length.is_multiple_of(size) {
-            Ok(length / size)
-        } else {
-            Err(MpiError::Indivisible { call, length, size })
-        }
-    }
-
-    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number
-    /// of bytes.
-    ///
-    /// # Errors
-    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
-    /// undefined.
-    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<()> {
-        const CALL: &str = "MPI_Bcast";
-        self.session.run(|api| {
-            let root = int(CALL, root)?;
-            for part in chunks(bytes) {
-                let Buffer { first, count, datatype } =
-                    api.bytes(CALL, part.as_mut_ptr(), part.len())?;
-                // SAFETY: MPI reads or writes these bytes until it returns.
-                let code = unsafe { api.functions.bcast(first, count, datatype, root, self.comm) };
-                api.check(CALL, code)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns once every rank has made this call (`MPI_Barrier`).
-    ///
-    /// # Errors
-    /// If MPI returns an error.
-    pub fn barrier(&self) -> Result<()> {
-        // SAFETY: the handle is a communicator's.
-        self.session
-            .run(|api| api.check("MPI_Barrier", unsafe { api.functions.barrier(self.comm) }))
-    }
-
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
     ///
     /// # Errors
@@ -217,6 +105,16 @@ impl Communicator {
         Ok(Some(ends.map(block).collect()))
     }
 
+    /// The length of one rank's part of a buffer.
+    fn part(&self, call: &'static str, length: usize) -> Result<usize> {
+        let size = self.size() as usize;
+        if length.is_multiple_of(size) {
+            Ok(length / size)
+        } else {
+            Err(MpiError::Indivisible { call, length, size })
+        }
+    }
+
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
     ///
     /// # Errors
@@ -235,7 +133,8 @@ impl Communicator {
         })
     }
 
-    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum)
+    /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum) in place: this rank's part
+    /// overwrites the first values, and the others are then undefined
     /// (`MPI_Ireduce_scatter_block`).
     ///
     /// # Errors
@@ -257,7 +156,8 @@ impl Communicator {
         })
     }
 
-    /// Starts [`all_to_all`](Communicator::all_to_all) (`MPI_Ialltoall`).
+    /// Starts [`all_to_all`](Communicator::all_to_all) in place: what rank r sent replaces part r
+    /// (`MPI_Ialltoall`).
     ///
     /// # Errors
     /// As [`all_to_all`](Communicator::all_to_all).
@@ -362,13 +262,6 @@ impl Communicator {
             })
         })
     }
-}
-
-/// As many values at a time as a call takes. Without values, none once: the call is made all the
-/// same, because other ranks wait for it.
-fn chunks<T>(values: &mut [T]) -> impl Iterator<Item = &mut [T]> {
-    let none = values.is_empty().then_some(&mut [] as &mut [T]);
-    none.into_iter().chain(values.chunks_mut(MOST))
 }
 
 /// Blocks of all ranks, with the length and the place of each.

@@ -1,0 +1,219 @@
+//! The calls that move bytes from rank to rank, once all ranks have agreed on them.
+//!
+//! A blocking call uses the caller's memory, because it returns once MPI has finished with it. A
+//! started call may be given up, while MPI still writes: it uses memory that it owns. So bytes are
+//! copied, a piece at a time, which stays in the processor's cache.
+
+use super::{LONGEST, Mpi};
+use crate::error::{CollectiveError, Result};
+use crate::transport::Transport as _;
+
+/// From as many bytes on, ranks send parts one by one. Before, one call of MPI for all ranks is
+/// faster, which sends parts of several ranks at once.
+const ONE_BY_ONE: usize = 4096;
+/// The tag of the values of a call of all ranks.
+const MOVED: u16 = 3;
+/// The most bytes that a rank copies for the pieces under way, and the shortest piece.
+const STAGED: usize = 4 << 20;
+const SHORTEST: usize = 16 << 10;
+
+impl Mpi {
+    /// How many bytes of a message are copied at a time: the same on all ranks.
+    pub(super) fn piece(&self) -> usize {
+        (STAGED / self.rank().size() as usize).max(SHORTEST)
+    }
+
+    /// Every rank gets the bytes of every rank, of any lengths.
+    pub(super) fn gather_any(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let limit = super::watch::limit(self.timeout);
+        let all =
+            self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
+        all.ok_or(CollectiveError::Canceled)
+    }
+
+    /// Every rank gets the bytes of every rank, whose lengths all ranks know.
+    pub(super) fn gather_all(&mut self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
+        if into.iter().any(|into| into.len() != bytes.len()) {
+            return self.gather_different(bytes, into);
+        }
+        if self.is_one_by_one(bytes.len()) {
+            let parts = vec![bytes; into.len()];
+            return self.exchange(&parts, into);
+        }
+        let all = if self.spins {
+            let mut all = vec![0; bytes.len() * into.len()];
+            self.call(|ranks| ranks.all_gather_into(bytes, &mut all))?;
+            all
+        } else {
+            self.wait(|ranks| ranks.start_all_gather(bytes))?
+        };
+        divide(&all, into);
+        Ok(())
+    }
+
+    /// As [`Mpi::gather_all`], if ranks have bytes of different lengths.
+    fn gather_different(&self, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
+        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0);
+        let most = (LONGEST / into.len()).max(1);
+        for at in (0..longest).step_by(most) {
+            let piece = |length: usize| at.min(length)..(at + most).min(length);
+            let all = self.gather_any(&bytes[piece(bytes.len())])?;
+            for (into, bytes) in into.iter_mut().zip(all) {
+                let piece = piece(into.len());
+                into[piece].copy_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every rank sends part r to rank r. All parts have the same length.
+    pub(super) fn scatter_all(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
+        if self.is_one_by_one(parts[0].len()) {
+            return self.exchange(parts, into);
+        }
+        let sent = parts.concat();
+        let received = if self.spins {
+            let mut received = vec![0; sent.len()];
+            self.call(|ranks| ranks.all_to_all(&sent, &mut received))?;
+            received
+        } else {
+            self.wait(|ranks| ranks.start_all_to_all(sent))?
+        };
+        divide(&received, into);
+        Ok(())
+    }
+
+    /// Rank `root` gets the bytes of every rank.
+    pub(super) fn gather_to(
+        &mut self,
+        root: u32,
+        bytes: &[u8],
+        into: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let own = self.rank().index();
+        if own != root {
+            return self.pass_on(MOVED, &[(root, bytes)], &mut []);
+        }
+        into[own as usize].copy_from_slice(bytes);
+        self.pass_on(MOVED, &[], &mut others(own, into.iter_mut().map(|into| &mut **into)))
+    }
+
+    /// Rank `root` sends part r to rank r.
+    pub(super) fn scatter_from(
+        &mut self,
+        root: u32,
+        parts: &[&[u8]],
+        into: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let own = self.rank().index();
+        let Some(part) = parts.get(own as usize) else {
+            return self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])]);
+        };
+        into[own as usize].copy_from_slice(part);
+        self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut [])
+    }
+
+    pub(super) fn broadcast_from(&mut self, root: u32, bytes: &mut [u8]) -> Result<()> {
+        if self.spins {
+            return self.call(|ranks| ranks.broadcast(bytes, root));
+        }
+        let is_root = self.rank().index() == root;
+        let mut room = self.rooms.pop().unwrap_or_default();
+        for piece in bytes.chunks_mut(self.piece()) {
+            room.resize(piece.len(), 0);
+            if is_root {
+                room.copy_from_slice(piece);
+            }
+            room = self.wait(|ranks| ranks.start_broadcast(room, root))?;
+            if !is_root {
+                piece.copy_from_slice(&room);
+            }
+        }
+        self.rooms.push(room);
+        Ok(())
+    }
+
+    /// Whether ranks send parts of this length one by one.
+    fn is_one_by_one(&self, length: usize) -> bool {
+        length >= ONE_BY_ONE || self.rank().size() == 2
+    }
+
+    /// Every rank sends part r to rank r. All parts have the same length.
+    fn exchange(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
+        let (own, size) = (self.rank().index(), self.rank().size());
+        into[own as usize].copy_from_slice(parts[own as usize]);
+        if !self.spins {
+            return self.pass_on(
+                MOVED,
+                &others(own, parts.iter().copied()),
+                &mut others(own, into.iter_mut().map(|into| &mut **into)),
+            );
+        }
+        for step in 1..size {
+            // In each step, every rank is sent one part.
+            let (to, from) = ((own + step) % size, (own + size - step) % size);
+            let sent = parts[to as usize].chunks(LONGEST);
+            for (sent, received) in sent.zip(into[from as usize].chunks_mut(LONGEST)) {
+                self.call(|ranks| ranks.send_receive(sent, to, received, from, MOVED))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends bytes to ranks and receives bytes from ranks, a piece at a time.
+    pub(super) fn pass_on(
+        &mut self,
+        tag: u16,
+        sends: &[(u32, &[u8])],
+        receives: &mut [(u32, &mut [u8])],
+    ) -> Result<()> {
+        let most = self.piece();
+        let lengths = sends.iter().map(|(_, bytes)| bytes.len());
+        let lengths = lengths.chain(receives.iter().map(|(_, bytes)| bytes.len()));
+        for at in (0..lengths.max().unwrap_or(0)).step_by(most) {
+            let piece = |length: usize| at.min(length)..(at + most).min(length);
+            let (mut received, mut sent) = (Vec::new(), Vec::new());
+            for (index, (from, bytes)) in receives.iter().enumerate() {
+                let piece = piece(bytes.len());
+                if !piece.is_empty() {
+                    let mut room = self.rooms.pop().unwrap_or_default();
+                    room.resize(piece.len(), 0);
+                    let request = self.call(|ranks| ranks.start_receive(room, *from, tag))?;
+                    received.push((index, piece, request));
+                }
+            }
+            for (to, bytes) in sends {
+                let bytes = &bytes[piece(bytes.len())];
+                if !bytes.is_empty() {
+                    let mut room = self.rooms.pop().unwrap_or_default();
+                    room.clear();
+                    room.extend_from_slice(bytes);
+                    sent.push(self.call(|ranks| ranks.start_send(room, *to, tag))?);
+                }
+            }
+            for (index, piece, request) in received {
+                let room = self.wait(|_| Ok(request))?;
+                receives[index].1[piece].copy_from_slice(&room);
+                self.rooms.push(room);
+            }
+            for request in sent {
+                let room = self.wait(|_| Ok(request))?;
+                self.rooms.push(room);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The parts of all ranks but `own`, each with its rank.
+fn others<P>(own: u32, parts: impl IntoIterator<Item = P>) -> Vec<(u32, P)> {
+    (0..).zip(parts).filter(|(rank, _)| *rank != own).collect()
+}
+
+/// Copies the parts that all ranks have, one after the other.
+fn divide(all: &[u8], into: &mut [&mut [u8]]) {
+    let length = into.first().map_or(0, |into| into.len()).max(1);
+    for (into, bytes) in into.iter_mut().zip(all.chunks(length)) {
+        into.copy_from_slice(bytes);
+    }
+}
