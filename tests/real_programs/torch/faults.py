@@ -1,6 +1,7 @@
-"""Makes things go wrong in jobs of two ranks over gloo and over mpienv, and prints what the ranks say.
+"""Makes things go wrong in jobs of two ranks over gloo and over mpienv, and prints a table of what rank 0 says and when.
 
-Over mpienv, it fails if a rank hangs, if a text does not name what is expected, or if a process is left.
+Over mpienv, it fails if a text does not name what is expected, if it comes late, or if a process, a file of shared memory or a
+socket is left.
 
     faults.py [FAULT...]
 """
@@ -9,86 +10,175 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# What rank 0 must say over mpienv, and within how many seconds.
-EXPECTED = {
-    "sigkill": (r"DistBackendError after .*rank 1 on .* is lost", 2),
-    "sigstop": (r"DistBackendError after .*rank 1 on .* did not come within 4 s", 8),
-    "hang": (r"DistBackendError after .*rank 1 on .* did not come within 4 s", 8),
-    "length": (r"DistBackendError after .*rank 1 brought 999 numbers to a reduction of 1000", 2),
-    "dtype": (r"DistBackendError after .*rank 1 called all_reduce_sum of 1000 f64, rank 0 all_reduce_sum of 1000 f32", 2),
-    "call": (r"DistBackendError after .*rank 1 called barrier, rank 0 all_reduce_sum of 1000 f32", 2),
-    "destroyed_twice": (r"AssertionError|ValueError", 2),
-    "exception": (r"DistBackendError after .*rank 1 on .* is lost", 3),
-    "asynchronous": (r"DistBackendError after .*rank 1 on .* is lost", 3),
-    "aborted": (r"DistBackendError after .*canceled", 3),
-    "forked": (r"forked: DistBackendError: mpienv: all_reduce: this process was forked from process \d+", 30),
+LOST = r"DistBackendError: mpienv: .*rank 1 on .* is lost"
+LATE = r"DistBackendError: mpienv: .*rank 1 on .* did not come within 4 s"
+INTERRUPTED = r"^KeyboardInterrupt: $"
+# What goes wrong, what rank 0 must say over mpienv, and within how many seconds.
+FAULTS = {
+    "sigkill": ("rank 1 is killed (SIGKILL)", LOST, 2),
+    "sigstop": ("rank 1 is stopped (SIGSTOP)", LATE, 8),
+    "hang": ("rank 1 hangs", LATE, 8),
+    "length": ("rank 1 brings another number of values", r"rank 1 brought 999 numbers to a reduction of 1000", 2),
+    "dtype": ("rank 1 brings another type", r"rank 1 called all_reduce_sum of 1000 f64, rank 0 .* of 1000 f32", 2),
+    "call": ("rank 1 makes another call", r"rank 1 called barrier, rank 0 all_reduce_sum of 1000 f32", 2),
+    "destroyed_twice": ("the group is destroyed twice", r"AssertionError|ValueError", 2),
+    "exception": ("rank 1 raises an exception", LOST, 3),
+    "asynchronous": ("rank 1 is killed during an asynchronous call", LOST, 3),
+    "aborted": ("another thread aborts the group", r"DistBackendError: .*canceled", 3),
+    "interrupted_training": ("Ctrl-C while all ranks train", rf"{INTERRUPTED}|{LOST}", 1),
+    "interrupted": ("Ctrl-C while rank 1 hangs", INTERRUPTED, 1),
+    "interrupted_work": ("SIGINT to rank 0 in `work.wait()`", INTERRUPTED, 1),
+    "interrupted_message": ("SIGINT to rank 0 in `recv`", INTERRUPTED, 1),
+    "forked": ("a forked process makes a call", r"the forked process: .*: this process was forked from process \d+", 30),
 }
+# Ctrl-C in a terminal reaches all ranks.
+OF_TERMINAL = ("interrupted", "interrupted_training")
+# How long a rank may take to start, and to end after it has begun.
+START, END = 300, 40
+SLACK = float(os.environ.get("MPIENV_SLACK", "1"))
+
+
+class Rank:
+    """A rank, and what it says when."""
+
+    def __init__(self, rank, port, group, words):
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
+        self.stderr = tempfile.TemporaryFile("w+")
+        # In one process group, as of a job in a terminal.
+        self.process = subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "fault.py"), *words], env=environment, stdout=subprocess.PIPE,
+            stderr=self.stderr, text=True, preexec_fn=lambda: os.setpgid(0, group),
+        )
+        self.lines = []
+        self.heard = threading.Condition()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.heard:
+                self.lines.append((time.monotonic(), line.rstrip("\n")))
+                self.heard.notify_all()
+
+    def begun(self):
+        """When it has begun."""
+        with self.heard:
+            assert self.heard.wait_for(lambda: self.lines, START), f"a rank did not start: {self.errors()}"
+            return self.lines[0][0]
+
+    def wait_asleep(self):
+        """Waits until its main thread waits, or has ended."""
+        while True:
+            with open(f"/proc/{self.process.pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "SZ":
+                    return
+            time.sleep(0.01)
+
+    def ends(self, seconds):
+        """Whether it ends by itself."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        self.reader.join(seconds)
+        return True
+
+    def errors(self):
+        self.stderr.seek(0)
+        return self.stderr.read()
 
 
 def run(backend, fault):
-    """The lines of the ranks, and whether all ended by themselves."""
-    port = str(20000 + os.getpid() % 10000 + list(EXPECTED).index(fault))
-    ranks = []
-    for rank in range(2):
-        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, os.path.join(HERE, "fault.py"), backend, fault]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True, "start_new_session": True}
-        ranks.append(subprocess.Popen(command, env={**os.environ, **variables, "OMP_NUM_THREADS": "1"}, **pipes))
-    ended = True
+    """What rank 0 says, after how many seconds, and what is wrong."""
+    port = str(20000 + os.getpid() % 10000 + list(FAULTS).index(fault))
+    shared = set(os.listdir("/dev/shm"))
+    words = (backend, fault)
+    first = Rank(0, port, 0, words)
+    ranks = (first, Rank(1, port, first.process.pid, words))
+    wrong = []
     try:
-        output = ranks[0].communicate(timeout=120)[0]
-    except subprocess.TimeoutExpired:
-        ended, output = False, ""
-    for rank in ranks:
-        # A stopped rank cannot end by itself.
-        if rank is ranks[0] or fault == "sigstop":
-            _kill(rank)
-    try:
-        output += ranks[1].communicate(timeout=60)[0]
-    except subprocess.TimeoutExpired:
-        ended = False
-        _kill(ranks[1])
-    left = [rank.pid for rank in ranks if _is_left(rank.pid)]
-    return output, ended and not left
+        begun = max(rank.begun() for rank in ranks)
+        if fault.startswith("interrupted"):
+            first.wait_asleep()
+            begun = time.monotonic()
+            target = os.killpg if fault in OF_TERMINAL else os.kill
+            target(first.process.pid, signal.SIGINT)
+        if not first.ends(END):
+            wrong.append("rank 0 hangs")
+        # A stopped rank cannot end by itself, nor does one that sleeps, which notices nothing.
+        if fault == "sigstop":
+            ranks[1].process.kill()
+        if not ranks[1].ends(END):
+            wrong.append("rank 1 hangs")
+        if not is_over(first.process.pid):
+            wrong.append("a process is left")
+    finally:
+        try:
+            os.killpg(first.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        for rank in ranks:
+            rank.process.wait()
+    wrong.extend(f"/dev/shm/{name} is left" for name in set(os.listdir("/dev/shm")) - shared if is_left(name))
+    said = first.lines[1:]
+    if fault != "destroyed_twice" and "left 0 sockets" not in (text for _, text in said):
+        wrong.append(f"{[text for _, text in said if text.startswith('left')]}")
+    if not said or said[0][1].startswith("left"):
+        code = first.process.returncode
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"nothing ({'hangs' if 'rank 0 hangs' in wrong else how})", None, wrong, first.errors()
+    return said[0][1], said[0][0] - begun, wrong, first.errors()
 
 
-def _kill(rank):
-    try:
-        os.killpg(rank.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def _is_left(group):
+def is_over(group):
+    """Whether no process of the group is left, except those that have ended and that this one has yet to collect."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
             os.killpg(group, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        time.sleep(0.1)
-    return True
+        except ProcessLookupError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def is_left(name):
+    """Whether no process has a file of shared memory, so that it is nobody's."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/maps") as file:
+                if f"/dev/shm/{name}" in file.read():
+                    return False
+        except OSError:
+            continue
+    return os.path.exists(f"/dev/shm/{name}")
+
+
+def cell(text, after):
+    text = re.sub(r"^(.{150}).+", r"\1 ...", text.rstrip(": ")).replace("|", "\\|")
+    return f"{text} | " + ("" if after is None else f"{after:.1f} s")
 
 
 def main():
-    failed = 0
-    for fault in sys.argv[1:] or EXPECTED:
-        text, limit = EXPECTED[fault]
-        for backend in ("gloo", "mpienv"):
-            output, ended = run(backend, fault)
-            print(f"== {fault} over {backend}\n{output}", end="" if output else "(nothing)\n", flush=True)
-            if backend == "gloo":
-                continue
-            lines = [line for line in output.splitlines() if line.startswith("rank 0") and re.search(text, line)]
-            after = re.search(r"after ([0-9.]+) s", lines[0]) if lines else None
-            if not ended or not lines or after and float(after[1]) > limit * float(os.environ.get("MPIENV_SLACK", "1")):
-                print(f"failed: {'rank 0 did not say ' + text if ended else 'a rank hangs'}", flush=True)
-                failed += 1
-    print("all ok" if not failed else f"{failed} failed")
-    sys.exit(failed != 0)
+    failures = []
+    print("| | mpienv | after | gloo | after |\n| --- | --- | --- | --- | --- |", flush=True)
+    for fault in sys.argv[1:] or FAULTS:
+        title, expected, limit = FAULTS[fault]
+        text, after, wrong, errors = run("mpienv", fault)
+        if not re.search(expected, text):
+            wrong.append(f"rank 0 did not say {expected}")
+        if after is not None and after > limit * SLACK:
+            wrong.append(f"after {after:.1f} s, and the limit is {limit} s")
+        if wrong:
+            failures.append(f"{fault}: {'; '.join(wrong)}\n{errors}")
+        print(f"| {title} | {cell(text, after)} | {cell(*run('gloo', fault)[:2])} |", flush=True)
+    sys.exit("\n".join(failures) or 0)
 
 
 if __name__ == "__main__":
