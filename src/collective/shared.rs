@@ -212,18 +212,28 @@ impl Transport for Shared {
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
-        let (kind, count) = (part.kind(), values.len() / part.kind().size());
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let (mine, into) = (kind.part(count, own, ranks), part.bytes());
-        for Range { start: at, end } in Shared::rounds(values.len(), self.memory.slot()) {
-            let values = &values[at..end];
-            self.round(call, |slot, _| copy(slot, values))?;
-            let (from, to) = (mine.start.max(at), mine.end.min(end));
-            if from < to {
-                let sum = &mut into[from - mine.start..to - mine.start];
-                sum.copy_from_slice(&values[from - at..to - at]);
-                self.add_up(kind, by, from - at, sum)?;
-            }
+        let (kind, ranks, own) = (part.kind(), self.memory.ranks(), self.memory.own());
+        let parts = kind.ranges(values.len() / kind.size(), ranks);
+        let longest = parts.iter().map(Range::len).max().unwrap_or(0);
+        // A round moves a piece of every part, so that all ranks add at the same time.
+        let room = self.memory.share();
+        for range in Shared::rounds(longest, room) {
+            let piece = |part: &Range<usize>| {
+                let [from, to] = [range.start, range.end].map(|at| at.min(part.len()));
+                part.start + from..part.start + to
+            };
+            self.round(call, |slot, _| {
+                let rooms = slot.chunks_mut(room).zip(&parts).enumerate();
+                let others = rooms.filter(|(rank, _)| *rank != own);
+                others.map(|(_, (room, part))| copy(room, &values[piece(part)])).sum()
+            })?;
+            let (mine, slots) = (&values[piece(&parts[own])], self.slots()?);
+            let row = |rank| match rank == own {
+                true => mine,
+                false => &slots.of(rank)[own * room..][..mine.len()],
+            };
+            let into = &mut part.bytes()[range.start.min(parts[own].len())..][..mine.len()];
+            sums::add_blocks(kind, by, ranks, row, 0, into);
         }
         Ok(())
     }
@@ -268,10 +278,9 @@ impl Transport for Shared {
         into: &mut [&mut [u8]],
         root: Option<u32>,
     ) -> Result<()> {
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
+        let own = self.memory.own();
         let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        let share = (self.memory.slot() / ranks).max(1);
-        for range in Shared::rounds(length, share) {
+        for range in Shared::rounds(length, self.memory.share()) {
             let now = range.len();
             self.round(call, |slot, _| {
                 let rooms = slot.chunks_mut(now.max(1)).enumerate();

@@ -17,6 +17,7 @@ use super::two_level;
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
 
 mod agreement;
+mod asking;
 mod calls;
 mod in_parts;
 pub(super) mod measured;

@@ -34,7 +34,9 @@ const PAGE: usize = 4096;
 /// The most bytes that a rank publishes in a round. They stay in the processor's cache until they
 /// are read.
 const SLOT: usize = 512 * 1024;
-/// The most bytes of all slots.
+/// The size of the largest number. A slot has room for one for each rank.
+const LARGEST: usize = size_of::<u64>();
+/// The most bytes of all slots, if there are not thousands of ranks.
 const MOST: usize = 64 << 20;
 
 /// The state of one rank in the rounds, which the others read. All zeros, as a new file is, is a
@@ -140,7 +142,8 @@ fn processor() -> u32 {
 
 /// The most bytes that each of `ranks` ranks can publish in a round.
 pub(crate) fn slot_length(ranks: usize) -> usize {
-    (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
+    let share = (LARGEST * ranks).next_multiple_of(PAGE);
+    ((MOST / (2 * ranks)).min(SLOT) / PAGE * PAGE).max(share)
 }
 
 fn slots_begin(ranks: usize) -> usize {
@@ -242,6 +245,11 @@ impl Memory {
     /// The most bytes that a rank can publish in a round.
     pub(super) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// The most bytes for each rank that a rank can publish in a round: whole numbers of any type.
+    pub(super) fn share(&self) -> usize {
+        self.slot / self.ranks / LARGEST * LARGEST
     }
 
     pub(super) fn ranks(&self) -> usize {

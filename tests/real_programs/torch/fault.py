@@ -1,6 +1,6 @@
 """One of two ranks of a job in which something goes wrong. Says what happens to it, a line each.
 
-    fault.py BACKEND FAULT    as started by faults.py
+    fault.py BACKEND FAULT    as started by faults.py; TIMEOUT is the group's, in seconds
 """
 import datetime
 import gc
@@ -15,7 +15,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-TIMEOUT = 4
+TIMEOUT = float(os.environ["TIMEOUT"])
+# How long a rank may take to start.
+START = datetime.timedelta(seconds=300)
 
 
 def say(text):
@@ -156,8 +158,11 @@ def main():
     # A shell that runs a job in the background ignores Ctrl-C for it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = sockets()
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=TIMEOUT))
-    RANK = dist.get_rank()
+    RANK = int(os.environ["RANK"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, RANK == 0, START)
+    timeout = datetime.timedelta(seconds=TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=RANK, world_size=2, timeout=timeout)
+    del store
     reduce()
     say("begins")
     try:

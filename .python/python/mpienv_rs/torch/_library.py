@@ -81,9 +81,8 @@ class Group:
     def __init__(
         self, rank: int, size: int, listener: Optional[int], host: str, port: int, secret: str, timeout: float
     ) -> None:
+        self._handle, self._handlers = c_void_p(), Handlers()
         self._library = library()
-        self._handle = c_void_p()
-        self._handlers = Handlers()
         number = -1 if listener is None else listener
         milliseconds = max(1, int(timeout * 1000))
         arguments = (rank, size, number, host.encode(), port, secret.encode(), milliseconds, byref(self._handle))
@@ -121,7 +120,8 @@ class Group:
     def close(self) -> None:
         """Closes the group. No call runs, and later ones fail."""
         handle, self._handle.value = self._handle.value, None
-        self._library.mpienv_torch_close(handle)
+        if handle is not None:
+            self._library.mpienv_torch_close(handle)
 
     def __del__(self) -> None:
         self.close()
