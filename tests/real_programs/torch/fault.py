@@ -1,9 +1,11 @@
-"""One of two ranks of a job in which something goes wrong. Says what happens to it, a line each.
+"""The ranks of jobs in which something goes wrong, as started by faults.py.
 
-    fault.py BACKEND FAULT    as started by faults.py; TIMEOUT is the group's, in seconds
+For each line of stdin, which describes a rank, it starts a process and prints its number. A rank says what happens to it when: a
+line each, with the time. It is forked, because PyTorch takes seconds to start.
 """
 import datetime
 import gc
+import json
 import os
 import signal
 import sys
@@ -15,13 +17,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-TIMEOUT = float(os.environ["TIMEOUT"])
 # How long a rank may take to start.
 START = datetime.timedelta(seconds=300)
 
 
 def say(text):
-    os.write(1, f"{text}\n".encode())
+    os.write(1, f"{time.monotonic()} {text}\n".encode())
 
 
 def describe(error):
@@ -48,7 +49,7 @@ def sigstop():
 
 def hang():
     if RANK == 1:
-        time.sleep(3 * TIMEOUT)
+        time.sleep(2 * TIMEOUT)
     reduce()
 
 
@@ -85,7 +86,7 @@ def asynchronous():
 
 def aborted():
     if RANK == 1:
-        time.sleep(2 * TIMEOUT)
+        time.sleep(TIMEOUT)
         return
     threading.Timer(0.5, lambda: dist.distributed_c10d._abort_process_group()).start()
     reduce()
@@ -94,7 +95,7 @@ def aborted():
 def waiting(wait):
     """faults.py interrupts rank 0 while it waits for rank 1."""
     if RANK == 1:
-        time.sleep(2 * TIMEOUT)
+        time.sleep(TIMEOUT)
     wait()
 
 
@@ -152,21 +153,42 @@ def sockets():
     return {link for link in links if link.startswith("socket:")}
 
 
+def started():
+    """Starts a rank for each line of stdin. Returns what describes the rank in the rank alone, which faults.py adopts."""
+    for line in sys.stdin:
+        between = os.fork()
+        if between:
+            os.waitpid(between, 0)
+            continue
+        rank = os.fork()
+        if rank:
+            print(rank, flush=True)
+            os._exit(0)
+        return json.loads(line)
+    return None
+
+
 def main():
-    global RANK
-    backend, fault = sys.argv[1:]
+    global RANK, TIMEOUT
+    job = started()
+    if job is None:
+        return
+    # As a job in a terminal, in one process group.
+    os.setpgid(0, job["group"])
+    for descriptor, path in enumerate(job["files"]):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), descriptor)
+    RANK, TIMEOUT = job["rank"], job["timeout"]
     # A shell that runs a job in the background ignores Ctrl-C for it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     before = sockets()
-    RANK = int(os.environ["RANK"])
-    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), 2, RANK == 0, START)
+    store = dist.TCPStore("127.0.0.1", job["port"], 2, RANK == 0, START)
     timeout = datetime.timedelta(seconds=TIMEOUT)
-    dist.init_process_group(backend, store=store, rank=RANK, world_size=2, timeout=timeout)
+    dist.init_process_group(job["backend"], store=store, rank=RANK, world_size=2, timeout=timeout)
     del store
     reduce()
     say("begins")
     try:
-        FAULTS[fault]()
+        FAULTS[job["fault"]]()
     except BaseException as error:
         say(describe(error))
         if RANK == 1:

@@ -3,10 +3,10 @@
 Over mpienv, it fails if a text does not name what is expected, if it comes late, or if a process, a file of shared memory or a
 socket is left.
 
-    faults.py [--jobs N] [FAULT...]    N jobs at the same time, 2 by default
+    faults.py [FAULT...]
 """
-import argparse
-import concurrent.futures
+import ctypes
+import json
 import os
 import random
 import re
@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 # A machine under load needs more time.
@@ -49,103 +48,112 @@ OF_TERMINAL = ("interrupted", "interrupted_training")
 START, END = 300, 10 * TIMEOUT
 
 
+class Ranks:
+    """Starts ranks, and adopts them."""
+
+    def __init__(self):
+        # Linux's PR_SET_CHILD_SUBREAPER: who has no parent any more becomes a child of this process.
+        if ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) != 0:
+            sys.exit("cannot adopt the ranks")
+        command = [sys.executable, os.path.join(HERE, "fault.py")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=environment, **pipes)
+
+    def start(self, **job):
+        self.process.stdin.write(f"{json.dumps(job)}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
 class Rank:
     """A rank, and what it says when."""
 
-    def __init__(self, rank, port, group, words):
-        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TIMEOUT": str(TIMEOUT)}
-        environment = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
-        self.stderr = tempfile.TemporaryFile("w+")
-        # In one process group, as of a job in a terminal.
-        self.process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "fault.py"), *words], env=environment, stdout=subprocess.PIPE,
-            stderr=self.stderr, text=True, process_group=group,
-        )
-        self.lines, self.is_closed = [], False
-        self.heard = threading.Condition()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
+    def __init__(self, ranks, folder, rank, **job):
+        self.output, self.errors = (os.path.join(folder, f"{rank}.{name}") for name in ("out", "err"))
+        self.process = ranks.start(rank=rank, files=(os.devnull, self.output, self.errors), timeout=TIMEOUT, **job)
+        self.code = None
 
-    def _read(self):
-        for line in self.process.stdout:
-            with self.heard:
-                self.lines.append((time.monotonic(), line.rstrip("\n")))
-                self.heard.notify_all()
-        with self.heard:
-            self.is_closed = True
-            self.heard.notify_all()
+    def lines(self):
+        """The lines, each with its time."""
+        words = (line.partition(" ") for line in read(self.output).splitlines(keepends=True) if line.endswith("\n"))
+        return [(float(time), text.rstrip("\n")) for time, _, text in words]
 
     def begun(self):
         """When it has begun."""
-        with self.heard:
-            self.heard.wait_for(lambda: self.lines or self.is_closed, START)
-            if not self.lines:
-                raise RuntimeError(self.errors())
-            return self.lines[0][0]
+        deadline = time.monotonic() + START
+        while not self.lines():
+            if self.has_ended() or time.monotonic() > deadline:
+                raise RuntimeError(f"a rank did not start: {read(self.errors)}")
+            time.sleep(0.01)
+        return self.lines()[0][0]
 
     def wait_asleep(self):
         """Waits until its main thread waits, or has ended."""
-        while True:
-            with open(f"/proc/{self.process.pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] in "SZ":
-                    return
+        while read(f"/proc/{self.process}/stat").rpartition(")")[2].split()[0] not in "SZ":
             time.sleep(0.01)
+
+    def has_ended(self):
+        if self.code is None and os.waitid(os.P_PID, self.process, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.process, 0)[1])
+        return self.code is not None
 
     def ends(self, seconds):
         """Whether it ends by itself."""
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        self.reader.join(seconds)
+        deadline = time.monotonic() + seconds
+        while not self.has_ended():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
         return True
 
-    def errors(self):
-        self.stderr.seek(0)
-        return self.stderr.read()
 
-
-def run(backend, fault):
-    """What rank 0 says, after how many seconds, and what is wrong."""
-    port, shared = free_port(), set(os.listdir("/dev/shm"))
-    words = (backend, fault)
-    first = Rank(0, port, 0, words)
-    ranks = (first, Rank(1, port, first.process.pid, words))
-    wrong = []
+def read(path):
     try:
-        begun = max(rank.begun() for rank in ranks)
-        if fault.startswith("interrupted"):
-            first.wait_asleep()
-            begun = time.monotonic()
-            target = os.killpg if fault in OF_TERMINAL else os.kill
-            target(first.process.pid, signal.SIGINT)
-        if not first.ends(END):
-            wrong.append("rank 0 hangs")
-        # A stopped rank cannot end by itself, nor does one that sleeps, which notices nothing.
-        if fault == "sigstop":
-            ranks[1].process.kill()
-        if not ranks[1].ends(END):
-            wrong.append("rank 1 hangs")
-        if not is_over(first.process.pid):
-            wrong.append("a process is left")
-    except RuntimeError as error:
-        return f"nothing ({error})", None, ["a rank did not start"], str(error)
-    finally:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def run(ranks, backend, fault):
+    """What rank 0 says, after how many seconds, and what is wrong."""
+    shared, wrong = set(os.listdir("/dev/shm")), []
+    with tempfile.TemporaryDirectory() as folder:
+        job = {"backend": backend, "fault": fault, "port": free_port()}
+        first = Rank(ranks, folder, 0, group=0, **job)
+        second = Rank(ranks, folder, 1, group=first.process, **job)
         try:
-            os.killpg(first.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        for rank in ranks:
-            rank.process.wait()
+            begun = max(rank.begun() for rank in (first, second))
+            if fault.startswith("interrupted"):
+                first.wait_asleep()
+                begun = time.monotonic()
+                target = os.killpg if fault in OF_TERMINAL else os.kill
+                target(first.process, signal.SIGINT)
+            if not first.ends(END):
+                wrong.append("rank 0 hangs")
+            if fault == "sigstop":
+                # It cannot end by itself.
+                os.kill(second.process, signal.SIGKILL)
+            if not second.ends(END):
+                wrong.append("rank 1 hangs")
+            if not is_over(first.process):
+                wrong.append("a process is left")
+        except RuntimeError as error:
+            wrong.append(str(error))
+        finally:
+            if not is_over(first.process, 0):
+                os.killpg(first.process, signal.SIGKILL)
+                is_over(first.process)
+        said, errors = first.lines()[1:], read(first.errors)
     wrong.extend(f"/dev/shm/{name} is left" for name in set(os.listdir("/dev/shm")) - shared if is_left(name))
-    said = first.lines[1:]
     if fault != "destroyed_twice" and "left 0 sockets" not in (text for _, text in said):
         wrong.append(f"{[text for _, text in said if text.startswith('left')]}")
     if not said or said[0][1].startswith("left"):
-        code = first.process.returncode
+        code = first.code or 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return f"nothing ({'hangs' if 'rank 0 hangs' in wrong else how})", None, wrong, first.errors()
-    return said[0][1], said[0][0] - begun, wrong, first.errors()
+        return f"nothing ({'hangs' if 'rank 0 hangs' in wrong else how})", None, wrong, errors
+    return said[0][1], said[0][0] - begun, wrong, errors
 
 
 def free_port():
@@ -155,21 +163,27 @@ def free_port():
         with socket.socket() as free:
             try:
                 free.bind(("127.0.0.1", port))
-                return str(port)
+                return port
             except OSError:
                 continue
 
 
-def is_over(group):
-    """Whether no process of the group is left, except those that have ended and that this one has yet to collect."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+def is_over(group, seconds=10):
+    """Whether no process of the group is left. Collects those that have ended."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            while os.waitpid(-group, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
             return True
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.05)
-    return False
 
 
 def is_left(name):
@@ -190,24 +204,20 @@ def cell(text, after):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("faults", nargs="*", metavar="FAULT")
-    options = parser.parse_args()
-    faults, failures = options.faults or list(FAULTS), []
-    pool = concurrent.futures.ThreadPoolExecutor(options.jobs)
-    jobs = {(fault, backend): pool.submit(run, backend, fault) for fault in faults for backend in ("mpienv", "gloo")}
+    ranks, failures = Ranks(), []
     print("| | mpienv | after | gloo | after |\n| --- | --- | --- | --- | --- |", flush=True)
-    for fault in faults:
+    for fault in sys.argv[1:] or FAULTS:
         title, expected, limit = FAULTS[fault]
-        text, after, wrong, errors = jobs[fault, "mpienv"].result()
+        text, after, wrong, errors = run(ranks, "mpienv", fault)
         if not re.search(expected, text):
             wrong.append(f"rank 0 did not say {expected}")
         if after is not None and after > limit * SLACK:
             wrong.append(f"after {after:.1f} s, and the limit is {limit} s")
         if wrong:
             failures.append(f"{fault}: {'; '.join(wrong)}\n{errors}")
-        print(f"| {title} | {cell(text, after)} | {cell(*jobs[fault, 'gloo'].result()[:2])} |", flush=True)
+        print(f"| {title} | {cell(text, after)} | {cell(*run(ranks, 'gloo', fault)[:2])} |", flush=True)
+    ranks.process.stdin.close()
+    ranks.process.wait()
     sys.exit("\n".join(failures) or 0)
 
 
