@@ -126,7 +126,8 @@ def run(ranks, backend, fault):
         try:
             begun = max(rank.begun() for rank in (first, second))
             if fault.startswith("interrupted"):
-                first.wait_asleep()
+                if fault != "interrupted_training":
+                    first.wait_asleep()
                 begun = time.monotonic()
                 target = os.killpg if fault in OF_TERMINAL else os.kill
                 target(first.process, signal.SIGINT)
