@@ -2,7 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a call waits before it asks whether to go on. A user who presses Ctrl-C does not notice.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Ends the calls of a [`Group`](super::Group) from another thread: see
 /// [`Group::canceller`](super::Group::canceller).
@@ -23,11 +27,45 @@ impl Canceller {
 pub struct Cancel {
     is_set: AtomicBool,
     wakers: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    question: OnceLock<Question>,
+}
+
+/// What a call that waits asks in its own thread.
+struct Question {
+    is_canceled: Box<dyn Fn() -> bool + Send + Sync>,
+    asked: Mutex<Instant>,
 }
 
 impl Cancel {
     pub(super) fn is_set(&self) -> bool {
         self.is_set.load(Ordering::SeqCst)
+    }
+
+    /// Lets a call that waits ask whether to go on.
+    pub(super) fn ask(&self, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
+        let is_canceled = Box::new(is_canceled);
+        let question = Question { is_canceled, asked: Mutex::new(Instant::now()) };
+        self.question.get_or_init(|| question);
+    }
+
+    /// The most time that a call may sleep before it asks; none if there is nothing to ask.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        self.question.get().map(|_| PATIENCE)
+    }
+
+    /// Returns whether a call that waits must end. Asks, unless it asked a moment ago.
+    pub(super) fn ends_wait(&self) -> bool {
+        if let Some(Question { is_canceled, asked }) = self.question.get() {
+            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.elapsed() >= PATIENCE {
+                *asked = Instant::now();
+                drop(asked);
+                if is_canceled() {
+                    self.is_set.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+        self.is_set()
     }
 
     /// Adds what wakes a call that waits.

@@ -17,6 +17,12 @@ pub fn group_over(transport: Box<dyn Transport>) -> Group {
     Group::new(transport)
 }
 
+/// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks several
+/// times a second, over TCP and over shared memory. A group keeps its first question.
+pub fn ask_while_waiting(group: &Group, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
+    group.canceller().0.ask(is_canceled);
+}
+
 /// Returns what carries the calls of a group.
 #[must_use]
 pub fn transport_of(group: Group) -> Box<dyn Transport> {

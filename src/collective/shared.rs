@@ -140,11 +140,9 @@ impl Shared {
         root.is_none_or(|root| root as usize == self.memory.own())
     }
 
-    /// How many bytes a rank can publish in a round for each other rank: whole cache lines, if it is
-    /// at least one.
-    fn share_of_others(&self) -> usize {
-        let share = (self.memory.slot() / (self.memory.ranks() - 1).max(1)).max(1);
-        share - share % share.min(64)
+    /// The index of the room for rank `to` in the slot of rank `from`, which has none for itself.
+    fn room(from: usize, to: usize) -> usize {
+        to - usize::from(to > from)
     }
 
     /// The byte ranges of the rounds that move `length` bytes, `most` at a time; one empty range if
@@ -219,18 +217,28 @@ impl Transport for Shared {
         mut part: Numbers<'_>,
         by: Reduction,
     ) -> Result<()> {
-        let (kind, count) = (part.kind(), values.len() / part.kind().size());
-        let (ranks, own) = (self.memory.ranks(), self.memory.own());
-        let (mine, into) = (kind.part(count, own, ranks), part.bytes());
-        for Range { start: at, end } in Shared::rounds(values.len(), self.memory.slot()) {
-            let values = &values[at..end];
-            self.round(call, |slot, _| copy(slot, values))?;
-            let (from, to) = (mine.start.max(at), mine.end.min(end));
-            if from < to {
-                let sum = &mut into[from - mine.start..to - mine.start];
-                sum.copy_from_slice(&values[from - at..to - at]);
-                self.add_up(kind, by, from - at, sum)?;
-            }
+        let (kind, ranks, own) = (part.kind(), self.memory.ranks(), self.memory.own());
+        let parts = kind.ranges(values.len() / kind.size(), ranks);
+        let longest = parts.iter().map(Range::len).max().unwrap_or(0);
+        // A round moves a piece of every part, so that all ranks add at the same time.
+        let room = self.memory.share();
+        for range in Shared::rounds(longest, room) {
+            let piece = |part: &Range<usize>| {
+                let [from, to] = [range.start, range.end].map(|at| at.min(part.len()));
+                part.start + from..part.start + to
+            };
+            self.round(call, |slot, _| {
+                let others = parts.iter().enumerate().filter(|(rank, _)| *rank != own);
+                let rooms = slot.chunks_mut(room);
+                rooms.zip(others).map(|(room, (_, part))| copy(room, &values[piece(part)])).sum()
+            })?;
+            let (mine, slots) = (&values[piece(&parts[own])], self.slots()?);
+            let row = |rank| match rank == own {
+                true => mine,
+                false => &slots.of(rank)[Shared::room(rank, own) * room..][..mine.len()],
+            };
+            let into = &mut part.bytes()[range.start.min(parts[own].len())..][..mine.len()];
+            sums::add_blocks(kind, by, ranks, row, 0, into);
         }
         Ok(())
     }
@@ -275,12 +283,11 @@ impl Transport for Shared {
     ) -> Result<()> {
         let own = self.memory.own();
         let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        let share = self.share_of_others();
         // A rank's part for itself needs no room in its slot.
         if let Some(part) = parts.get(own) {
             into[own].copy_from_slice(part);
         }
-        for range in Shared::rounds(length, share) {
+        for range in Shared::rounds(length, self.memory.share()) {
             let now = range.len();
             self.round(call, |slot, _| {
                 let others = parts.iter().enumerate().filter(|(rank, _)| *rank != own);
@@ -290,8 +297,8 @@ impl Transport for Shared {
             let slots = self.slots()?;
             for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
                 if root.is_none_or(|root| root as usize == rank) {
-                    let room = now * (own - usize::from(own > rank));
-                    into[range.clone()].copy_from_slice(&slots.of(rank)[room..room + now]);
+                    let room = &slots.of(rank)[Shared::room(rank, own) * now..][..now];
+                    into[range.clone()].copy_from_slice(room);
                 }
             }
         }

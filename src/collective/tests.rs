@@ -14,6 +14,7 @@ use super::tcp::tests::{numbers, ranks_within};
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
 
 mod agreement;
+mod asking;
 mod calls;
 mod in_parts;
 pub(super) mod measured;

@@ -61,7 +61,7 @@ fn numbers(kind: ElementKind, bytes: &mut [u8]) -> Result<Numbers<'_>, Failure> 
 ///
 /// # Safety
 /// `handle` comes from `mpienv_torch_connect` and has not been closed.
-unsafe fn call(
+pub(crate) unsafe fn call(
     handle: *const Handle,
     make: impl FnOnce(&mut Group, usize) -> Result<(), Failure>,
 ) -> i32 {

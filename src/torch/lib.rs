@@ -9,6 +9,7 @@
 mod abi;
 mod connect;
 mod failure;
+mod interrupt;
 mod memory;
 #[cfg(test)]
 mod tests;

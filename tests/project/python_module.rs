@@ -195,6 +195,35 @@ fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
 }
 
 #[test]
+fn ctrl_c_ends_a_call_of_the_backend_that_waits_and_the_other_rank_learns_it() {
+    let Some(fresh) = Fresh::new() else { return };
+    // Rank 1 is in the same process, and makes its calls only when rank 0 has given up: the first
+    // meets that of rank 0.
+    let script = "import os, signal, socket, threading\n\
+                  from mpienv_rs.torch._library import Failure, Group\n\
+                  signal.signal(signal.SIGINT, signal.default_int_handler)\n\
+                  listener, ranks = socket.create_server(('127.0.0.1', 0)), {}\n\
+                  port, timeout = listener.getsockname()[1], 1200\n\
+                  def connect(rank, listener):\n    \
+                      ranks[rank] = Group(rank, 2, listener, '127.0.0.1', port, 'secret', timeout)\n\
+                  other = threading.Thread(target=connect, args=(1, None))\n\
+                  other.start()\n\
+                  connect(0, listener.detach())\n\
+                  other.join()\n\
+                  interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))\n\
+                  interrupt.start()\n\
+                  for rank in (0, 1, 1):\n    \
+                      try:\n        \
+                          ranks[rank].barrier()\n    \
+                      except (KeyboardInterrupt, Failure) as error:\n        \
+                          print(rank, type(error).__name__, 'canceled' in str(error))";
+    let output = fresh.python(script);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let expected = "0 KeyboardInterrupt False\n1 Failure True\n";
+    assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn the_module_prints_the_commands_warnings_once() {
     let Some(fresh) = Fresh::new() else { return };
     write_torch(&fresh);

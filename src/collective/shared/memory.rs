@@ -35,7 +35,9 @@ const PAGE: usize = 4096;
 /// The most bytes that a rank publishes in a round. They stay in the processor's cache until they
 /// are read.
 const SLOT: usize = 512 * 1024;
-/// The most bytes of all slots.
+/// The size of the largest number. A slot has room for one for each rank.
+const LARGEST: usize = size_of::<u64>();
+/// The most bytes of all slots, if there are not thousands of ranks.
 const MOST: usize = 64 << 20;
 
 /// The state of one rank in the rounds, which the others read. All zeros, as a new file is, is a
@@ -141,7 +143,8 @@ fn processor() -> u32 {
 
 /// The most bytes that each of `ranks` ranks can publish in a round.
 pub(crate) fn slot_length(ranks: usize) -> usize {
-    (MOST / (2 * ranks)).clamp(PAGE, SLOT) / PAGE * PAGE
+    let share = (LARGEST * ranks).next_multiple_of(PAGE);
+    ((MOST / (2 * ranks)).min(SLOT) / PAGE * PAGE).max(share)
 }
 
 fn slots_begin(ranks: usize) -> usize {
@@ -243,6 +246,14 @@ impl Memory {
     /// The most bytes that a rank can publish in a round.
     pub(super) fn slot(&self) -> usize {
         self.slot
+    }
+
+    /// The most bytes for each other rank that a rank can publish in a round: whole cache lines, or
+    /// at least whole numbers of any type.
+    pub(super) fn share(&self) -> usize {
+        let share = self.slot / (self.ranks - 1).max(1);
+        let unit = if share < LINE { LARGEST } else { LINE };
+        share / unit * unit
     }
 
     pub(super) fn ranks(&self) -> usize {

@@ -128,7 +128,7 @@ impl Shared {
 
 /// Reduces the numbers of all ranks that begin at `start` in their slots, in rank order, into
 /// `into`.
-fn add_blocks<'s>(
+pub(super) fn add_blocks<'s>(
     kind: ElementKind,
     by: Reduction,
     ranks: usize,

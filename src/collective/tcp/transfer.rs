@@ -168,7 +168,11 @@ impl Links {
             if let Some(culprit) = self.out_of_order(&is_due) {
                 return Err(self.give_up(all, culprit));
             }
+            if self.cancel.ends_wait() {
+                return Err(self.give_up_canceled(all));
+            }
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
+            let longest = longest.min(self.cancel.patience().unwrap_or(longest));
             let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
             if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
                 return Err(self.give_up(all, culprit));
@@ -361,7 +365,7 @@ impl Links {
         since: Instant,
         has_come: &dyn Fn() -> bool,
     ) -> Result<()> {
-        if self.cancel.is_set() {
+        if self.cancel.ends_wait() {
             return Err(self.give_up_canceled(&[]));
         }
         self.awaited = Some((awaited, since));

@@ -1,27 +1,38 @@
-"""One rank of a job in which something goes wrong. Prints the error that it gets.
+"""The ranks of jobs in which something goes wrong, as started by faults.py.
 
-    fault.py BACKEND FAULT
+For each line of stdin, which describes a rank, it starts a process and prints its number. A rank says what happens to it when: a
+line each, with the time. It is forked, because PyTorch takes seconds to start.
 """
 import datetime
+import gc
+import json
 import os
 import signal
 import sys
+import threading
 import time
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-TIMEOUT = 4
+# How long a rank may take to start.
+START = datetime.timedelta(seconds=300)
 
 
 def say(text):
-    os.write(1, f"rank {RANK}: {text}\n".encode())
+    os.write(1, f"{time.monotonic()} {text}\n".encode())
+
+
+def describe(error):
+    lines = str(error).splitlines() or [""]
+    # PyTorch puts the place in its source before gloo's text.
+    return f"{type(error).__name__}: {lines[0].rpartition('] ')[2] or lines[0]}"
 
 
 def reduce(count=1000, dtype=torch.float32):
-    tensor = torch.ones(count, dtype=dtype)
-    dist.all_reduce(tensor)
+    dist.all_reduce(torch.ones(count, dtype=dtype))
 
 
 def sigkill():
@@ -38,7 +49,7 @@ def sigstop():
 
 def hang():
     if RANK == 1:
-        time.sleep(3 * TIMEOUT)
+        time.sleep(2 * TIMEOUT)
     reduce()
 
 
@@ -66,7 +77,6 @@ def exception():
 
 
 def asynchronous():
-    """The other rank is lost while a call runs that nobody waits for yet."""
     if RANK == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     work = dist.all_reduce(torch.ones(10), async_op=True)
@@ -75,56 +85,122 @@ def asynchronous():
 
 
 def aborted():
-    """Another thread ends the calls."""
-    import threading
-
     if RANK == 1:
-        time.sleep(2 * TIMEOUT)
+        time.sleep(TIMEOUT)
         return
     threading.Timer(0.5, lambda: dist.distributed_c10d._abort_process_group()).start()
     reduce()
 
 
+def waiting(wait):
+    """faults.py interrupts rank 0 while it waits for rank 1."""
+    if RANK == 1:
+        time.sleep(TIMEOUT)
+    wait()
+
+
+def interrupted():
+    waiting(reduce)
+
+
+def interrupted_work():
+    waiting(lambda: dist.all_reduce(torch.ones(1000), async_op=True).wait())
+
+
+def interrupted_message():
+    waiting(lambda: dist.recv(torch.ones(10), 1) if RANK == 0 else dist.send(torch.ones(10), 0))
+
+
+def interrupted_training():
+    net = DistributedDataParallel(torch.nn.Linear(100, 10))
+    while True:
+        net(torch.ones(8, 100)).sum().backward()
+
+
 def forked():
-    """Workers of a DataLoader are forked, and the group is used after them."""
+    """Workers of a DataLoader are forked, and the group is used after them; then a forked process uses it."""
     data = TensorDataset(torch.arange(20))
-    total = torch.zeros(())
     for (numbers,) in DataLoader(data, batch_size=5, num_workers=2, multiprocessing_context="fork"):
-        total += numbers.sum()
-        dist.all_reduce(total.clone())
+        dist.all_reduce(numbers)
     child = os.fork()
     if child == 0:
         try:
             reduce()
         except Exception as error:
-            say(f"forked: {type(error).__name__}: {str(error).splitlines()[0]}")
+            say(f"the forked process: {describe(error)}")
         os._exit(0)
     os.waitpid(child, 0)
     reduce()
-    say(f"sum {total.item()}")
 
 
 FAULTS = {
     function.__name__: function
     for function in (
-        sigkill, sigstop, hang, length, dtype, call, destroyed_twice, exception, asynchronous, aborted, forked,
+        sigkill, sigstop, hang, length, dtype, call, destroyed_twice, exception, asynchronous, aborted, interrupted,
+        interrupted_work, interrupted_message, interrupted_training, forked,
     )
 }
 
 
+def sockets():
+    """The sockets of this process."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            pass
+    return {link for link in links if link.startswith("socket:")}
+
+
+def started():
+    """Starts a rank for each line of stdin. Returns what describes the rank in the rank alone, which faults.py adopts."""
+    for line in sys.stdin:
+        between = os.fork()
+        if between:
+            os.waitpid(between, 0)
+            continue
+        rank = os.fork()
+        if rank:
+            print(rank, flush=True)
+            os._exit(0)
+        return json.loads(line)
+    return None
+
+
 def main():
-    global RANK
-    backend, fault = sys.argv[1:]
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=TIMEOUT))
-    RANK = dist.get_rank()
+    global RANK, TIMEOUT
+    job = started()
+    if job is None:
+        return
+    # As a job in a terminal, in one process group.
+    os.setpgid(0, job["group"])
+    for descriptor, path in enumerate(job["files"]):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), descriptor)
+    RANK, TIMEOUT = job["rank"], job["timeout"]
+    # A shell that runs a job in the background ignores Ctrl-C for it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = sockets()
+    store = dist.TCPStore("127.0.0.1", job["port"], 2, RANK == 0, START)
+    timeout = datetime.timedelta(seconds=TIMEOUT)
+    dist.init_process_group(job["backend"], store=store, rank=RANK, world_size=2, timeout=timeout)
+    del store
     reduce()
-    start = time.monotonic()
+    say("begins")
     try:
-        FAULTS[fault]()
+        FAULTS[job["fault"]]()
     except BaseException as error:
-        say(f"{type(error).__name__} after {time.monotonic() - start:.1f} s: {str(error).splitlines()[0]}")
-        sys.exit(1)
-    say(f"no error after {time.monotonic() - start:.1f} s")
+        say(describe(error))
+        if RANK == 1:
+            sys.exit(1)
+    else:
+        say("no error")
+    try:
+        dist.destroy_process_group()
+    except BaseException as error:
+        say(f"destroy_process_group: {describe(error)}")
+    gc.collect()
+    say(f"left {len(sockets() - before)} sockets")
 
 
 if __name__ == "__main__":

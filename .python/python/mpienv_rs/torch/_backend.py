@@ -62,6 +62,11 @@ class _Channel:
         if self._is_closed and self._group is None:
             # It is canceled, and may still wait for the other rank to connect.
             return
+        if self.calls.is_inside():
+            # A signal's handler closes the group during a call, which keeps it until it ends.
+            self.cancel()
+            self.calls.close()
+            return
         self.calls.close()
         self.release()
 

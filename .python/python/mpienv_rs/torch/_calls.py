@@ -38,13 +38,14 @@ class Call(_Work):  # type: ignore[misc]
             self._error = error
         with self._calls.lock:
             self._is_done = True
+            self._gate.release()
             future = self._future
-        self._gate.release()
         if future is not None:
             future.set_result(self._tensors)
 
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
         if not self._is_done and not self._calls.run_now(self):
+            self._calls.check_outside()
             seconds = timeout.total_seconds()
             if not self._gate.acquire(timeout=seconds if seconds > 0 else -1):
                 raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
@@ -98,33 +99,42 @@ class Calls:
         self.lock = threading.Lock()
         self._name = name
         self._waiting: Deque[Call] = deque()
-        # Whether a thread makes a call.
+        # Whether a thread makes a call, and which one made the last.
         self._is_busy = False
+        self._maker = 0
         self._is_closed = False
         self._wake = threading.Semaphore(0)
         self._thread: Optional[threading.Thread] = None
 
     def make(self, make: Callable[[], Any]) -> None:
         """Makes a call after all that were begun before, in this thread if no other one makes a call."""
-        with self.lock:
-            is_next = not self._is_busy and not self._waiting
-            if is_next:
-                self._is_busy = True
-        if not is_next:
-            self.begin(make, []).wait()
-            return
+        is_next = False
         try:
-            make()
+            with self.lock:
+                if not self._is_busy and not self._waiting:
+                    self._is_busy = is_next = True
+                    self._maker = _thread.get_ident()
+            if is_next:
+                make()
         finally:
-            self._end()
+            # Without a call before it, which Ctrl-C could interrupt.
+            if is_next:
+                self._is_busy = False
+                if self._waiting:
+                    self._wake.release()
+        if not is_next:
+            self.check_outside()
+            self.begin(make, []).wait()
 
     def begin(self, make: Callable[[], Any], tensors: List[Any]) -> Call:
         """Lets the group's thread make a call, or the thread that waits for it first."""
         call = Call(self, make, tensors)
         with self.lock:
-            is_busy, is_closed = self._is_busy, self._is_closed
+            is_closed = self._is_closed
             if not is_closed:
                 self._waiting.append(call)
+            # After the call waits, because a call that ends does not lock.
+            is_busy = self._is_busy
             if self._thread is None and not is_closed:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
                 self._thread.start()
@@ -137,34 +147,46 @@ class Calls:
 
     def run_now(self, call: Call) -> bool:
         """Makes a call that is waited for in this thread, if it is the next one and no other thread makes one."""
-        with self.lock:
-            if self._is_busy or not self._waiting or self._waiting[0] is not call:
-                return False
-            self._waiting.popleft()
-            self._is_busy = True
-        call.run()
-        self._end()
-        return True
+        is_next = False
+        try:
+            with self.lock:
+                if not self._is_busy and self._waiting and self._waiting[0] is call:
+                    self._is_busy = is_next = True
+                    self._maker = _thread.get_ident()
+                    self._waiting.popleft()
+            if is_next:
+                call.run()
+        finally:
+            # As in make.
+            if is_next:
+                self._is_busy = False
+                if self._waiting:
+                    self._wake.release()
+        return is_next
 
     def close(self) -> None:
         """Waits for all calls that were begun, and ends the thread."""
-        self.make(lambda: None)
+        is_inside = self.is_inside()
+        if not is_inside:
+            self.make(lambda: None)
         with self.lock:
             self._is_closed = True
             thread = self._thread
         self._wake.release()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread is not threading.current_thread() and not is_inside:
             thread.join()
 
     def is_busy(self) -> bool:
         return self._is_busy or bool(self._waiting)
 
-    def _end(self) -> None:
-        with self.lock:
-            self._is_busy = False
-            has_more = bool(self._waiting)
-        if has_more:
-            self._wake.release()
+    def is_inside(self) -> bool:
+        """Whether this thread makes a call: a signal's handler runs while the call waits."""
+        return self._is_busy and self._maker == _thread.get_ident()
+
+    def check_outside(self) -> None:
+        """Fails in a signal's handler, for which the call that it interrupts would wait in vain."""
+        if self.is_inside():
+            raise RuntimeError("mpienv: a signal's handler cannot use the group during a call of it")
 
     def _work(self) -> None:
         while True:
@@ -177,6 +199,7 @@ class Calls:
                         break
                     call = self._waiting.popleft()
                     self._is_busy = True
+                    self._maker = _thread.get_ident()
                 call.run()
                 with self.lock:
                     self._is_busy = False

@@ -8,6 +8,8 @@ import os
 from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 from typing import Any, Optional, Sequence
 
+from ._signals import Handlers, interruptible
+
 _NAME = "libmpienv_torch.so"
 
 _ARGUMENTS = {
@@ -19,6 +21,7 @@ _ARGUMENTS = {
     "scatter": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint8, c_int64),
     "pass": (c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_size_t, c_int64, c_uint8),
     "barrier": (c_void_p,),
+    "ask": (c_void_p, c_void_p),
     "cancel": (c_void_p,),
     "close": (c_void_p,),
     "describe": (c_void_p, c_void_p, c_size_t),
@@ -78,15 +81,13 @@ class Group:
     def __init__(
         self, rank: int, size: int, listener: Optional[int], host: str, port: int, secret: str, timeout: float
     ) -> None:
+        self._handle, self._handlers = c_void_p(), Handlers()
         self._library = library()
-        self._handle = c_void_p()
         number = -1 if listener is None else listener
         milliseconds = max(1, int(timeout * 1000))
-        check(
-            self._library.mpienv_torch_connect(
-                rank, size, number, host.encode(), port, secret.encode(), milliseconds, byref(self._handle)
-            )
-        )
+        arguments = (rank, size, number, host.encode(), port, secret.encode(), milliseconds, byref(self._handle))
+        interruptible(lambda: check(self._library.mpienv_torch_connect(*arguments)))
+        check(self._library.mpienv_torch_ask(self._handle, self._handlers.function))
         self.reduce = self._calling("reduce")
         self.reduce_scatter = self._calling("reduce_scatter")
         self.broadcast = self._calling("broadcast")
@@ -97,10 +98,12 @@ class Group:
 
     def _calling(self, name: str) -> Any:
         function, handle = getattr(self._library, f"mpienv_torch_{name}"), self._handle
+        handlers = self._handlers
 
         def call(*arguments: Any) -> None:
             code = function(handle, *arguments)
             if code:
+                handlers.check()
                 check(code)
 
         return call
@@ -117,7 +120,11 @@ class Group:
     def close(self) -> None:
         """Closes the group. No call runs, and later ones fail."""
         handle, self._handle.value = self._handle.value, None
-        self._library.mpienv_torch_close(handle)
+        if handle is not None:
+            self._library.mpienv_torch_close(handle)
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def addresses(of: Sequence[int]) -> Any:
