@@ -75,6 +75,16 @@ def reductions(rank, size, groups):
 
     compare("all_reduce complex", complex_sum, *groups)
 
+    for dtype, kept in itertools.product([torch.float32, torch.float64, torch.int64], [0, rank % 2, 1]):
+        def sparse_sum(group):
+            # Rows that several ranks have, and on some ranks none.
+            dense = values(rank, 30, dtype).view(10, 3) * kept
+            tensor = dense.to_sparse(1)
+            dist.all_reduce(tensor, group=group)
+            return [tensor.to_dense(), tensor.coalesce().values()]
+
+        compare(f"all_reduce of sparse {dtype}, {kept}", sparse_sum, *groups)
+
     def not_contiguous(group):
         tensor = values(rank, 12, torch.float32).view(3, 4)
         dist.all_reduce(tensor.t().contiguous().t() if group is groups[0] else tensor.t(), group=group)
