@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The part `torch` of tests/real_programs/run, which reads this file.
 
-# Builds the wheel, as it is handed to others.
+# Builds the wheel as it is handed to others, with the profile and the features of .python/pyproject.toml.
 build_wheel() (
     # Of tests/run, or else a new one.
     maturin=$target/python/maturin
@@ -12,9 +12,9 @@ build_wheel() (
     }
     # maturin moves the command from the place where cargo puts it.
     export CARGO_TARGET_DIR=$target/wheel
-    .python/library dist
+    .python/library
     cd .python
-    "$maturin/bin/maturin" build --quiet --profile dist --locked --features cli --auditwheel skip --out "$scratch/wheel"
+    "$maturin/bin/maturin" build --quiet --auditwheel skip --out "$scratch/wheel"
 )
 
 # An environment with a version of PyTorch and the wheel. Puts it on PATH.
