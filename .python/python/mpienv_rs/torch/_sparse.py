@@ -33,4 +33,6 @@ def add(tensor: Any, ranks: int, gather: Gather) -> None:
     gather(values, all_values)
     columns = torch.cat(all_indices, 1)
     total = torch.sparse_coo_tensor(columns, torch.cat(all_values), tensor.shape, check_invariants=False)
-    tensor.detach().copy_(total.coalesce())
+    # A detached sparse tensor would keep the sum to itself.
+    with torch.no_grad():
+        tensor.copy_(total.coalesce())
