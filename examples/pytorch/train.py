@@ -1,11 +1,12 @@
 """Trains a classifier of digits on all ranks of a job with DistributedDataParallel, on GPUs if there are any.
 
 The program does not depend on the launcher: init_process_group reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and
-LOCAL_RANK selects the GPU. If DATA_PATH names a folder with MNIST's two training files, the digits are MNIST's;
-otherwise the program draws them. With --backend mpienv, mpienv carries what the ranks exchange between CPUs.
+LOCAL_RANK selects the GPU. If DATA_PATH names a folder with MNIST's two training files, plain or .gz, the digits are
+MNIST's; otherwise the program draws them. With --backend mpienv, mpienv carries what the ranks exchange between CPUs.
 """
 
 import argparse
+import gzip
 import os
 
 import numpy as np
@@ -16,11 +17,17 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
+def numbers(path, header):
+    """What follows the header of a file, which may be compressed."""
+    with open(path, "rb") if os.path.exists(path) else gzip.open(f"{path}.gz") as file:
+        return np.frombuffer(bytearray(file.read()), np.uint8, offset=header)
+
+
 def digits():
     folder = os.environ.get("DATA_PATH")
     if folder:
-        images = np.fromfile(f"{folder}/train-images-idx3-ubyte", np.uint8)[16:].reshape(-1, 784)
-        labels = np.fromfile(f"{folder}/train-labels-idx1-ubyte", np.uint8)[8:]
+        images = numbers(f"{folder}/train-images-idx3-ubyte", 16).reshape(-1, 784)
+        labels = numbers(f"{folder}/train-labels-idx1-ubyte", 8)
         return torch.from_numpy(images).float() / 255, torch.from_numpy(labels).long()
     torch.manual_seed(1)
     shapes, labels = torch.rand(10, 784), torch.randint(10, (6000,))

@@ -1,6 +1,7 @@
 """Makes each call of torch.distributed over gloo and over mpienv, with the same tensors, and compares the results."""
 import itertools
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -73,6 +74,16 @@ def reductions(rank, size, groups):
         return [tensor]
 
     compare("all_reduce complex", complex_sum, *groups)
+
+    for dtype, step in itertools.product([torch.float32, torch.float64, torch.int64], [1, 2]):
+        def sparse_sum(group):
+            # Rows that several ranks have, and with step 2 none on every second rank.
+            dense = values(rank, 30, dtype).view(10, 3) * (rank % step == 0)
+            tensor = dense.to_sparse(1)
+            dist.all_reduce(tensor, group=group)
+            return [tensor.to_dense(), tensor.coalesce().values()]
+
+        compare(f"all_reduce of sparse {dtype}, step {step}", sparse_sum, *groups)
 
     def not_contiguous(group):
         tensor = values(rank, 12, torch.float32).view(3, 4)
@@ -228,11 +239,27 @@ def order(rank, size, groups):
     compare("calls that are begun at once", many, *groups)
 
 
+def polling(rank, size, groups):
+    """A call whose work is only asked whether it has ended."""
+
+    def poll(group):
+        tensor = values(rank, 100, torch.float32)
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        end = time.monotonic() + 300
+        while not work.is_completed():
+            assert time.monotonic() < end, "the work is never completed"
+            time.sleep(0.001)
+        assert work.is_success()
+        return [tensor, *work.result()]
+
+    compare("a work that is polled", poll, *groups)
+
+
 def main():
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     both = [dist.new_group(backend=backend) for backend in ("gloo", "mpienv")]
-    for part in (reductions, moves, objects, functions, order, *([messages] if size > 1 else [])):
+    for part in (reductions, moves, objects, functions, order, polling, *([messages] if size > 1 else [])):
         part(rank, size, both)
     # Groups that overlap, each in the order of its own ranks.
     for members in ([0, size - 1], list(range(1, size)), list(reversed(range(size)))):

@@ -64,10 +64,23 @@ class Branches(nn.Module):
         return self.branches[self.step % 2](inputs)
 
 
+class Words(nn.Module):
+    """The gradient of its table has a row for each word that takes part in a step."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.table = nn.Embedding(50, 4, sparse=True)
+
+    def forward(self, inputs):
+        return self.table((inputs.abs() * 100).long() % 50).sum(1)
+
+
 def replicas():
     show("DDP", *train(DistributedDataParallel(model())))
     show("DDP that accumulates gradients", *train(DistributedDataParallel(model()), accumulate=3))
     show("DDP with unused parameters", *train(DistributedDataParallel(Branches(), find_unused_parameters=True)))
+    show("DDP with sparse gradients", *train(DistributedDataParallel(Words())))
     buckets = DistributedDataParallel(model(), bucket_cap_mb=0.0005, gradient_as_bucket_view=True)
     show("DDP with many buckets", *train(buckets))
     net = DistributedDataParallel(model())

@@ -44,12 +44,21 @@ def _version(text: str) -> Tuple[int, int]:
 
 
 def _create(options: Any, _: Optional[Any]) -> Any:
+    import torch
+    import torch.distributed as dist
+
     from ._backend import MpienvBackend
 
-    return MpienvBackend(
+    backend = MpienvBackend(
         options.store,
         options.group_rank,
         options.group_size,
         options.timeout,
         list(options.global_ranks_in_group),
     )
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        # PyTorch puts a wrapper that checks the calls around the backend. It finds the methods of a backend that is written in
+        # Python only after a process group has held the backend.
+        group = dist.ProcessGroup(options.store, options.group_rank, options.group_size)
+        group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.CUSTOM, backend)
+    return backend

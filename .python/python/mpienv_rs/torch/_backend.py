@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
 
+from . import _sparse
 from ._calls import Call, Calls
 from ._library import CANCELED, Failure, Group, addresses, number_of
 from ._meeting import connect
@@ -226,8 +227,19 @@ class MpienvBackend(Backend):
     # Operations that reduce.
 
     def allreduce(self, tensors: List[Any], opts: Any) -> Any:
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            return self._allreduce_sparse(tensors, opts)
         reduce = self._reducing("all_reduce", tensors, opts, -1)
         return self._begin("all_reduce", opts, reduce, tensors)
+
+    def _allreduce_sparse(self, tensors: List[Any], opts: Any) -> Any:
+        _sparse.check("all_reduce", tensors, _reduction_of(opts))
+
+        def add(group: Group) -> None:
+            for tensor in tensors:
+                _sparse.add(tensor, self._size, lambda values, parts: self._gather_parts(group, values, parts))
+
+        return self._begin("all_reduce", opts, add, tensors)
 
     def allreduce_coalesced(self, tensors: List[Any], opts: Any) -> Any:
         return self.allreduce(tensors, opts)
@@ -238,7 +250,7 @@ class MpienvBackend(Backend):
 
     def _reducing(self, operation: str, tensors: List[Any], opts: Any, root: int) -> Callable[[Group], Any]:
         """What reduces tensors in place."""
-        number = int(opts.reduceOp.op if hasattr(opts.reduceOp, "op") else opts.reduceOp)
+        number = _reduction_of(opts)
         by = _REDUCTIONS.get(number)
         if len(tensors) == 1 and by is not None:
             # The usual case, as directly as possible.
@@ -277,7 +289,7 @@ class MpienvBackend(Backend):
         values.view(-1).copy_(rows[0])
 
     def reduce_scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Any:
-        number = int(opts.reduceOp.op)
+        number = _reduction_of(opts)
 
         def reduce(group: Group) -> None:
             for output, parts in zip(outputs, inputs):
@@ -289,7 +301,7 @@ class MpienvBackend(Backend):
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
-        number = int(opts.reduceOp.op)
+        number = _reduction_of(opts)
         for output, values in zip(outputs, inputs):
             check("reduce_scatter", values)
             _check_counts("reduce_scatter", values, output, self._size)
@@ -305,7 +317,7 @@ class MpienvBackend(Backend):
     ) -> Any:
         for output in outputs:
             check(operation, output)
-            _check_reduction(operation, output, int(opts.reduceOp.op))
+            _check_reduction(operation, output, _reduction_of(opts))
         return self._begin(operation, opts, reduce, outputs)
 
     def _reduce_parts(self, group: Group, output: Any, parts: List[Any], number: int) -> None:
@@ -536,6 +548,10 @@ def _done() -> Any:
     future: Any = torch.futures.Future()
     future.set_result(None)
     return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def _reduction_of(opts: Any) -> int:
+    return int(getattr(opts.reduceOp, "op", opts.reduceOp))
 
 
 def _check_reduction(operation: str, tensor: Any, number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import datetime
+import functools
 import threading
 from collections import deque
 from typing import Any, Callable, Deque, List, Optional
@@ -12,6 +13,17 @@ import torch
 from torch.distributed import _Work
 
 _NO_TIMEOUT = datetime.timedelta(0)
+
+
+class _Search(threading.local):
+    """This thread's search for the call behind a work of PyTorch's."""
+
+    is_on = False
+    found: Optional[Call] = None
+
+
+_SEARCH = _Search()
+_NO_FUTURE: Any = torch.futures.Future()
 
 
 class Call(_Work):  # type: ignore[misc]
@@ -56,6 +68,9 @@ class Call(_Work):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         """A future of the tensors. It fails as the call does."""
+        if _SEARCH.is_on:
+            _SEARCH.found = self
+            return _NO_FUTURE
         future: Any = torch.futures.Future()
         # Only an error that a callback raises reaches those who wait in C++.
         checked = future.then(self._value)
@@ -205,3 +220,36 @@ class Calls:
                     self._is_busy = False
                 # The thread must not keep the tensors of the last call.
                 del call
+
+
+def _call_behind(work: Any) -> Optional[Call]:
+    """The call behind a work, or None if the work is another backend's."""
+    _SEARCH.is_on, _SEARCH.found = True, None
+    try:
+        work.get_future()
+    except RuntimeError:
+        # Works of some backends have no future.
+        pass
+    finally:
+        _SEARCH.is_on = False
+    return _SEARCH.found
+
+
+def _ask_calls(name: str) -> None:
+    """Lets a method of PyTorch's works reach the calls behind them.
+
+    For each call, PyTorch hands out a work of its own, which passes on only `wait` and `get_future`. Without this, a program
+    that asks again and again whether a work is completed would never end.
+    """
+    of_work = getattr(_Work, name)
+
+    @functools.wraps(of_work)
+    def method(work: Any) -> Any:
+        call = _call_behind(work) if type(work) is _Work else None
+        return of_work(work) if call is None else getattr(call, name)()
+
+    setattr(_Work, name, method)
+
+
+for _name in ("is_completed", "is_success", "result"):
+    _ask_calls(_name)

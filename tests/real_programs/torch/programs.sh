@@ -1,0 +1,114 @@
+# shellcheck shell=bash
+# The part `torch` of tests/real_programs/run, which reads this file.
+
+# Builds the wheel as it is handed to others, with the profile and the features of .python/pyproject.toml.
+build_wheel() (
+    # Of tests/run, or else a new one.
+    maturin=$target/python/maturin
+    [ -x "$maturin/bin/maturin" ] || {
+        maturin=$scratch/maturin
+        python3 -m venv "$maturin"
+        "$maturin/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
+    }
+    # maturin moves the command from the place where cargo puts it.
+    export CARGO_TARGET_DIR=$target/wheel
+    .python/library
+    cd .python
+    "$maturin/bin/maturin" build --quiet --auditwheel skip --out "$scratch/wheel"
+)
+
+# An environment with a version of PyTorch and the wheel. Puts it on PATH.
+install_torch() {
+    # PyTorch's own tests need expecttest.
+    local home=$target/python/torch-$1 packages=("torch==$1" numpy expecttest==0.3.0)
+    if [ "$(cat "$home/installed" 2>/dev/null)" != "${packages[*]}" ]; then
+        python3 -m venv --clear "$home"
+        "$home/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
+        echo "${packages[*]}" >"$home/installed"
+    fi
+    [ -d "$scratch/wheel" ] || build_wheel
+    "$home/bin/pip" install --quiet --disable-pip-version-check --force-reinstall --no-deps "$scratch"/wheel/*.whl
+    export PATH=$home/bin:$outside
+}
+
+# The lines of all ranks, sorted. mpirun may join two of them.
+lines_of_ranks() {
+    sed -E 's/rank [0-9]+( of |:)/\n&/g' | sed -nE '/^rank [0-9]/p' | sort
+}
+
+# as_over_gloo PROGRAM... -- LAUNCHER...: the lines of all ranks are the same over gloo and over mpienv.
+as_over_gloo() {
+    local program=() backend output expected=
+    while [ "$1" != -- ]; do program+=("$1"); shift; done
+    shift
+    for backend in gloo mpienv; do
+        printf '== %s\n' "$* ${program[*]//BACKEND/$backend}"
+        output=$(timeout $limit "$@" "${program[@]//BACKEND/$backend}" 2>"$scratch/stderr") ||
+            { fail "$output$(cat "$scratch/stderr")" "exit code $?"; return; }
+        output=$(lines_of_ranks <<<"$output")
+        [ -n "$expected" ] || expected=$output
+        [ -n "$output" ] && [ "$output" = "$expected" ] || {
+            fail "$(diff <(echo "$expected") <(echo "$output"))" "not as over gloo"
+            return
+        }
+    done
+    printf '%s\nok\n' "$output"
+}
+
+# on_both SECRET PROGRAM...: one rank on each of two hosts, over gloo and over mpienv, with or without a secret of the job.
+on_both() {
+    local secret=$1 backend node nodes output expected=
+    shift
+    for backend in gloo mpienv; do
+        printf '== two hosts, secret %s: %s\n' "${secret:-none}" "${*//BACKEND/$backend}"
+        nodes=()
+        for node in 0 1; do
+            RANK=$node WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29512 \
+                timeout $limit "$hosts" exec "$([ $node = 0 ] && echo nodeA || echo nodeB)" -- \
+                env ${secret:+MPIENV_TOKEN=$secret} mpienv exec -- "${@//BACKEND/$backend}" >"$scratch/node.$node" 2>&1 &
+            nodes+=($!)
+        done
+        for node in 0 1; do wait "${nodes[node]}" || fail "$(cat "$scratch/node.$node")" "exit code $?"; done
+        output=$(cat "$scratch/node.0" "$scratch/node.1" | lines_of_ranks)
+        [ -n "$expected" ] || expected=$output
+        [ -n "$output" ] && [ "$output" = "$expected" ] || { fail "$output" "not $expected"; return; }
+    done
+    printf '%s\nok\n' "$output"
+}
+
+outside=$PATH
+torch_programs() {
+    local version ranks here=$top/tests/real_programs/torch train=$top/examples/pytorch/train.py
+    export OMP_NUM_THREADS=1
+    [ -z "${DATA_PATH:-}" ] || export DATA_PATH=$(realpath "$DATA_PATH")
+    for version in ${MPIENV_TORCH:-2.15.0}; do
+        install_torch "$version"
+        for ranks in 2 4; do
+            as_over_gloo python "$train" --backend BACKEND -- mpirun --oversubscribe -n $ranks mpienv exec --
+        done
+        as_over_gloo python "$train" --backend BACKEND -- mpiexec.hydra -n 2 mpienv exec --
+        as_over_gloo python "$train" --backend BACKEND -- mpienv launch --nproc-per-node 2 --
+        as_over_gloo "$train" --backend BACKEND -- torchrun --nproc-per-node 2
+        for ranks in 2 3; do
+            as_over_gloo python "$here/parallel.py" BACKEND "$scratch/checkpoint" -- mpienv launch --nproc-per-node $ranks --
+            step_of mpienv launch --nproc-per-node $ranks -- python "$here/operations.py"
+        done
+        step_of python "$here/own_tests.py"
+        step_of mpienv launch --nproc-per-node 2 -- python "$here/resources.py"
+        step_of python "$here/faults.py"
+        if can_create_hosts; then
+            "$hosts" up -n 2
+            on_both "" python "$train" --backend BACKEND
+            on_both sesame python "$train" --backend BACKEND
+            "$hosts" down
+        fi
+        step_of python "$here/table.py" --check
+    done
+    unset OMP_NUM_THREADS
+}
+
+# Runs a command, which says itself what is wrong.
+step_of() {
+    printf '== %s\n' "$*"
+    timeout $limit "$@" || fail "" "exit code $?"
+}
