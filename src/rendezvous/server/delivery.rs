@@ -72,7 +72,7 @@ impl Server<'_> {
         match self.problems.lost.first() {
             Some((rank, address)) => {
                 let report =
-                    format!("rank {rank} ({address}) came and was lost; look at its output");
+                    format!("rank {rank} ({address}) came and was lost; look for an error that it printed");
                 Err(RendezvousError::Lost { report })
             }
             None => Ok(channels),
