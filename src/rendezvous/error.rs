@@ -191,7 +191,7 @@ pub enum ConnectFailure {
     /// The host answered that nothing listens.
     #[error(
         "connection refused: nothing listens there; rank 0 has not started, has exited, or listens on another port: all \
-         ranks need the same MASTER_ADDR and MASTER_PORT"
+         ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE"
     )]
     Refused,
     /// The network has no route.
