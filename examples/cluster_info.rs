@@ -10,7 +10,7 @@ fn main() -> Result<(), Error> {
         "rank {} of {}, started by {}, meeting at {master}",
         info.rank(),
         info.world_size(),
-        info.launcher()
+        info.launcher().title()
     );
     Ok(())
 }

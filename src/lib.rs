@@ -49,7 +49,7 @@
 //! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
 //! | `launch` | starting workers, which get signals and all cores and stop with their launcher | with `cli` |
 //! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
-//! | `pmix` | asking the launcher: PMI, `--ask-pmix`, [`ClusterInfoBuilder::ask_launcher`] | with `cli` |
+//! | `pmix` | asking the launcher: PMI, `--ask-pmix`, `ClusterInfoBuilder::ask_launcher` | with `cli` |
 //! | `rendezvous` | ranks meet at the master and exchange a few bytes | with `cli` |
 //! | `testing` | jobs of every launcher as strategies for property tests; your tests also need proptest | no |
 //!
@@ -62,11 +62,11 @@
 //! | --- | --- | --- |
 //! | [`Error`] | reading the environment | 1 |
 //! | [`StartError`] | starting a program | 1, 126 or 127 |
-//! | [`LaunchError`] | starting and stopping the workers of a node | by its kind |
-//! | [`rendezvous::RendezvousError`] | meeting at the master | by its kind |
-//! | [`collective::ConnectError`] | connecting a group | by its kind |
-//! | [`collective::CollectiveError`] | a call of a group | by its kind |
-//! | [`mpi::MpiError`] | a call of MPI | by its kind |
+//! | `LaunchError` | starting and stopping the workers of a node | by its kind |
+//! | `rendezvous::RendezvousError` | meeting at the master | by its kind |
+//! | `collective::ConnectError` | connecting a group | by its kind |
+//! | `collective::CollectiveError` | a call of a group | by its kind |
+//! | `mpi::MpiError` | a call of MPI | by its kind |
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -25,3 +25,6 @@ class Mpienv(CargoPackage):
     @run_after("install")
     def install_manual_page_and_completions(self):
         install_tree(join_path(self.stage.source_path, ".dist", "data", "share"), self.prefix.share)
+        mkdirp(self.prefix.share.doc.mpienv)
+        for name in ("LICENSE-MIT", "LICENSE-APACHE"):
+            install(join_path(self.stage.source_path, name), self.prefix.share.doc.mpienv)

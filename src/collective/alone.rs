@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::error::{CollectiveError, Result};
+use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
 use super::transport::Transport;
@@ -91,7 +91,7 @@ impl Transport for Alone {
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        CollectiveError::Lost { rank, host: "this host".to_owned(), reason }
+        CollectiveError::Lost { rank, host: OWN_HOST.to_owned(), reason }
     }
 
     fn meet(&mut self, _call: Call) -> Result<()> {

@@ -58,7 +58,8 @@ pub enum CollectiveError {
     },
     /// A rank did not arrive in time.
     #[error(
-        "rank {rank} on {host} did not come within {seconds} s: it hangs, is cut off, or was never started"
+        "{} did not come within {seconds} s: it hangs, is cut off, or needs more time than this timeout",
+        late(*rank, host)
     )]
     #[non_exhaustive]
     TimedOut {
@@ -287,6 +288,17 @@ impl ConnectError {
 }
 
 debug_is_text!(CollectiveError);
+
+/// What a rank is told as its own host.
+pub(super) const OWN_HOST: &str = "this host";
+
+/// Names a late rank. The rank itself learns that the others no longer wait for it.
+fn late(rank: u32, host: &str) -> String {
+    match host {
+        OWN_HOST => format!("the other ranks no longer wait for this rank: rank {rank}"),
+        _ => format!("rank {rank} on {host}"),
+    }
+}
 debug_is_text!(ConnectError);
 
 impl From<io::Error> for ConnectError {

@@ -51,6 +51,9 @@ impl Group {
     /// Connects all ranks of the job, with the defaults of [`Group::builder`], which include
     /// [warnings](ClusterInfo::warn) on stderr.
     ///
+    /// Each later call also waits at most 60 s for another rank: a rank that computes or writes for
+    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit.
+    ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
     pub fn connect(info: &ClusterInfo) -> Result<Group, ConnectError> {

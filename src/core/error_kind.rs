@@ -13,7 +13,7 @@ pub const TIMED_OUT: u8 = 124;
 /// The exit code for [`ErrorKind::ReaderGone`].
 pub const READER_GONE: u8 = 141;
 
-/// The kind of an error that involves several ranks. It determines a program's exit code:
+/// The kind of an error that involves several ranks. It gives the exit code that a program should use:
 /// [`ErrorKind::exit_code`].
 ///
 /// | kind | exit code | may another attempt succeed? |
@@ -30,7 +30,7 @@ pub const READER_GONE: u8 = 141;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The environment or the machine is not as it must be.
+    /// The environment or the machine is not usable.
     Environment,
     /// The program asked for what cannot be done.
     Usage,

@@ -128,7 +128,7 @@ pub enum RendezvousError {
     },
     /// Rank 0 answered and was then lost.
     #[error(
-        "rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; see rank 0's output"
+        "rank {rank} lost rank 0 at {master} before all ranks had connected: {reason}; look for an error that rank 0 printed"
     )]
     #[non_exhaustive]
     MasterLost {
@@ -142,7 +142,7 @@ pub enum RendezvousError {
     /// Rank 0 answered, but sent no result by its deadline.
     #[error(
         "rank {rank} connected to rank 0 at {master}, but got no result within {}: rank 0's process is stopped, or its host \
-         is cut off; see rank 0's output", seconds(*.waited)
+         is cut off; look for an error that rank 0 printed", seconds(*.waited)
     )]
     #[non_exhaustive]
     NoVerdict {
@@ -191,7 +191,7 @@ pub enum ConnectFailure {
     /// The host answered that nothing listens.
     #[error(
         "connection refused: nothing listens there; rank 0 has not started, has exited, or listens on another port: all \
-         ranks need the same MASTER_ADDR and MASTER_PORT"
+         ranks need the same MASTER_ADDR, MASTER_PORT and MPIENV_PORT_RANGE"
     )]
     Refused,
     /// The network has no route.

@@ -163,10 +163,10 @@ impl Problems {
     }
 
     fn were_lost(&self) -> Option<String> {
-        let (were, their) = if self.lost.len() == 1 { ("was", "its") } else { ("were", "their") };
+        let (were, they) = if self.lost.len() == 1 { ("was", "it") } else { ("were", "they") };
         let from = ranks_from(&self.lost)?;
         Some(format!(
-            "{from} connected, but {were} lost before all ranks had connected: killed, failed or cut off; see {their} output"
+            "{from} connected, but {were} lost before all ranks had connected: killed, failed or cut off; look for an error that {they} printed"
         ))
     }
 
@@ -178,15 +178,15 @@ impl Problems {
             joined.iter().copied().chain(from).chain(self.versions.keys()).collect();
         heard.sort_unstable();
         let missing = gaps(&heard, size);
-        let (ranks, have, their) = match missing[..] {
+        let (ranks, have, they) = match missing[..] {
             [] => return None,
-            [(first, last)] if first == last => ("rank", "has", "its"),
-            _ => ("ranks", "have", "their"),
+            [(first, last)] if first == last => ("rank", "has", "it"),
+            _ => ("ranks", "have", "they"),
         };
         let (missing, waited) = (list(&missing), seconds(waited));
         Some(format!(
             "{ranks} {missing} of {size} {have} not connected to {master} within {waited}: not started, failed earlier, or \
-             using a different MASTER_ADDR or MASTER_PORT; see {their} output"
+             using a different MASTER_ADDR or MASTER_PORT; look for an error that {they} printed"
         ))
     }
 
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, or using a \
-             different MASTER_ADDR or MASTER_PORT; see their output"
+             different MASTER_ADDR or MASTER_PORT; look for an error that they printed"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
     }

@@ -115,6 +115,20 @@ fn show_prints_the_rest_where_the_master_is_not_known() {
 }
 
 #[test]
+fn show_suggests_exec_which_asks_flux_for_the_master() {
+    let flux = [("FLUX_JOB_ID", "f7"), ("FLUX_JOB_NNODES", "2"), ("FLUX_JOB_SIZE", "4")];
+    let task = [("FLUX_TASK_RANK", "0"), ("FLUX_TASK_LOCAL_ID", "0"), ("PMI_FD", "18")];
+    let (code, stdout, _) = output(clean("mpienv").arg("show").envs(flux).envs(task));
+    assert_eq!(code, Some(0));
+    let remedy = stdout.lines().find(|line| line.starts_with("  remedy: ")).unwrap();
+    assert!(
+        remedy.contains("; or start this command with `mpienv exec --`, which asks MPICH, ")
+            && remedy.contains(", Flux, "),
+        "{remedy}"
+    );
+}
+
+#[test]
 fn show_prints_a_table_of_values_and_sources_without_color_unless_on_a_terminal() {
     let (code, stdout, _) = output(clean("mpienv").arg("show"));
     assert_eq!(code, Some(0));

@@ -12,7 +12,7 @@ use super::frame::Transfer;
 use super::peer::{Fault, Peer, Reason};
 use crate::call::Call;
 use crate::cancel::Cancel;
-use crate::error::{CollectiveError, Result};
+use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_core::seam::Owner;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
@@ -342,8 +342,7 @@ impl Links {
 
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
-        peer.and_then(Option::as_ref)
-            .map_or_else(|| "this host".to_owned(), |peer| peer.host.clone())
+        peer.and_then(Option::as_ref).map_or_else(|| OWN_HOST.to_owned(), |peer| peer.host.clone())
     }
 }
 

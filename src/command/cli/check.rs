@@ -42,7 +42,7 @@ pub(super) struct Options {
     /// host, and otherwise on every address.
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// Also measure the network between every two hosts, and name what stands out
+    /// Also measure the network between every two hosts, and name the outliers
     ///
     /// One rank of each host takes part. Every two hosts connect in both directions on ports that
     /// the system chooses, and measure the round trip, the bandwidth in each direction and both at

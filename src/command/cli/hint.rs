@@ -9,6 +9,10 @@ use super::Failure;
 /// Two ways to name rank 0's host.
 const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
 
+/// How a command that only inspects learns it: `exec` asks the launcher.
+const ASKED: &str = "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, Open MPI 5 \
+                     and PRRTE; or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
+
 /// How to provide what a platform does not.
 const NODE: &str =
     "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
@@ -61,7 +65,7 @@ fn may_be_node(error: &Error) -> bool {
 /// Returns the option that helps with a finding.
 pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
-        "master-unknown" => Some(MASTER),
+        "master-unknown" => Some(ASKED),
         "place-unknown" => Some(NODE),
         "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
         "too-many-threads" => Some("or pass --threads share"),

@@ -65,7 +65,7 @@ macro_rules! launchers {
             OpenMpi = open_mpi, "open-mpi", "Open MPI";
             /// MVAPICH's `mpirun_rsh`, `mpiexec`.
             Mvapich = mvapich, "mvapich", "MVAPICH";
-            /// Hydra, the `mpiexec` of MPICH, Intel MPI and their kin.
+            /// Hydra, the `mpiexec` of MPICH, Intel MPI and MPIs derived from them.
             Hydra = hydra, "hydra", "Hydra";
             /// HPE Cray PALS: `mpiexec`, `aprun`.
             Pals = pals, "pals", "PALS";
@@ -79,27 +79,27 @@ macro_rules! launchers {
             Slurm = slurm, "slurm", "Slurm";
             /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
             User = user, "user", "RANK and WORLD_SIZE";
-            /// Amazon SageMaker: one process a host.
+            /// Amazon SageMaker: one process per host.
             SageMaker = sagemaker, "sagemaker", "SageMaker";
-            /// Kubernetes' LeaderWorkerSet: one process a pod of a group.
+            /// Kubernetes' LeaderWorkerSet: one process per pod of a group.
             LeaderWorkerSet = leader_worker_set, "leader-worker-set", "LeaderWorkerSet";
-            /// SkyPilot: one process a node.
+            /// SkyPilot: one process per node.
             SkyPilot = skypilot, "skypilot", "SkyPilot";
-            /// dstack: one process a node.
+            /// dstack: one process per node.
             Dstack = dstack, "dstack", "dstack";
-            /// NVIDIA DGX Cloud Lepton: one process a worker.
+            /// NVIDIA DGX Cloud Lepton: one process per worker.
             Lepton = lepton, "lepton", "DGX Cloud Lepton";
-            /// Volcengine's Machine Learning Platform: one process a worker.
+            /// Volcengine's Machine Learning Platform: one process per worker.
             Mlp = mlp, "mlp", "Volcengine MLP";
-            /// RunPod's Instant Clusters: one process a pod.
+            /// RunPod's Instant Clusters: one process per pod.
             RunPod = runpod, "runpod", "RunPod";
             /// Google Cloud's Vertex AI: one process a replica.
             Vertex = vertex, "vertex", "Vertex AI";
-            /// Volcano's jobs: one process a pod.
+            /// Volcano's jobs: one process per pod.
             Volcano = volcano, "volcano", "Volcano";
-            /// A Kubernetes indexed job or Kubeflow Trainer: one process a pod.
+            /// A Kubernetes indexed job or Kubeflow Trainer: one process per pod.
             Kubernetes = kubernetes, "kubernetes", "Kubernetes";
-            /// An AWS Batch multi-node job: one process a node.
+            /// An AWS Batch multi-node job: one process per node.
             AwsBatch = aws_batch, "aws-batch", "AWS Batch";
             /// No launcher: one process by itself.
             Alone = alone, "alone", "no launcher";

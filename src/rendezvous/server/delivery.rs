@@ -71,8 +71,9 @@ impl Server<'_> {
         }
         match self.problems.lost.first() {
             Some((rank, address)) => {
-                let report =
-                    format!("rank {rank} ({address}) came and was lost; look at its output");
+                let report = format!(
+                    "rank {rank} ({address}) came and was lost; look for an error that it printed"
+                );
                 Err(RendezvousError::Lost { report })
             }
             None => Ok(channels),

@@ -31,11 +31,6 @@ install_torch() {
     export PATH=$home/bin:$outside
 }
 
-# The lines of all ranks, sorted. mpirun may join two of them.
-lines_of_ranks() {
-    sed -E 's/rank [0-9]+( of |:)/\n&/g' | sed -nE '/^rank [0-9]/p' | sort
-}
-
 # as_over_gloo PROGRAM... -- LAUNCHER...: the lines of all ranks are the same over gloo and over mpienv.
 as_over_gloo() {
     local program=() backend output expected=

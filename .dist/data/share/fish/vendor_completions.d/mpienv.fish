@@ -326,7 +326,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh-bytes -d 'T
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh -d 'Also measure the network between every two hosts, and name what stands out'
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh -d 'Also measure the network between every two hosts, and name the outliers'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l compute -d 'Also measure how fast each rank computes and copies memory, all at once'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l json -d 'Print the map as one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -s q -l quiet -d 'Print no warnings on stderr [env: MPIENV_QUIET=1]'
