@@ -184,7 +184,8 @@ fn disagreements(
     let placements = markers
         .into_iter()
         .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
-    let differing = placements.filter(|other| differ(placement, other));
+    let differing =
+        placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
@@ -214,6 +215,14 @@ fn differ(one: &Placement, other: &Placement) -> bool {
     one.world() != other.world()
         || both(&one.local_rank, &other.local_rank)
         || both(&one.local_size, &other.local_size)
+}
+
+/// Returns whether another launcher started one process on each node, and that process started this
+/// node's ranks.
+fn is_around(outer: &Placement, placement: &Placement) -> bool {
+    value_of(&outer.local_size) == Some(1)
+        && value_of(&placement.node_rank) == Some(outer.rank.value)
+        && value_of(&placement.node_count) == Some(outer.size.value)
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.
