@@ -34,7 +34,6 @@ pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
-pub use crate::launcher::torchrun::AGENT_STORE;
 #[cfg(feature = "pmix")]
 pub use crate::pmix::precludes_mpi;
 pub use crate::process::Owner;
@@ -79,6 +78,8 @@ methods! {
     InfoSeam of ClusterInfo {
         fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
         fn enter(self: &mut Self, attempt: Attempt) { ClusterInfo::enter(self, attempt); }
+        fn agent_listens(self: &Self) -> bool { self.run_of_agent().is_some() }
+        fn meeting_port(self: &Self) -> Port { ClusterInfo::meeting_port(self) }
         fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
         fn default_port_range(self: &Self) -> Option<PortRange> {
             let default = &self.meeting.default_port;

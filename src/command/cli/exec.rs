@@ -99,7 +99,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     options.launcher.check(&info, &environment, by, &words)?;
     // A meeting of several ranks finds out by itself, and fails.
     let is_met = options.meet.is_asked() && info.world_size() > 1;
-    let port = if is_met { None } else { in_use_on_one_node(&info, &environment) };
+    let port = if is_met { None } else { in_use_on_one_node(&info) };
     let is_starter = options.per_node || starts_others(&info, options.template, &words);
     let program = For { keep_binding: options.keep_binding, is_starter };
     let threads = options.threads.plan(&info, &environment, program)?;

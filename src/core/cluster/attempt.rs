@@ -1,9 +1,12 @@
 //! Attempts: the same job, restarted after a failure.
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::master::MASTER_PORT;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
+use crate::launcher::torchrun::run_with_agent_store;
 use crate::value::job::Job;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
 
@@ -69,6 +72,24 @@ impl ClusterInfo {
         // Programs use the ports above the master's.
         let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
         derived.filter(|&port| port != self.master_port()).unwrap_or(near)
+    }
+
+    /// Returns the ID of torchrun's run if its agent listens on the master's port, so that no rank
+    /// can.
+    pub(crate) fn run_of_agent(&self) -> Option<&str> {
+        let is_its_port = self.meeting.port.source == MASTER_PORT;
+        let is_its_worker = self.launcher() == Launcher::Torchrun && is_its_port;
+        run_with_agent_store(&self.inherited).filter(|_| is_its_worker)
+    }
+
+    /// Returns the port where the ranks themselves meet: the master's, unless torchrun's agent
+    /// listens there. Then it is derived from torchrun's run and its port, which all ranks know.
+    pub(crate) fn meeting_port(&self) -> Port {
+        let master = self.master_port();
+        let Some(run) = self.run_of_agent() else { return master };
+        let derived = Job::new(format!("{run}/{master}")).port(self.meeting.default_port.range);
+        let near = || Port::new(master.get() - 1).unwrap_or(Port::ONE_NODE);
+        if derived == master { near() } else { derived }
     }
 
     /// Returns the job from which the master's port is derived, or `None` if the port is not
