@@ -24,6 +24,7 @@ pub use crate::cluster::device::{is_device, visible};
 #[cfg(feature = "cli")]
 pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
+pub use crate::cluster::own_variables::OWN_VARIABLES;
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};

@@ -2,6 +2,7 @@
 
 use crate::cluster::nccl;
 use crate::cluster::overrides;
+use crate::cluster::own_variables::misspelled;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
@@ -19,7 +20,7 @@ const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
-    let Place { environment, placement, choice, outer, .. } = place;
+    let Place { whole, environment, placement, choice, outer, .. } = place;
     let inherited =
         outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
     let others = [
@@ -28,7 +29,8 @@ pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
         pyxis_port(environment, placement),
     ];
     let disagreements = disagreements(environment, placement, choice);
-    inherited.into_iter().chain(disagreements).chain(others.into_iter().flatten())
+    let of_launchers = inherited.into_iter().chain(disagreements);
+    of_launchers.chain(others.into_iter().flatten()).chain(misspelled(whole))
 }
 
 /// Returns inherited variables that would mislead the program.
