@@ -7,7 +7,7 @@ use crate::finding::{Finding, Severity};
 
 /// Each variable with its meaning, as the manual page shows it.
 pub const OWN_VARIABLES: &[(&str, &str)] = &[
-    ("MPIENV_LAUNCHER", "The launcher whose variables count, as with --launcher."),
+    ("MPIENV_LAUNCHER", "The launcher whose variables count."),
     (
         "MPIENV_MASTER_ADDR, MPIENV_MASTER_PORT",
         "Where rank 0 listens. They precede MASTER_ADDR and MASTER_PORT, also on Azure.",
@@ -17,10 +17,7 @@ pub const OWN_VARIABLES: &[(&str, &str)] = &[
         "The range of the ports that mpienv derives, such as 1400-1999; the same for all ranks.",
     ),
     ("MPIENV_NCCL_IFNAME", "The value of NCCL_SOCKET_IFNAME, or keep, or unset."),
-    (
-        "MPIENV_INTERFACE",
-        "The network interface for gloo, NCCL, TensorPipe, UCX and vLLM, as with --interface.",
-    ),
+    ("MPIENV_INTERFACE", "The network interface for gloo, NCCL, TensorPipe, UCX and vLLM."),
     ("MPIENV_TOKEN", "A secret of the job. Only processes that have it can meet."),
     ("MPIENV_TOKEN_FILE", "A file with that secret, which only its owner may read."),
     (
@@ -31,10 +28,7 @@ pub const OWN_VARIABLES: &[(&str, &str)] = &[
         "MPIENV_ASK",
         "0 never asks the launcher for the master. Another number is how long ranks wait, in seconds.",
     ),
-    (
-        "MPIENV_THREADS",
-        "The threads of each rank, as with --threads of exec and launch: share, keep, or a number.",
-    ),
+    ("MPIENV_THREADS", "The threads of each rank of exec and launch: share, keep, or a number."),
     ("MPIENV_QUIET", "1 silences warnings."),
     ("MPIENV_MPI_LIB, MPIENV_PMIX_LIB", "The libraries of MPI and PMIx to load."),
     ("MPIENV_RESTART_COUNT", "Set by launch: the number of the attempt, from 0."),
