@@ -162,6 +162,36 @@ mod tests {
     }
 
     #[test]
+    fn torchruns_workers_meet_beside_the_store_of_its_agent() {
+        let worker = |rank: &'static str, more: &[(&'static str, &'static str)]| {
+            let torchrun = [
+                ("TORCHELASTIC_RUN_ID", "none"),
+                ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+                ("WORLD_SIZE", "2"),
+                ("LOCAL_RANK", rank),
+                ("LOCAL_WORLD_SIZE", "2"),
+                ("MASTER_ADDR", "node0"),
+                ("MASTER_PORT", "29500"),
+                ("RANK", rank),
+            ];
+            let vars = torchrun.into_iter().chain(more.iter().copied());
+            let info = ClusterInfo::from_vars(vars).unwrap();
+            (info.master_port().get(), info.meeting_port().get())
+        };
+        let (master, meeting) = worker("0", &[]);
+        assert_eq!(master, 29500);
+        assert!(meeting != master && (20000..30000).contains(&meeting), "{meeting}");
+        assert_eq!(worker("1", &[]), (master, meeting));
+        assert_ne!(worker("0", &[("MASTER_PORT", "29501")]).1, meeting, "two jobs on one host");
+        let in_range = worker("0", &[("MPIENV_PORT_RANGE", "1400-1499")]).1;
+        assert!((1400..1500).contains(&in_range), "{in_range}");
+        assert_eq!(worker("0", &[("MPIENV_PORT_RANGE", "29500-29500")]).1, 29499);
+        // The store is elsewhere, or rank 0 itself serves it.
+        assert_eq!(worker("0", &[("MPIENV_MASTER_PORT", "7000")]), (7000, 7000));
+        assert_eq!(worker("0", &[("TORCHELASTIC_USE_AGENT_STORE", "False")]), (29500, 29500));
+    }
+
+    #[test]
     fn a_port_and_a_token_that_were_set_stay() {
         let info = node(&[("MASTER_PORT", "29500"), ("MPIENV_TOKEN", "sesame")]);
         let worker = info.workers(1).unwrap().remove(0);
