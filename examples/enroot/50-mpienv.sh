@@ -3,7 +3,7 @@
 #
 #   install -m 755 50-mpienv.sh /etc/enroot/hooks.d/        (or ~/.config/enroot/hooks.d/, for one user)
 #
-# mpienv must be on the PATH of every host. enroot's own 50-slurm-pytorch.sh, if it is installed, runs later and keeps these
+# mpienv must be on the PATH of every host. Where it is not, no variables are added. enroot's own 50-slurm-pytorch.sh, if it is installed, runs later and keeps these
 # values; it only adds OMP_NUM_THREADS.
 set -euo pipefail
 
@@ -21,6 +21,9 @@ if [ -n "${SLURM_STEP_ID-}" ] && [ -z "${SLURM_PROCID-}" ]; then
     export SLURM_PROCID=${SLURM_GTIDS%%,*} SLURM_LOCALID=0
     shared=yes
 fi
+
+# enroot does not start a container if a hook fails.
+command -v mpienv >/dev/null || exit 0
 
 # The file has one NAME=value a line, as `docker run --env-file` reads it. What the image or the user has set stays.
 values=$(mpienv export --shell docker)

@@ -262,7 +262,7 @@ fn meeting_point(
             (Host::from(address.ip().to_canonical()), port)
         }
         (None, None) => {
-            let (host, port) = (info.master_addr()?.clone(), info.master_port());
+            let (host, port) = (info.master_addr()?.clone(), info.meeting_port());
             let rendezvous = Rendezvous::of(info, host.clone(), port);
             let rendezvous = rendezvous.default_port(info.default_master_port());
             return Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous });

@@ -21,6 +21,12 @@ use half::{bf16, f16};
 /// assert_eq!(largest(&mut Group::alone(), 7_u64)?, 7);
 /// # Ok::<(), CollectiveError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "ranks cannot exchange `{Self}`",
+    label = "not a number that ranks can exchange",
+    note = "ranks exchange f32, f64, f16, bf16, i8, i32, i64, u8, u32, u64 and bool",
+    note = "convert usize to u64, because its size depends on the machine, and split complex numbers"
+)]
 pub trait Element: sealed::Sealed {
     #[doc(hidden)]
     const KIND: ElementKind;

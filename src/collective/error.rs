@@ -243,6 +243,33 @@ impl CollectiveError {
 /// assert_eq!(error.kind(), ErrorKind::Environment);
 /// # Ok::<(), mpienv::Error>(())
 /// ```
+///
+/// `?` turns every error of a program with a group into this one, so that the program can exit with
+/// the codes of [`ErrorKind`]:
+///
+/// ```
+/// use std::process::ExitCode;
+///
+/// use mpienv::ClusterInfo;
+/// use mpienv::collective::{ConnectError, Group};
+///
+/// fn train() -> Result<(), ConnectError> {
+///     let info = ClusterInfo::from_env()?;
+///     let mut group = Group::connect(&info)?;
+///     group.all_reduce_sum(&mut [1.0])?;
+///     Ok(group.close()?)
+/// }
+///
+/// fn main() -> ExitCode {
+///     match train() {
+///         Ok(()) => ExitCode::SUCCESS,
+///         Err(error) => {
+///             eprintln!("{error}");
+///             ExitCode::from(error.kind().exit_code())
+///         }
+///     }
+/// }
+/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -257,7 +284,7 @@ pub enum ConnectError {
         "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
     )]
     Socket(io::Error),
-    /// The ranks met but cannot be connected.
+    /// The ranks met but cannot be connected, or a call of a connected group failed.
     #[error(transparent)]
     Collective(#[from] CollectiveError),
     /// The required MPI cannot be used.

@@ -23,7 +23,7 @@ use crate::value::port::Port;
 use crate::value::printable::printable;
 use crate::{Error, ErrorKind};
 pub(crate) use mpienv_core::seam::SIMULATED;
-use mpienv_core::seam::finding;
+use mpienv_core::seam::{InfoSeam as _, finding};
 
 use self::at_master::Look;
 use self::compute::Speed;
@@ -57,7 +57,7 @@ pub(crate) fn check(
         address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
-        master: master.with_port(info.master_port()),
+        master: master.with_port(info.meeting_port()),
     };
     let simulated = Environment::current().get(SIMULATED).is_some();
     let begun = Instant::now();
@@ -144,7 +144,7 @@ pub(crate) fn measure(
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt.
 pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
-    Rendezvous::of(info, master, info.master_port())
+    Rendezvous::of(info, master, info.meeting_port())
         .default_port(info.default_master_port())
         .timeout(timeout)
 }

@@ -14,6 +14,7 @@ pub use mpi_library::MpiLibrary;
 pub(crate) use machine::addresses;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::LaunchStyle;
@@ -40,10 +41,10 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         master_not_here(info, machine),
         between_hosts(master_loopback(info, machine)),
         master_link_local(info),
-        port::in_use(info, environment, machine),
+        port::in_use(info, machine),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
-        stale_session(machine),
+        stale_session(machine.gone_session.as_ref()),
         between_hosts(proxy(info, environment)),
         devices::cuda(info, environment),
         cores::binding(info, environment, machine.cores),
@@ -89,6 +90,11 @@ pub(crate) fn on_interface(info: ClusterInfo) -> (ClusterInfo, Option<Finding>) 
 /// the host.
 pub(crate) fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     cores::binding(info, environment, count_cores())
+}
+
+/// Returns only the finding `stale-open-mpi`. Looks for one folder.
+pub(crate) fn stale_open_mpi(environment: &Environment) -> Option<Finding> {
+    stale_session(machine::gone_session(environment).as_ref())
 }
 
 /// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
@@ -297,8 +303,8 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     )
 }
 
-fn stale_session(machine: &Machine) -> Option<Finding> {
-    let (variable, folder) = machine.gone_session.as_ref()?;
+fn stale_session(gone: Option<&(&'static str, PathBuf)>) -> Option<Finding> {
+    let (variable, folder) = gone?;
     finding(
         Severity::Warning,
         "stale-open-mpi",

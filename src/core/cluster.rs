@@ -13,6 +13,7 @@ pub(crate) mod master;
 pub(crate) mod meeting;
 pub(crate) mod nccl;
 pub(crate) mod overrides;
+pub(crate) mod own_variables;
 pub(crate) mod provenance;
 mod require;
 #[cfg(feature = "routes")]

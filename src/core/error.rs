@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::cluster::interface::InterfaceError;
 use crate::environment::{Environment, ReadError};
+use crate::error_kind::ErrorKind;
 use crate::value::host::HostError;
 use crate::value::launcher::Launcher;
 use crate::value::munge::MungeError;
@@ -44,6 +45,7 @@ macro_rules! debug_is_text {
 /// assert_eq!(error.variable(), Some("OMPI_COMM_WORLD_RANK"));
 /// assert_eq!(error.value(), Some("four"));
 /// assert_eq!(error.reason(), &Reason::NotANumber);
+/// assert_eq!(error.kind().exit_code(), 1);
 /// assert!(error.remedy().starts_with("start the process with mpirun"));
 /// assert_eq!(
 ///     error.to_string(),
@@ -235,6 +237,12 @@ impl Environment {
 }
 
 impl Error {
+    /// Returns what the error means for an exit code: always [`ErrorKind::Environment`].
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::Environment
+    }
+
     pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
         let reason = reason.into();
         Error(Box::new(Details {

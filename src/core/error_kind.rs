@@ -52,7 +52,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Returns the code with which a program should exit for this error. The command `mpienv` exits
-    /// with the same codes.
+    /// with the same codes. For a program with a group, see `mpienv::collective::ConnectError`.
     ///
     /// ```
     /// use std::process::ExitCode;
@@ -64,7 +64,7 @@ impl ErrorKind {
     ///         Ok(info) => info,
     ///         Err(error) => {
     ///             eprintln!("{error}");
-    ///             return ExitCode::FAILURE;
+    ///             return ExitCode::from(error.kind().exit_code());
     ///         }
     ///     };
     ///     let rendezvous = Rendezvous::of(&info, mpienv::Host::LOOPBACK, info.master_port());

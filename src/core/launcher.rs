@@ -9,7 +9,7 @@ pub(crate) mod flux;
 mod horovod;
 mod hydra;
 mod jsm;
-mod kubernetes;
+pub(crate) mod kubernetes;
 mod leader_worker_set;
 mod lepton;
 mod mlp;

@@ -24,6 +24,7 @@ pub use crate::cluster::device::{is_device, visible};
 #[cfg(feature = "cli")]
 pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
+pub use crate::cluster::own_variables::OWN_VARIABLES;
 #[cfg(feature = "routes")]
 pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
@@ -34,7 +35,6 @@ pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
-pub use crate::launcher::torchrun::AGENT_STORE;
 pub use crate::process::Owner;
 pub use crate::system::user;
 pub use crate::value::printable::commands;
@@ -78,6 +78,8 @@ methods! {
     InfoSeam of ClusterInfo {
         fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
         fn enter(self: &mut Self, attempt: Attempt) { ClusterInfo::enter(self, attempt); }
+        fn agent_listens(self: &Self) -> bool { self.run_of_agent().is_some() }
+        fn meeting_port(self: &Self) -> Port { ClusterInfo::meeting_port(self) }
         fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
         fn default_port_range(self: &Self) -> Option<PortRange> {
             let default = &self.meeting.default_port;

@@ -34,16 +34,21 @@ pub(crate) enum Addresses {
 }
 
 impl Addresses {
-    /// The addresses for a master, as this host resolves it now.
-    pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> Addresses {
+    /// The addresses for a master, as this host resolves it now, and what is wrong with the master, if
+    /// its address shows it.
+    pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> (Addresses, Option<String>) {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let own: Vec<IpAddr> =
             interfaces.iter().map(|interface| interface.ip().to_canonical()).collect();
-        choose(master, bind, &own, || {
-            let found =
+        let mut found: Vec<IpAddr> = master.address().into_iter().collect();
+        let addresses = choose(master, bind, &own, || {
+            let resolved =
                 look_up(master.to_string(), 0, PATIENCE).and_then(Result::ok).unwrap_or_default();
-            found.into_iter().map(|address| address.ip().to_canonical()).collect()
-        })
+            found = resolved.into_iter().map(|address| address.ip().to_canonical()).collect();
+            found.clone()
+        });
+        let is_usual = bind.is_none() && addresses == Addresses::Every;
+        (addresses, is_usual.then(|| elsewhere(master, &found, &own)).flatten())
     }
 
     /// The address of a socket that listens already.
@@ -63,6 +68,17 @@ impl Addresses {
             Addresses::These(addresses) => addresses.clone(),
         }
     }
+}
+
+/// Why the other ranks may not find rank 0 at the master's addresses.
+fn elsewhere(master: &Host, found: &[IpAddr], own: &[IpAddr]) -> Option<String> {
+    let is_here = |address: &IpAddr| {
+        address.is_loopback() || address.is_unspecified() || own.contains(&address.to_canonical())
+    };
+    if found.is_empty() {
+        return Some(format!("the name {master} does not resolve on rank 0's host"));
+    }
+    (!found.iter().any(is_here)).then(|| format!("{master} is not an address of rank 0's host"))
 }
 
 /// The master's own addresses, if all of them are this host's and other hosts can reach it by them.

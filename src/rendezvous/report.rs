@@ -32,6 +32,8 @@ type Others = Sorted<u32, Ranks>;
 pub(super) struct Problems {
     /// Ranks whose connection closed after the hello.
     pub(super) lost: Ranks,
+    /// Why the ranks may not find rank 0.
+    pub(super) elsewhere: Option<String>,
     /// Ranks that came but did not confirm that they were still there.
     pub(super) unanswered: Ranks,
     /// Ranks that came, and whose blob was not complete at the deadline.
@@ -184,9 +186,10 @@ impl Problems {
             _ => ("ranks", "have", "they"),
         };
         let (missing, waited) = (list(&missing), seconds(waited));
+        let elsewhere = self.elsewhere.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
             "{ranks} {missing} of {size} {have} not connected to {master} within {waited}: not started, failed earlier, or \
-             using a different MASTER_ADDR or MASTER_PORT; look for an error that {they} printed"
+             using a different MASTER_ADDR or MASTER_PORT; look for an error that {they} printed{elsewhere}"
         ))
     }
 
@@ -303,7 +306,11 @@ fn list(runs: &[(u32, u32)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+    use crate::Rendezvous;
+    use crate::value::rank::Rank;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
@@ -319,6 +326,25 @@ mod tests {
              different MASTER_ADDR or MASTER_PORT; look for an error that they printed"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
+    }
+
+    #[test]
+    fn rank_0_says_that_nobody_can_find_it_at_the_masters_address() {
+        for (master, why) in [
+            ("192.0.2.9", "; 192.0.2.9 is not an address of rank 0's host"),
+            (
+                "no-such-host.invalid",
+                "; the name no-such-host.invalid does not resolve on rank 0's host",
+            ),
+        ] {
+            let first = Rank::new(0, 2).unwrap();
+            // Whatever port is free.
+            let free = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("0.0.0.0:0"));
+            let port = Port::new(free.unwrap().local_addr().unwrap().port()).unwrap();
+            let rendezvous = Rendezvous::new(first, master.parse().unwrap(), port);
+            let error = rendezvous.timeout(Duration::from_millis(20)).gather("").unwrap_err();
+            assert!(error.to_string().ends_with(why), "{error}");
+        }
     }
 
     #[test]

@@ -113,10 +113,10 @@ impl<'a> Server<'a> {
         let deadline = started + settings.timeout;
         let fallback_port =
             settings.fallback_port().map(|(port, before)| (port, deadline - before));
-        let (taken, addresses) = match &settings.listener {
+        let (taken, (addresses, elsewhere)) = match &settings.listener {
             Some(listener) => {
                 let (listener, addresses, port) = take_over(listener)?;
-                (Some((listener, port)), addresses)
+                (Some((listener, port)), (addresses, None))
             }
             None => (None, Addresses::of(&settings.host, settings.bind)),
         };
@@ -144,6 +144,7 @@ impl<'a> Server<'a> {
             number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
         };
+        server.problems.elsewhere = elsewhere;
         match taken {
             Some((listener, port)) => {
                 server.lines.listen(listener, port).map_err(RendezvousError::System)?;

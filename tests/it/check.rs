@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -79,6 +79,33 @@ fn mpiruns_ranks_meet_and_rank_0_prints_the_map() {
     assert!(lines[1].starts_with("host"), "{text}");
     assert!(lines[2].contains("127.0.0.1") && lines[2].ends_with("0-3    0-3"), "{text}");
     assert_eq!(lines.len(), 3, "{text}");
+}
+
+/// torchrun's agent serves its workers' store on the master's port as long as they run.
+#[test]
+fn torchruns_workers_meet_although_its_agent_listens_on_the_masters_port() {
+    let agent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = agent.local_addr().unwrap().port();
+    let worker = |index: u32, words: &[&str]| {
+        let mut command: Command = clean("mpienv");
+        command.args(words).envs([("TORCHELASTIC_RUN_ID", "none"), ("GROUP_RANK", "0")]);
+        command.env("TORCHELASTIC_USE_AGENT_STORE", "True").env("GROUP_WORLD_SIZE", "1");
+        command.env("RANK", index.to_string()).env("WORLD_SIZE", "2");
+        command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let both = |words: &[&str]| [0, 1].map(|index| worker(index, words)).map(ended);
+    let [(code, map, said), other] = both(&["check", "--timeout", PATIENT]);
+    assert_eq!((code, other.0), (Some(0), Some(0)), "{said}{other:?}");
+    assert!(map.starts_with("2 ranks on 1 host, started by torchrun, met at 127.0.0.1:"), "{map}");
+    let [(_, found, _), _] = both(&["doctor", "--timeout", PATIENT]);
+    assert!(found.contains("\nrank 1: "), "{found}");
+    // The program itself finds the store where torchrun says.
+    let words = ["exec", "--meet", PATIENT, "--", "sh", "-c", "echo $MASTER_PORT"];
+    for (code, echoed, said) in both(&words) {
+        assert_eq!((code, echoed), (Some(0), format!("{port}\n")), "{said}");
+    }
 }
 
 #[test]

@@ -73,6 +73,21 @@ fn an_option_overrides_the_environment() {
 }
 
 #[test]
+fn interfaces_in_nccls_own_file_are_not_replaced_by_the_default() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (text, expected) in [
+        ("# NCCL_SOCKET_IFNAME=ib0\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAMES=x\n", "[^docker0,lo]\n"),
+        ("NCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=ib0\n", "[]\n"),
+    ] {
+        std::fs::write(file.path(), text).unwrap();
+        let mut command = clean("mpienv");
+        command.args(["exec", "--", "sh", "-c", "echo [$NCCL_SOCKET_IFNAME]"]);
+        let output = command.env("NCCL_CONF_FILE", file.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{text}");
+    }
+}
+
+#[test]
 fn nccl_interfaces_are_kept_or_unset_when_asked() {
     let export = |words: &[&str], set: Option<&str>| {
         let mut command = clean("mpienv");

@@ -190,6 +190,12 @@ fn enroots_hook_gives_each_container_its_rank() {
 }
 
 #[test]
+fn a_container_starts_on_a_host_that_has_no_mpienv() {
+    let without = format!("PATH=/usr/bin:/bin; {}", r#"enroot sh -c "$1""#);
+    assert_eq!(in_enroot("", &without, &["--rank", "3"]), ["no of no, no of no at :"]);
+}
+
+#[test]
 fn enroots_hook_gives_pyxis_what_the_tasks_of_a_node_share() {
     // pyxis starts one container on each node without these variables (`enroot_deny_env` in
     // pyxis_slurmstepd.c of pyxis 0.24.0), and sets RANK and LOCAL_RANK for each task itself.

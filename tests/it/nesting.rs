@@ -294,6 +294,43 @@ fn without_mpienv_between_them_the_launcher_whose_process_is_nearer_numbers_the_
     );
 }
 
+/// What torchrun sets for one of two workers on one node.
+const WORKER: &str = "TORCHELASTIC_RUN_ID=none GROUP_RANK=0 GROUP_WORLD_SIZE=1 LOCAL_WORLD_SIZE=2 WORLD_SIZE=2 \
+                      MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True";
+
+#[test]
+fn variables_that_torchrun_left_before_mpirun_started_do_not_number_its_ranks() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let left =
+        "TORCHELASTIC_RUN_ID=x RANK=0 WORLD_SIZE=4 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4 GROUP_RANK=0";
+    for between in ["", "sh -c '\"$@\"' sh "] {
+        let command = format!("{left} mpirun -n 2 {between}{SAY}");
+        assert_eq!(lines(&mut nested(&command)), ["0 of 2, 0 of 2", "1 of 2, 1 of 2"], "{command}");
+    }
+    // A torchrun inside mpirun's process, also if mpirun inherited another run's variables.
+    for left in ["", left] {
+        let script = format!("env {WORKER} TORCHELASTIC_RUN_ID=y RANK=1 LOCAL_RANK=1 {SAY}; true");
+        let command = format!("{left} mpirun -n 1 sh -c \"$0\"");
+        let mut command = nested(&command);
+        assert_eq!(lines(command.arg(script)), ["1 of 2, 1 of 2"], "{left}");
+    }
+}
+
+#[test]
+fn torchrun_on_a_node_that_mpirun_has_named_agrees_with_it() {
+    if !is_there("mpirun") {
+        return;
+    }
+    let script = format!(
+        "for rank in 0 1; do env {WORKER} RANK=$rank LOCAL_RANK=$rank mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE'; \
+         env {WORKER} RANK=$rank LOCAL_RANK=$rank mpienv show | grep -e launchers-disagree -e kubernetes; done 2>&1; true"
+    );
+    let mut command = nested("mpirun -n 1 mpienv exec --per-node -- sh -c \"$0\"");
+    assert_eq!(lines(command.arg(script)), ["0 of 2", "1 of 2"]);
+}
+
 #[test]
 fn exec_inside_exec_is_the_same_process_and_keeps_what_was_asked() {
     let say = "mpienv exec -- mpienv exec -- sh -c 'echo $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT'";

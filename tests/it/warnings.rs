@@ -8,6 +8,17 @@ use std::process::{Command, Output};
 use crate::support::port::free_port;
 use crate::support::tool::{clean, is_there};
 
+/// A variable of mpienv with a letter missing.
+const MISSPELLED: Vars = &[("MPIENV_TOKN", "secret")];
+/// Rank 0 of an mpirun of Open MPI 4 that has ended.
+const ENDED: Vars = &[
+    ("OMPI_COMM_WORLD_RANK", "0"),
+    ("OMPI_COMM_WORLD_SIZE", "1"),
+    ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ("OMPI_MCA_orte_jobfam_session_dir", "/no/such/session"),
+];
+
 type Vars<'a> = &'a [(&'a str, &'a str)];
 
 /// A batch script with eight tasks and no srun.
@@ -60,6 +71,8 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
         (SCRIPT, "slurm-not-a-task"),
         (DISAGREE, "launchers-disagree"),
         (STALE_MASTER, "master-not-here"),
+        (MISSPELLED, "unknown-variable"),
+        (ENDED, "stale-open-mpi"),
     ] {
         for words in COMMANDS {
             // If a node has two ranks, neither may launch.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor;
 use crate::finding::Finding;
+use mpienv_core::seam::InfoSeam as _;
 
 /// How long a name may take to resolve. The ranks meet in the meantime.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ impl Look {
         let (sender, found) = mpsc::channel();
         let look = move || {
             let elsewhere = doctor::master_elsewhere(&info, PATIENCE);
-            let port = info.master_port().get();
+            let port = info.meeting_port().get();
             let found = elsewhere.map(|(finding, found)| {
                 (finding, found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
             });
@@ -46,7 +47,7 @@ impl Look {
         let answers =
             addresses.iter().any(|address| TcpStream::connect_timeout(address, LOOK).is_ok());
         let answers = match answers {
-            true => format!("; another program answers there, on port {}", info.master_port()),
+            true => format!("; another program answers there, on port {}", info.meeting_port()),
             false => String::new(),
         };
         Some(format!("{what}{answers}; {why}; {remedy}"))

@@ -82,7 +82,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Err(Failure::NotATask { what, why, remedy });
     }
     // One rank meets no other rank, so its meeting does not try the port.
-    let port = if info.world_size() == 1 { in_use_on_one_node(&info, &environment) } else { None };
+    let port = if info.world_size() == 1 { in_use_on_one_node(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {

@@ -107,7 +107,7 @@ fn verdict(is_suspicious: bool) -> Result<(), Failure> {
 
 /// Returns this rank's own report.
 fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding]) -> String {
-    let verdict = if findings.is_empty() { "no problems found\n" } else { "" };
+    let verdict = if findings.is_empty() { "no problems found on this host\n" } else { "" };
     format!("{}\n{verdict}{}", show::table(info, more), lines_of(findings))
 }
 

@@ -97,7 +97,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let words = options.template.apply(now, &words)?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
-    let port = port_in_use(options.meet, &info, &environment);
+    let port = port_in_use(options.meet, &info);
     let is_starter = options.per_node || starts_others(&info, options.template, &words);
     let program = For { keep_binding: options.keep_binding, is_starter };
     let threads = options.threads.plan(&info, &environment, program)?;
@@ -170,9 +170,9 @@ fn run_with_scheduler(
 
 /// Reports that another program uses the master's port. A meeting of several ranks finds out by
 /// itself, and fails.
-fn port_in_use(meet: MeetOption, info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+fn port_in_use(meet: MeetOption, info: &ClusterInfo) -> Option<Finding> {
     let is_met = meet.is_asked() && info.world_size() > 1;
-    if is_met { None } else { in_use_on_one_node(info, environment) }
+    if is_met { None } else { in_use_on_one_node(info) }
 }
 
 /// Returns whether the command probably starts other processes, which divide the node's cores by

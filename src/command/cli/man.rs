@@ -1,6 +1,6 @@
 //! `mpienv man`: prints one page for the command and its subcommands.
 
-mod environment;
+mod files;
 mod synopsis;
 
 use std::io::{self, Write};
@@ -8,8 +8,9 @@ use std::io::{self, Write};
 use clap::Args as _;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use mpienv_core::seam::OWN_VARIABLES;
 
-use self::environment::{FILES, VARIABLES};
+use self::files::FILES;
 use super::exit_code::ExitCode;
 use super::overrides::Overrides;
 use super::{Failure, stream};
@@ -60,7 +61,7 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     common_options(&command, to)?;
     let codes = ExitCode::MEANINGS.iter().map(|(code, meaning)| (code.to_string(), *meaning));
     definitions("EXIT STATUS", codes, roman, to)?;
-    definitions("ENVIRONMENT", own(VARIABLES), bold, to)?;
+    definitions("ENVIRONMENT", own(OWN_VARIABLES), bold, to)?;
     definitions("FILES", own(FILES), italic, to)?;
     examples("SH", &command, to)?;
     see_also(to)

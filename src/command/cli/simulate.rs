@@ -20,6 +20,10 @@ use super::{Failure, examples, launch, stream};
 /// `[rank] `, and all ranks stop when one fails. MASTER_ADDR is 127.0.0.1 and MASTER_PORT is
 /// free, so the ranks can meet. With --rank one rank runs alone, with the terminal and the
 /// launcher's own master.
+///
+/// The ranks get none of the variables that describe a job here: those of launchers and of Azure,
+/// MASTER_ADDR, MASTER_PORT, MPIENV_LAUNCHER, MPIENV_MASTER_ADDR, MPIENV_MASTER_PORT, MPIENV_TOKEN
+/// and MPIENV_TOKEN_FILE. So a wrong value of these goes unnoticed; `mpienv doctor` reports it.
 #[derive(Args, Debug)]
 #[command(after_help = examples::SIMULATE)]
 pub(super) struct Options {

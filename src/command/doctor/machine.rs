@@ -96,7 +96,7 @@ pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
 }
 
 /// Open MPI removes the folder when the job ends.
-fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
+pub(super) fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
     let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
     let named = |name| Some((name, PathBuf::from(environment.get(name)?)));
     let session = variables.into_iter().find_map(named)?;

@@ -5,40 +5,26 @@ use std::ops::RangeInclusive;
 use super::machine::port_is_free;
 use super::{Machine, Nodes, finding, known_nodes};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
-use mpienv_core::seam::{self, AGENT_STORE, ASKED, InfoSeam as _};
+use mpienv_core::seam::{self, ASKED, InfoSeam as _};
 
 /// The variables that set the master's port.
 const SETTINGS: [&str; 2] = ["MASTER_PORT", seam::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
-pub(super) fn in_use(
-    info: &ClusterInfo,
-    environment: &Environment,
-    machine: &Machine,
-) -> Option<Finding> {
-    let is_taken =
-        info.rank().is_first() && !machine.port_is_free && !agent_listens(info, environment);
+pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    let is_taken = info.rank().is_first() && !machine.port_is_free && !info.agent_listens();
     is_taken.then(|| taken(info, Severity::Error))
 }
 
 /// Reports the same before a program starts, for rank 0 of a job that is known to be on one node.
 /// It is a warning, because the program may not use the port, or it may be what listens there.
-pub(crate) fn in_use_on_one_node(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
+pub(crate) fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
     let is_first = info.rank().is_first() && known_nodes(info) == Some(Nodes::One);
-    let is_taken = is_first && !agent_listens(info, environment) && !port_is_free(info);
+    let is_taken = is_first && !info.agent_listens() && !port_is_free(info);
     is_taken.then(|| taken(info, Severity::Warning))
-}
-
-/// Returns whether torchrun's agent serves the store on the master's port, so that no rank listens
-/// there.
-fn agent_listens(info: &ClusterInfo, environment: &Environment) -> bool {
-    // PyTorch compares the text.
-    info.launcher() == Launcher::Torchrun && environment.get_str(AGENT_STORE) == Ok(Some("True"))
 }
 
 fn taken(info: &ClusterInfo, severity: Severity) -> Finding {

@@ -1,9 +1,12 @@
 //! Attempts: the same job, restarted after a failure.
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::master::MASTER_PORT;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
+use crate::launcher::torchrun::run_with_agent_store;
 use crate::value::job::Job;
+use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
 
@@ -69,6 +72,24 @@ impl ClusterInfo {
         // Programs use the ports above the master's.
         let near = Port::new(self.master_port().get() - 1).unwrap_or(Port::ONE_NODE);
         derived.filter(|&port| port != self.master_port()).unwrap_or(near)
+    }
+
+    /// Returns the ID of torchrun's run if its agent listens on the master's port, so that no rank
+    /// can.
+    pub(crate) fn run_of_agent(&self) -> Option<&str> {
+        let is_its_port = self.meeting.port.source == MASTER_PORT;
+        let is_its_worker = self.launcher() == Launcher::Torchrun && is_its_port;
+        run_with_agent_store(&self.inherited).filter(|_| is_its_worker)
+    }
+
+    /// Returns the port where the ranks themselves meet: the master's, unless torchrun's agent
+    /// listens there. Then it is derived from torchrun's run and its port, which all ranks know.
+    pub(crate) fn meeting_port(&self) -> Port {
+        let master = self.master_port();
+        let Some(run) = self.run_of_agent() else { return master };
+        let derived = Job::new(format!("{run}/{master}")).port(self.meeting.default_port.range);
+        let near = || Port::new(master.get() - 1).unwrap_or(Port::ONE_NODE);
+        if derived == master { near() } else { derived }
     }
 
     /// Returns the job from which the master's port is derived, or `None` if the port is not
@@ -138,6 +159,36 @@ mod tests {
             // No attempt uses the port of the launchers.
             assert!(!ports.contains(&node(&[]).launchers_port().to_string()));
         }
+    }
+
+    #[test]
+    fn torchruns_workers_meet_beside_the_store_of_its_agent() {
+        let worker = |rank: &'static str, more: &[(&'static str, &'static str)]| {
+            let torchrun = [
+                ("TORCHELASTIC_RUN_ID", "none"),
+                ("TORCHELASTIC_USE_AGENT_STORE", "True"),
+                ("WORLD_SIZE", "2"),
+                ("LOCAL_RANK", rank),
+                ("LOCAL_WORLD_SIZE", "2"),
+                ("MASTER_ADDR", "node0"),
+                ("MASTER_PORT", "29500"),
+                ("RANK", rank),
+            ];
+            let vars = torchrun.into_iter().chain(more.iter().copied());
+            let info = ClusterInfo::from_vars(vars).unwrap();
+            (info.master_port().get(), info.meeting_port().get())
+        };
+        let (master, meeting) = worker("0", &[]);
+        assert_eq!(master, 29500);
+        assert!(meeting != master && (20000..30000).contains(&meeting), "{meeting}");
+        assert_eq!(worker("1", &[]), (master, meeting));
+        assert_ne!(worker("0", &[("MASTER_PORT", "29501")]).1, meeting, "two jobs on one host");
+        let in_range = worker("0", &[("MPIENV_PORT_RANGE", "1400-1499")]).1;
+        assert!((1400..1500).contains(&in_range), "{in_range}");
+        assert_eq!(worker("0", &[("MPIENV_PORT_RANGE", "29500-29500")]).1, 29499);
+        // The store is elsewhere, or rank 0 itself serves it.
+        assert_eq!(worker("0", &[("MPIENV_MASTER_PORT", "7000")]), (7000, 7000));
+        assert_eq!(worker("0", &[("TORCHELASTIC_USE_AGENT_STORE", "False")]), (29500, 29500));
     }
 
     #[test]

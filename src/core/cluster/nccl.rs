@@ -1,6 +1,8 @@
 //! Which network interfaces NCCL may use: `NCCL_SOCKET_IFNAME`.
 
 use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 use crate::error::Error;
@@ -15,7 +17,8 @@ const DEFAULT: &str = "^docker0,lo";
 ///
 /// The text form, as for `--nccl-ifname`, is `keep`, `unset`, or the value itself. By default, the
 /// value is `^docker0,lo` on Azure. Elsewhere, an inherited value is kept, and `^docker0,lo` is set
-/// if there is none.
+/// if there is none. A value in the file that `NCCL_CONF_FILE` names, in `~/.nccl.conf` or in
+/// `/etc/nccl.conf` is kept too.
 ///
 /// ```
 /// use mpienv::{ClusterInfo, NcclIfname};
@@ -84,7 +87,31 @@ pub(crate) fn ifname(
             (Some(DEFAULT.to_owned()), format!("default on Azure, in place of {value:?}").into())
         }
         (_, Some(value)) => (Some(value.to_owned()), VARIABLE.into()),
-        (None, None) => (Some(DEFAULT.to_owned()), "default".into()),
+        (None, None) => match file_with_value(environment) {
+            Some(file) => (None, format!("not set, because {} sets it", file.display()).into()),
+            None => (Some(DEFAULT.to_owned()), "default".into()),
+        },
     };
     Ok(Selected { ifname: Sourced { value, source }, is_default })
+}
+
+/// Returns the file in which an administrator or a user has chosen the interfaces. NCCL reads it, but
+/// the environment takes precedence. `None` unless the environment is this process's.
+fn file_with_value(environment: &Environment) -> Option<PathBuf> {
+    if !environment.is_current() {
+        return None;
+    }
+    let of_home = || Some(Path::new(environment.get("HOME")?).join(".nccl.conf"));
+    let of_user = match environment.is_set("NCCL_CONF_FILE") {
+        true => environment.get("NCCL_CONF_FILE").map(PathBuf::from),
+        false => of_home(),
+    };
+    let files = of_user.into_iter().chain([PathBuf::from("/etc/nccl.conf")]);
+    files.into_iter().find(|file| fs::read(file).is_ok_and(|text| names_interfaces(&text)))
+}
+
+/// Returns whether one of the lines `NAME=VALUE` of a file sets the variable.
+fn names_interfaces(text: &[u8]) -> bool {
+    let of_line = |line: &[u8]| line.strip_prefix(VARIABLE.as_bytes())?.first().copied();
+    text.split(|&byte| byte == b'\n').any(|line| of_line(line) == Some(b'='))
 }

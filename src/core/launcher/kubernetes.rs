@@ -88,7 +88,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 };
 
 /// A variable that Kubernetes sets in every pod.
-const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
+pub(crate) const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 
 fn read_jax(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: JaxVars = marker.read(environment)?;

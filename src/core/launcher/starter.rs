@@ -54,6 +54,25 @@ impl Starter {
         find(environment, programs).map(|starter| starter.program)
     }
 
+    /// Returns whether the process that the nearest of these programs started had these variables
+    /// from the beginning, so that nothing in between has set them.
+    pub(crate) fn passed_on<'a>(
+        programs: &[&'static str],
+        mut names: impl Iterator<Item = &'a str>,
+        environment: &Environment,
+    ) -> bool {
+        let own = Process::read("self".to_owned()).map(|process| Ancestor { id: 0, process });
+        let Some(mut started) = own else { return false };
+        for ancestor in ancestors(environment) {
+            if ancestor.runs(programs).is_some() {
+                let then = started.environment();
+                return names.all(|name| then.text(name) == environment.text(name));
+            }
+            started = ancestor;
+        }
+        false
+    }
+
     /// Returns the program, if it starts all ranks of a job on its own host.
     pub(crate) fn on_one_host(&self) -> Option<&'static str> {
         Some(self.program).filter(|program| *program == ON_ONE_HOST)

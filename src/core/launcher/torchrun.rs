@@ -7,7 +7,7 @@ use crate::launcher::user;
 
 /// Whether torchrun serves the workers' store on the master's port. If another program inherits the
 /// value, every rank waits for a store that no process serves.
-pub const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+pub(crate) const AGENT_STORE: &str = "TORCHELASTIC_USE_AGENT_STORE";
 
 variables! {
     /// The variables that torchrun sets for every worker.
@@ -63,6 +63,13 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
         },
     }],
 };
+
+/// Returns the ID of the run whose store torchrun's agent serves on the master's port. `None` if
+/// rank 0 serves it.
+pub(crate) fn run_with_agent_store(environment: &Environment) -> Option<&str> {
+    // PyTorch compares the text.
+    environment.text(RUN_ID).filter(|_| environment.text(AGENT_STORE) == Some("True"))
+}
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: TorchrunVars = marker.read(environment)?;

@@ -84,6 +84,8 @@ torch_programs() {
         as_over_gloo python "$train" --backend BACKEND -- mpiexec.hydra -n 2 mpienv exec --
         as_over_gloo python "$train" --backend BACKEND -- mpienv launch --nproc-per-node 2 --
         as_over_gloo "$train" --backend BACKEND -- torchrun --nproc-per-node 2
+        step_of torchrun --nproc-per-node 2 --no-python mpienv check
+        step_of mpirun -n 1 mpienv exec --per-node -- torchrun --nproc-per-node 2 --no-python mpienv check
         for ranks in 2 3; do
             as_over_gloo python "$here/parallel.py" BACKEND "$scratch/checkpoint" -- mpienv launch --nproc-per-node $ranks --
             step_of mpienv launch --nproc-per-node $ranks -- python "$here/operations.py"

@@ -6,7 +6,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
-use crate::launcher::{Change, Marker, markers, specs};
+use crate::launcher::{Change, Marker, is_shared, markers, specs};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Source, Sourced};
 
@@ -75,12 +75,18 @@ fn started(environment: &Environment, candidates: &[Marker]) -> Option<Choice> {
     let starters = |marker: &Marker| marker.launcher.spec().nested.starters;
     let first = candidates.first()?;
     let is_other = |other: &Marker| other.launcher != first.launcher && !starters(other).is_empty();
-    // A launcher without known programs, such as torchrun, may be even nearer.
-    if starters(first).is_empty() || !candidates.iter().any(is_other) {
+    if !candidates.iter().any(is_other) {
         return None;
     }
     let programs: Vec<_> = candidates.iter().flat_map(starters).copied().collect();
     let starter = Starter::nearest(&programs, environment)?;
+    // A launcher without known programs, such as torchrun, is even nearer unless its own variables
+    // were there before.
+    let names = first.launcher.variables().map(|variable| variable.name);
+    let own = names.filter(|name| !is_shared(name));
+    if starters(first).is_empty() && !Starter::passed_on(&programs, own, environment) {
+        return None;
+    }
     let marker = *candidates.iter().find(|marker| starters(marker).contains(&starter))?;
     let source =
         format!("{}, and {starter} started this process", marker.display_variable(environment));

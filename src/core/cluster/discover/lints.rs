@@ -2,6 +2,7 @@
 
 use crate::cluster::nccl;
 use crate::cluster::overrides;
+use crate::cluster::own_variables::misspelled;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
@@ -19,7 +20,7 @@ const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 
 /// Returns all findings about this process's place.
 pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
-    let Place { environment, placement, choice, outer, .. } = place;
+    let Place { whole, environment, placement, choice, outer, .. } = place;
     let inherited =
         outer.as_ref().and_then(|outer| partly_inherited(environment, placement, outer));
     let others = [
@@ -28,7 +29,8 @@ pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
         pyxis_port(environment, placement),
     ];
     let disagreements = disagreements(environment, placement, choice);
-    inherited.into_iter().chain(disagreements).chain(others.into_iter().flatten())
+    let of_launchers = inherited.into_iter().chain(disagreements);
+    of_launchers.chain(others.into_iter().flatten()).chain(misspelled(whole))
 }
 
 /// Returns inherited variables that would mislead the program.
@@ -184,7 +186,8 @@ fn disagreements(
     let placements = markers
         .into_iter()
         .filter_map(|marker| (marker.launcher.spec().read)(environment, marker).ok());
-    let differing = placements.filter(|other| differ(placement, other));
+    let differing =
+        placements.filter(|other| differ(placement, other) && !is_around(other, placement));
     let known = |other: &Placement| match choice.starter {
         _ if is_of_daemon(environment, placement, other) => {
             Some("Slurm's variables belong to Open MPI's daemon on this node".to_owned())
@@ -214,6 +217,14 @@ fn differ(one: &Placement, other: &Placement) -> bool {
     one.world() != other.world()
         || both(&one.local_rank, &other.local_rank)
         || both(&one.local_size, &other.local_size)
+}
+
+/// Returns whether another launcher started one process on each node, and that process started this
+/// node's ranks.
+fn is_around(outer: &Placement, placement: &Placement) -> bool {
+    value_of(&outer.local_size) == Some(1)
+        && value_of(&placement.node_rank) == Some(outer.rank.value)
+        && value_of(&placement.node_count) == Some(outer.size.value)
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.

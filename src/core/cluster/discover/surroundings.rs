@@ -6,7 +6,7 @@ use crate::cluster::overrides::RESTART_COUNT;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
-use crate::launcher::{Starts, is_shared, markers, restarts};
+use crate::launcher::{Starts, is_shared, kubernetes, markers, restarts};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Known, NOT_PROVIDED, Sourced, value_of};
 
@@ -46,8 +46,11 @@ fn platform(environment: &Environment, placement: &Placement) -> Sourced<Option<
     let mut markers = markers(environment).filter(|marker| is_platform(marker.launcher));
     let around = markers.find_map(|marker| {
         let node = (marker.launcher.spec().read)(environment, marker).ok()?;
-        // Users set some of these variables by hand.
-        let is_sure = !is_shared(marker.variable) && value_of(&node.local_size) == Some(1);
+        // Users set some of these variables by hand, and `exec --per-node` sets torchrun's own.
+        let is_pod = environment.is_set(kubernetes::SERVICE);
+        let is_sure = !is_shared(marker.variable)
+            && value_of(&node.local_size) == Some(1)
+            && (is_pod || marker.launcher != Launcher::Kubernetes);
         let source = || marker.display_variable(environment);
         is_sure.then(|| Sourced::new(Some(marker.launcher), source()))
     });
