@@ -200,6 +200,10 @@ def main():
     except BaseException as error:
         say(f"destroy_process_group: {describe(error)}")
     gc.collect()
+    # Another thread may still close the group, or wait for the other rank to connect until the timeout.
+    deadline = time.monotonic() + 2 * TIMEOUT
+    while sockets() - before and time.monotonic() < deadline:
+        time.sleep(0.01)
     say(f"left {len(sockets() - before)} sockets")
 
 

@@ -24,7 +24,7 @@ def show(name, *numbers):
 
 def model():
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    return nn.Sequential(nn.Linear(16, 36), nn.ReLU(), nn.Linear(36, 4))
 
 
 def batch(step, rows=8):
