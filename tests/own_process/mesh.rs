@@ -97,9 +97,11 @@ fn assert_named(hosts: &Hosts, late: Option<usize>, expected: Option<(&str, &str
     }
 }
 
-/// Slows what a host sends to one address, or to all.
+/// Slows what a host sends to one address, or to all. What it sends to others has a rate that no
+/// machine's memory reaches.
 fn slow(hosts: &Hosts, host: &str, to: Option<&str>) {
     let class = "htb rate 20mbit burst 16k cburst 16k";
+    let others = "htb rate 200gbit burst 1m cburst 1m quantum 60000";
     match to {
         None => on(hosts, host, "tc qdisc add dev eth0 root tbf rate 20mbit burst 16k latency 100ms"),
         Some(address) => on(
@@ -107,7 +109,7 @@ fn slow(hosts: &Hosts, host: &str, to: Option<&str>) {
             host,
             &format!(
                 "tc qdisc add dev eth0 root handle 1: htb default 1
-                 tc class add dev eth0 parent 1: classid 1:1 htb rate 10gbit quantum 60000
+                 tc class add dev eth0 parent 1: classid 1:1 {others}
                  tc class add dev eth0 parent 1: classid 1:2 {class}
                  tc filter add dev eth0 parent 1: protocol ip u32 match ip dst {address}/32 flowid 1:2"
             ),
