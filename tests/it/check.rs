@@ -1,5 +1,7 @@
 //! `mpienv check`, run by all ranks.
 
+mod master;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -351,107 +353,6 @@ fn another_jobs_ranks_are_kept_out() {
     assert!(stderr.contains(differs), "{stderr}");
     let (code, _, stderr) = zero;
     assert_eq!(code, Some(124), "{stderr}");
-}
-
-/// Rank 0 of two, alone on its node, with additional variables.
-fn rank_0_with(vars: &[(&str, &str)]) -> (Option<i32>, String) {
-    let mut command: Command = clean("mpienv");
-    command
-        .args(["check", "--timeout", "5"])
-        .env("OMPI_COMM_WORLD_RANK", "0")
-        .env("OMPI_COMM_WORLD_SIZE", "2");
-    command.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1");
-    command.env("MASTER_PORT", free_port().to_string()).envs(vars.iter().copied());
-    let (code, _, stderr) =
-        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    (code, stderr)
-}
-
-#[test]
-fn rank_0_says_that_the_masters_address_is_not_its_own() {
-    // No host has an address in this network, which is reserved for documentation.
-    let (code, said) = rank_0_with(&[("MASTER_ADDR", "192.0.2.9")]);
-    assert_eq!(code, Some(124), "{said}");
-    let not_here = "mpienv: this is rank 0, but MASTER_ADDR 192.0.2.9 is not an address of this host (its addresses: ";
-    assert!(
-        said.starts_with(not_here)
-            && said.contains("set MASTER_ADDR to one of these addresses on all ranks"),
-        "{said}"
-    );
-    assert!(said.contains("rank 1 of 2 has not connected to 192.0.2.9:"), "{said}");
-    // On Azure, another variable takes precedence.
-    let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
-    assert_eq!(code, Some(124), "{said}");
-    assert!(
-        said.contains("MASTER_ADDR 192.0.2.9 (of AZ_BATCH_MASTER_NODE) is not an address of"),
-        "{said}"
-    );
-    assert!(
-        said.contains("set MPIENV_MASTER_ADDR to one of these addresses on all ranks"),
-        "{said}"
-    );
-}
-
-#[test]
-fn rank_0_says_that_the_masters_name_has_no_address() {
-    let (code, said) = rank_0_with(&[("MASTER_ADDR", "no-such-host.invalid")]);
-    assert_eq!(code, Some(124), "{said}");
-    assert!(
-        said.starts_with(
-            "mpienv: MASTER_ADDR is no-such-host.invalid, which does not resolve here: "
-        ),
-        "{said}"
-    );
-}
-
-#[test]
-fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
-    let listener = std::net::TcpListener::bind("0.0.0.0:0").unwrap();
-    let port = listener.local_addr().unwrap().port().to_string();
-    let (code, said) = rank_0_with(&[
-        ("MASTER_PORT", &port),
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("PMIX_NAMESPACE", "3024551937"),
-    ]);
-    assert_eq!(code, Some(3), "{said}");
-    let own = format!("; or unset MASTER_PORT={port}, and the job meets at its own port, 2");
-    assert!(
-        said.starts_with(&format!("mpienv: port {port} is in use on this host"))
-            && said.contains(&own),
-        "{said}"
-    );
-    // The remedy names what chose the port.
-    let job = [
-        ("MASTER_ADDR", "127.0.0.1"),
-        ("PMIX_NAMESPACE", "3024551937"),
-        ("MPIENV_MASTER_PORT", &port),
-    ];
-    let (_, said) = rank_0_with(&job);
-    assert!(
-        said.contains(&format!("; or unset MPIENV_MASTER_PORT={port}, and the job meets")),
-        "{said}"
-    );
-    let rank = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
-    let mut asked = clean("mpienv");
-    asked
-        .args(["check", "--timeout", "5", "--master-port", &port])
-        .envs(rank)
-        .envs(job.into_iter().take(2));
-    asked.envs([("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")]);
-    let said = String::from_utf8(asked.output().unwrap().stderr).unwrap();
-    assert!(
-        said.contains(&format!("; or omit the option that sets port {port}, and the job meets")),
-        "{said}"
-    );
-    // Ranks set by hand do not get a separate port, only the port that all such jobs share.
-    let by_hand =
-        [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
-    let output = clean("mpienv").args(["check", "--timeout", "5"]).envs(by_hand).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        said.contains("is in use on this host") && !said.contains("or unset MASTER_PORT"),
-        "{said}"
-    );
 }
 
 #[test]
