@@ -316,7 +316,7 @@ impl ConnectError {
 
 debug_is_text!(CollectiveError);
 
-/// What a rank is told as its own host.
+/// What an error calls the host of the rank that reports it.
 pub(super) const OWN_HOST: &str = "this host";
 
 /// Names a late rank. The rank itself learns that the others no longer wait for it.

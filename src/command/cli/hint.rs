@@ -7,11 +7,21 @@ use mpienv_core::seam::{LauncherSeam as _, Starts};
 use super::Failure;
 
 /// Two ways to name rank 0's host.
-const MASTER: &str = "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
+macro_rules! by_option {
+    () => {
+        "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server"
+    };
+}
+
+/// How a command learns it that asks the launcher.
+const MASTER: &str = by_option!();
 
 /// How a command that only inspects learns it: `exec` asks the launcher.
-const ASKED: &str = "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, Open MPI 5 \
-                     and PRRTE; or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server";
+const ASKED: &str = concat!(
+    "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, ",
+    "Open MPI 5 and PRRTE; ",
+    by_option!()
+);
 
 /// How to provide what a platform does not.
 const NODE: &str =
