@@ -11,7 +11,7 @@ use super::syscall::Call;
 const TICK: Duration = Duration::from_millis(10);
 /// How many shells may wait for each other until one waits for the program.
 const DEEPEST: usize = 8;
-/// How often a process that is running at the first look is looked at again: one that waits may
+/// How often a process that was awake during the first look is looked at again: one that waits may
 /// have woken for a moment.
 const LOOKS: usize = 5;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(3);
@@ -44,6 +44,7 @@ pub(super) fn cpu_time(process: u32) -> Option<Duration> {
 }
 
 /// What a process is doing.
+#[derive(Debug, PartialEq)]
 pub(super) struct Now {
     pub command: String,
     pub doing: Doing,
@@ -51,15 +52,35 @@ pub(super) struct Now {
     pub channel: Option<String>,
 }
 
+impl Now {
+    /// Whether it slept during the whole look: a process that wakes in between has a state, but no
+    /// wait channel.
+    fn is_settled(&self) -> bool {
+        match self.doing {
+            Doing::Runs => false,
+            Doing::Waits | Doing::Sleeps => self.call.is_some() && self.channel.is_some(),
+            Doing::Unknown | Doing::Disk | Doing::Stopped => true,
+        }
+    }
+}
+
 /// Returns what the main thread of a process is doing, or `None` if the process is not visible.
 pub(super) fn now(process: u32) -> Option<Now> {
-    let mut now = look(process)?;
+    settled(|| look(process))
+}
+
+/// Returns the first look at a process that sleeps, or else what the looks tell.
+fn settled(mut look: impl FnMut() -> Option<Now>) -> Option<Now> {
+    let mut now = look()?;
     for _ in 1..LOOKS {
-        if now.doing != Doing::Runs {
+        if now.is_settled() {
             break;
         }
         std::thread::sleep(BETWEEN_LOOKS);
-        now = look(process)?;
+        let next = look()?;
+        if next.doing != Doing::Runs {
+            now = next;
+        }
     }
     Some(now)
 }
@@ -128,6 +149,29 @@ mod tests {
             (stat.name.as_str(), stat.state, TICK * stat.ticks),
             ("a) Z 1 (b", 'S', Duration::from_secs(3))
         );
+    }
+
+    #[test]
+    fn a_process_that_wakes_during_a_look_is_looked_at_again() {
+        let now = |doing, channel: Option<&str>| Now {
+            command: "rank".to_owned(),
+            doing,
+            call: Some("futex".to_owned()),
+            channel: channel.map(str::to_owned),
+        };
+        let of = |looks: [Now; 3]| {
+            let mut looks = looks.into_iter().chain((3..LOOKS).map(|_| now(Doing::Runs, None)));
+            settled(|| looks.next())
+        };
+        let runs = || now(Doing::Runs, None);
+        let woke = || now(Doing::Waits, None);
+        let waits = || now(Doing::Waits, Some("futex_do_wait"));
+        assert_eq!(of([woke(), waits(), runs()]), Some(waits()));
+        assert_eq!(of([runs(), woke(), waits()]), Some(waits()));
+        assert_eq!(of([woke(), runs(), runs()]), Some(woke()));
+        assert_eq!(of([runs(), runs(), runs()]), Some(runs()));
+        // It has ended.
+        assert_eq!(settled(|| None), None);
     }
 
     #[test]

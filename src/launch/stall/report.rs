@@ -1,5 +1,6 @@
 //! What is reported of a stalled job, before any of its workers is stopped.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sight::{Doing, Sight};
@@ -34,6 +35,7 @@ pub(in super::super) struct Group {
 impl Stall {
     pub(in super::super) fn new(timeout: Duration, mut sights: Vec<Sight>) -> Stall {
         sights.sort_by_key(|sight| sight.rank);
+        compare_known_channels(&mut sights);
         let different = different(&sights);
         let mut groups: Vec<Group> = Vec::new();
         for (sight, differs) in sights.into_iter().zip(different) {
@@ -128,6 +130,19 @@ fn one(sight: &Sight) -> String {
     });
     let line = line.as_ref().map_or(String::new(), |line| format!("; last line: {line}"));
     format!("rank {rank} on {host}, process {process} ({command}): {written}{touched}{cpu}{line}")
+}
+
+/// Forgets the wait channels of all ranks in a call, if that of one of them is not known: such a
+/// rank does not differ from the others.
+fn compare_known_channels(sights: &mut [Sight]) {
+    let place = |sight: &Sight| (sight.doing, sight.call.clone());
+    let unknown: BTreeSet<_> =
+        sights.iter().filter(|sight| sight.channel.is_none()).map(place).collect();
+    for sight in sights {
+        if unknown.contains(&place(sight)) {
+            sight.channel = None;
+        }
+    }
 }
 
 /// Returns for each rank whether it differs from the most.
@@ -246,6 +261,20 @@ mod tests {
         assert_eq!(differ(&sights), [0; 0]);
         sights[2].stack = vec!["get (queue.py:1)".to_owned()];
         assert_eq!(differ(&sights), [2]);
+    }
+
+    #[test]
+    fn a_rank_whose_wait_channel_is_not_known_does_not_differ_for_that() {
+        let mut sights: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        for sight in &mut sights[1..] {
+            sight.channel = Some("futex_do_wait".to_owned());
+        }
+        assert_eq!(differ(&sights), [0; 0]);
+        sights[2] = sight(2, Doing::Sleeps, "clock_nanosleep");
+        let stall = Stall::new(Duration::from_secs(5), sights);
+        let expected =
+            "rank 2 on node1: sleeping in clock_nanosleep; ranks 0-1, 3: waiting in futex";
+        assert_eq!(stall.summary(), expected);
     }
 
     #[test]
