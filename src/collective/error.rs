@@ -56,9 +56,10 @@ pub enum CollectiveError {
         /// What is known about the loss.
         reason: String,
     },
-    /// A rank did not arrive in time.
+    /// A rank did not arrive in time: that of [`timeout`](super::GroupBuilder::timeout) in a call,
+    /// and of [`connect_timeout`](super::GroupBuilder::connect_timeout) while connecting.
     #[error(
-        "{} did not come within {seconds} s: it hangs, is cut off, or needs more time than this timeout",
+        "{} did not come within {seconds} s: it hangs, is cut off, or needs a longer timeout",
         late(*rank, host)
     )]
     #[non_exhaustive]

@@ -52,7 +52,8 @@ impl Group {
     /// [warnings](ClusterInfo::warn) on stderr.
     ///
     /// Each later call also waits at most 60 s for another rank: a rank that computes or writes for
-    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit.
+    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit, and
+    /// [`GroupBuilder::connect_timeout`] another one for connecting.
     ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.

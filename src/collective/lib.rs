@@ -154,6 +154,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod threads;
+mod timeouts;
 mod transport;
 #[cfg(target_os = "linux")]
 mod two_level;

@@ -33,6 +33,7 @@ use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
 use super::split;
+use super::timeouts::Timeouts;
 use super::transport::Transport;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
@@ -85,18 +86,18 @@ impl Ranks {
 }
 
 impl Mpi {
-    /// Connects the ranks of `world`, which must all call this. `timeout` limits every wait for a
-    /// rank.
+    /// Connects the ranks of `world`, which must all call this.
     ///
     /// # Errors
     /// If the ranks cannot exchange their host information, or the watch cannot start.
-    pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi> {
+    pub(super) fn new(world: World, timeouts: Timeouts, on_lost: OnLost) -> Result<Mpi> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
-        let infos = world.communicator().all_gather_within(&own.encode(), timeout)?;
+        let infos = world.communicator().all_gather_within(&own.encode(), timeouts.connecting)?;
         let infos = HostInfo::decode_all(&infos).map_err(|rank| unreadable(rank as u32))?;
         let spins = host_info::have_a_core_each(&infos);
+        let timeout = timeouts.calls;
         let watch =
             Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
         let library = format!("{}, {}", world.library().display(), world.version());

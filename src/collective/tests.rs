@@ -18,6 +18,7 @@ mod asking;
 mod calls;
 mod in_parts;
 pub(super) mod measured;
+mod timeouts;
 mod values;
 
 pub(super) const PLENTY: Duration = Duration::from_secs(1200);
