@@ -109,10 +109,19 @@ impl Group {
     /// Tells the others that this rank refuses its arguments. Ranks that make another call get an
     /// error.
     fn refuse(&mut self, operation: Operation, reason: String) -> CollectiveError {
-        let call = Call::refused(operation);
-        match self.next().meet(call) {
+        self.refuse_as(operation.name(), operation, reason)
+    }
+
+    /// Like [`Group::refuse`], where the user calls the operation by another name.
+    fn refuse_as(
+        &mut self,
+        call: &'static str,
+        operation: Operation,
+        reason: String,
+    ) -> CollectiveError {
+        match self.next().meet(Call::refused(operation)) {
             Err(own @ (CollectiveError::Forked { .. } | CollectiveError::Canceled)) => own,
-            _ => CollectiveError::Argument { call: call.name(), reason },
+            _ => CollectiveError::Argument { call, reason },
         }
     }
 

@@ -105,6 +105,35 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
     }
 }
 
+#[test]
+fn messages_and_means_are_named_as_the_program_calls_them() {
+    for (over, errors) in over_each(2, |group| match group.rank().index() {
+        0 => group.send_receive(&[1.0_f64], 1, &mut [0.0], 1).unwrap_err().to_string(),
+        _ => group.all_reduce(&mut [1.0_f32; 10], Reduction::Mean).unwrap_err().to_string(),
+    }) {
+        for error in errors {
+            let called = ["send_receive of 1 f64", "all_reduce (mean) of 10 f32"];
+            assert!(called.iter().all(|called| error.contains(called)), "{over}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_sends_and_receives_at_once_meets_one_that_does_one_after_the_other() {
+    for (over, heard) in over_each(2, |group| {
+        let (own, mut heard) = (group.rank().index(), [0]);
+        if own == 0 {
+            group.send_receive(&[own], 1, &mut heard, 1).unwrap();
+        } else {
+            group.receive(&mut heard, 0).unwrap();
+            group.send(&[own], 0).unwrap();
+        }
+        heard
+    }) {
+        assert_eq!(heard, [[1], [0]], "{over}");
+    }
+}
+
 /// The bits of a sum of the ranks' [`numbers`] in rank order.
 pub(super) fn sum_in_order(ranks: impl Iterator<Item = u32>, length: usize) -> Vec<u32> {
     let rows = ranks.map(|rank| numbers(rank, length));
