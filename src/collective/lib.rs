@@ -54,9 +54,10 @@
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use. They notice a process that is killed or [aborts](Group::abort)
-//! within milliseconds, and a hung process or a cut network after the
-//! [timeout](GroupBuilder::timeout). Do not use a group after an error other than
+//! job, whichever group they use. They notice within milliseconds a process that is killed, and one
+//! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung process
+//! or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long a rank may
+//! compute between two calls. Do not use a group after an error other than
 //! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
 //! after it has done its part of a call, the others complete that call, and their next call fails. If
 //! they then get nothing from some other rank for 0.4 s, the current call fails instead.

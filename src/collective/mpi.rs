@@ -20,6 +20,7 @@ mod moving;
 mod sum;
 mod watch;
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use self::sum::Sum;
 use self::watch::{Socket, Watch};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::error::{CollectiveError, Result, UNREADABLE};
+use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
@@ -265,10 +266,16 @@ impl Transport for Mpi {
         Arc::clone(&self.cancel)
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+    fn abort(&mut self, code: u8, reason: &str) {
         if self.watch.is_here() {
             self.watch.end();
-            last_words();
+            if !reason.is_empty() {
+                let own = format!("rank {}", self.numbers[self.rank().index() as usize]);
+                // In one piece: a launcher merges what several ranks write at this time.
+                let line = aborted(&own, code, reason) + "\n";
+                // If nobody reads it, the job still ends.
+                let _ = io::stderr().write_all(line.as_bytes());
+            }
             self.ranks.communicator().abort(code.into())
         }
     }

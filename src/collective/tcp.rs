@@ -373,8 +373,8 @@ impl Transport for Tcp {
         self.members.transfer(call, exchange.collect())
     }
 
-    fn abort(&mut self, code: u8, _last_words: &mut dyn FnMut()) {
-        self.members.abort(code);
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.members.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

@@ -152,8 +152,8 @@ impl Members {
     }
 
     /// Gives up because this rank aborts the job.
-    pub(super) fn abort(&self, code: u8) {
-        self.links().abort(code);
+    pub(super) fn abort(&self, code: u8, reason: &str) {
+        self.links().abort(code, reason);
     }
 
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {
