@@ -49,7 +49,7 @@
 //! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
 //! hosts. These transports therefore return the same bits as each other and as any other run. MPI
 //! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
-//! use rank order. `f16` and `bf16` are added and multiplied in `f32`, in rank order, and the result
+//! use rank order. `f16` and `bf16` (feature `half`) are added and multiplied in `f32`, in rank order, and the result
 //! is rounded once. If any number is NaN, the sum is NaN, but its bits are unspecified.
 //!
 //! # Errors
@@ -139,6 +139,8 @@ mod cancel;
 mod element;
 mod error;
 mod group;
+#[cfg_attr(not(feature = "half"), path = "half_precision/left_out.rs")]
+mod half_precision;
 mod host_info;
 #[cfg_attr(not(target_os = "linux"), path = "hosts/without_shared_memory.rs")]
 mod hosts;
@@ -165,5 +167,6 @@ pub use cancel::Canceller;
 pub use element::Element;
 pub use error::{CollectiveError, ConnectError};
 pub use group::Group;
+#[cfg(feature = "half")]
 pub use half;
 pub use reduction::Reduction;
