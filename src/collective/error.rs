@@ -190,10 +190,15 @@ impl CollectiveError {
     /// The rank that the error names, by its number in the job.
     ///
     /// ```
-    /// use mpienv::collective::CollectiveError;
+    /// use std::time::Duration;
+    /// use mpienv::collective::threads;
     ///
-    /// let error = CollectiveError::other_length(3, 7, 8);
-    /// assert_eq!(error.rank(), Some(3));
+    /// // Rank 1 brings a number less.
+    /// let results = threads::run(2, Duration::from_secs(10), |group| {
+    ///     group.all_reduce_sum(&mut vec![1.0; 8 - group.rank().index() as usize])
+    /// })?;
+    /// assert_eq!(results[0].as_ref().unwrap_err().rank(), Some(1));
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
@@ -203,13 +208,6 @@ impl CollectiveError {
             Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
-    }
-
-    /// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where
-    /// this rank has `expected`.
-    #[must_use]
-    pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
-        CollectiveError::Length { rank, found, expected }
     }
 
     /// Fails if this process was forked from the one that connected.

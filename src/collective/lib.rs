@@ -1,4 +1,5 @@
-//! Collective operations (sums, gathers, broadcasts, barriers) over shared memory, TCP or MPI.
+//! `mpienv::collective`: sums, gathers, broadcasts and barriers of all ranks, over shared memory, TCP
+//! or MPI.
 //!
 //! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
 //! does not find out a process's place, start processes, or know what the numbers mean.
