@@ -33,7 +33,7 @@ fn the_pages_program_compiles_in_a_package_of_its_own_which_cannot_be_published(
         assert!(output.status.success(), "{words:?}: {}", texts(&output).1);
         output
     };
-    run(&["init", "--name", "dot", "--vcs", "none"]);
+    run(&["init", "--name", "total", "--vcs", "none"]);
     run(&["add", "--path", top, "--features", "collective"]);
     // The versions whose sources are there.
     fs::copy(Path::new(top).join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
