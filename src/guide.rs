@@ -39,6 +39,12 @@ pub mod security {}
 #[doc = include_str!("guide/pytorch.md")]
 pub mod pytorch {}
 
+// Its programs are doctests, which need these features.
+#[cfg(any(not(doctest), feature = "collective"))]
+#[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/rust.md")]
+pub mod rust {}
+
 #[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/collectives.md")]
 pub mod collectives {}

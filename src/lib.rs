@@ -47,6 +47,7 @@
 //! | --- | --- | --- |
 //! | `cli` | the command; includes `launch`, `pmix` and `rendezvous` | no |
 //! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
+//! | `half` | `collective` with `f16` and `bf16` of the crate `half` | no |
 //! | `launch` | starting workers, which get signals and all cores and stop with their launcher | with `cli` |
 //! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
 //! | `pmix` | asking the launcher: PMI, `--ask-pmix`, `ClusterInfoBuilder::ask_launcher` | with `cli` |

@@ -103,7 +103,7 @@ impl Transport for Alone {
         Ok(Box::new(self.clone()))
     }
 
-    fn abort(&mut self, _code: u8, _last_words: &mut dyn FnMut()) {}
+    fn abort(&mut self, _code: u8, _reason: &str) {}
 
     fn cancel(&self) -> Arc<Cancel> {
         Arc::clone(&self.cancel)

@@ -11,6 +11,7 @@ use super::group::Group;
 use super::hosts;
 use super::mpi;
 use super::tcp::{MeetingPoint, Tcp};
+use super::timeouts::Timeouts;
 use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
@@ -66,6 +67,7 @@ pub enum Backend {
 pub struct GroupBuilder<'a> {
     info: &'a ClusterInfo,
     timeout: Duration,
+    connect_timeout: Option<Duration>,
     backend: Backend,
     quiet: bool,
     meets_at: Option<(Host, Port)>,
@@ -78,6 +80,7 @@ impl<'a> GroupBuilder<'a> {
         GroupBuilder {
             info,
             timeout: Duration::from_secs(60),
+            connect_timeout: None,
             backend: Backend::Auto,
             quiet: false,
             meets_at: None,
@@ -91,10 +94,32 @@ impl<'a> GroupBuilder<'a> {
         }
     }
 
-    /// Sets how long to wait for another rank, now and in every later call: 60 s by default, at
-    /// most ten years.
+    /// Sets how long every call waits for another rank: 60 s by default, at most ten years.
+    /// Connecting waits as long, unless [`connect_timeout`](GroupBuilder::connect_timeout) is set.
     pub fn timeout(self, timeout: Duration) -> GroupBuilder<'a> {
         GroupBuilder { timeout: timeout.min(LONGEST_TIMEOUT), ..self }
+    }
+
+    /// Sets how long connecting waits for another rank, if that is not the
+    /// [`timeout`](GroupBuilder::timeout) of the later calls; at most ten years.
+    ///
+    /// A rank that was never started is then named soon, although a rank may take long between two
+    /// calls, for example to write a checkpoint:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use mpienv::ClusterInfo;
+    /// use mpienv::collective::Group;
+    ///
+    /// let mut group = Group::builder(&ClusterInfo::from_env()?)
+    ///     .connect_timeout(Duration::from_secs(60))
+    ///     .timeout(Duration::from_secs(30 * 60))
+    ///     .connect()?;
+    /// # group.barrier()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn connect_timeout(self, timeout: Duration) -> GroupBuilder<'a> {
+        GroupBuilder { connect_timeout: Some(timeout.min(LONGEST_TIMEOUT)), ..self }
     }
 
     /// Sets what connects the ranks; must be the same on all of them. [`Backend::Auto`] by default.
@@ -176,8 +201,8 @@ impl<'a> GroupBuilder<'a> {
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
     pub fn connect(self) -> Result<Group, ConnectError> {
-        let GroupBuilder { info, timeout, on_lost, .. } = self;
-        self.connect_by(&|required| mpi::connect(info, timeout, required, on_lost))
+        let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
+        self.connect_by(&|required| mpi::connect(info, timeouts, required, on_lost))
     }
 
     /// Like [`connect`](GroupBuilder::connect), with hints that tell Open MPI what it does not know
@@ -208,9 +233,9 @@ impl<'a> GroupBuilder<'a> {
         self,
         hints: &mpienv_mpi::Hints,
     ) -> Result<Group, ConnectError> {
-        let GroupBuilder { info, timeout, on_lost, .. } = self;
+        let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
         self.connect_by(&|required| {
-            mpi::connect_by(info, timeout, required, on_lost, &|launcher, vars| {
+            mpi::connect_by(info, timeouts, required, on_lost, &|launcher, vars| {
                 // SAFETY: the caller keeps other threads from the environment, and the thread that
                 // limits the time of the call does not read it.
                 unsafe { mpienv_mpi::World::init_with(launcher, vars, hints) }
@@ -218,9 +243,15 @@ impl<'a> GroupBuilder<'a> {
         })
     }
 
+    fn timeouts(&self) -> Timeouts {
+        let calls = self.timeout;
+        Timeouts { connecting: self.connect_timeout.unwrap_or(calls), calls }
+    }
+
     /// `by_mpi`: connects the ranks by MPI. Its argument is whether MPI is required.
     fn connect_by(self, by_mpi: &dyn Fn(bool) -> OverMpi) -> Result<Group, ConnectError> {
-        let GroupBuilder { info, timeout, backend, quiet, meets_at, listener, .. } = self;
+        let timeouts = self.timeouts();
+        let GroupBuilder { info, backend, quiet, meets_at, listener, .. } = self;
         if !quiet {
             info.warn();
         }
@@ -237,8 +268,10 @@ impl<'a> GroupBuilder<'a> {
             Backend::SharedMemory | Backend::Tcp => "",
         };
         let place = meeting_point(info, meets_at, listener)?;
-        let tcp = Tcp::connect(info.rank(), &place, timeout)?.because(why);
+        let tcp = Tcp::connect(info.rank(), &place, timeouts)?.because(why);
+        let set_timeout = tcp.members().timeout_setter();
         let transport = if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
+        set_timeout(timeouts.calls);
         Ok(Group::new(transport))
     }
 }

@@ -22,6 +22,9 @@ pub struct Call {
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
     pub(super) is_refused: bool,
+    /// Whether the message is half of a `send_receive`, for errors: the other rank may as well send
+    /// or receive it alone.
+    pub(super) is_half: bool,
 }
 
 macro_rules! operations {
@@ -35,7 +38,7 @@ macro_rules! operations {
 
         use Operation::{$($operation),*};
 
-        /// All operations, each at the index of its discriminant, and their names.
+        /// All operations, each at the index of its discriminant, and what a user calls for them.
         const NAMES: &[(Operation, &str)] = &[$(($operation, $name)),*];
     };
 }
@@ -51,24 +54,27 @@ operations! {
     AllReduceMin "all_reduce_min",
     AllReduceMax "all_reduce_max",
     ReduceScatterSum "reduce_scatter_sum",
-    ReduceScatterMin "reduce_scatter_min",
-    ReduceScatterMax "reduce_scatter_max",
+    ReduceScatterMin "reduce_scatter_into (min)",
+    ReduceScatterMax "reduce_scatter_into (max)",
     Connect "connect",
     Close "close",
-    AllReduceProduct "all_reduce_product",
-    AllReduceMean "all_reduce_mean",
-    ReduceScatterProduct "reduce_scatter_product",
-    ReduceScatterMean "reduce_scatter_mean",
-    ReduceSum "reduce_sum",
-    ReduceMin "reduce_min",
-    ReduceMax "reduce_max",
-    ReduceProduct "reduce_product",
-    ReduceMean "reduce_mean",
+    AllReduceProduct "all_reduce (product)",
+    AllReduceMean "all_reduce (mean)",
+    ReduceScatterProduct "reduce_scatter_into (product)",
+    ReduceScatterMean "reduce_scatter_into (mean)",
+    ReduceSum "reduce (sum)",
+    ReduceMin "reduce (min)",
+    ReduceMax "reduce (max)",
+    ReduceProduct "reduce (product)",
+    ReduceMean "reduce (mean)",
     Gather "gather",
     Scatter "scatter",
     Send "send",
     Receive "receive",
 }
+
+/// What a user calls to send and receive at the same time.
+pub(super) const SEND_RECEIVE: &str = "send_receive";
 
 /// The reductions whose results go to all ranks, in parts to all ranks, or to one rank.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +106,11 @@ impl Operation {
         }
     }
 
+    /// What the user calls.
+    pub(super) fn name(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+
     fn is_reduction(self) -> bool {
         (AllReduceSum as u8..=ReduceScatterMax as u8).contains(&(self as u8))
             || (AllReduceProduct as u8..=ReduceMean as u8).contains(&(self as u8))
@@ -114,7 +125,7 @@ impl Call {
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
-        Call { operation, kind: None, count, root: 0, is_refused: false }
+        Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false }
     }
 
     /// A call whose arguments the rank itself refuses.
@@ -153,19 +164,23 @@ impl Call {
 
     /// Encodes everything but the count and the root for messages.
     pub(super) fn codes(self) -> [u8; 3] {
-        [self.operation as u8, ElementKind::code(self.kind), self.is_refused.into()]
+        let how = u8::from(self.is_refused) | u8::from(self.is_half) << 1;
+        [self.operation as u8, ElementKind::code(self.kind), how]
     }
 
     /// Decodes a message; `None` if it is none that [`Call::codes`] returns.
     pub(super) fn from_codes(codes: [u8; 3], count: u64, root: u32) -> Option<Call> {
-        let [operation, kind, refused] = codes;
+        let [operation, kind, how] = codes;
         let (operation, _) = *NAMES.get(usize::from(operation))?;
-        let is_refused = match refused {
-            0 => false,
-            1 => true,
+        let (is_refused, is_half) = match how {
+            0 => (false, false),
+            1 => (true, false),
+            2 => (false, true),
             _ => return None,
         };
-        Some(Call { operation, kind: ElementKind::from_code(kind)?, count, root, is_refused })
+        let kind = ElementKind::from_code(kind)?;
+        let call = Call { operation, kind, count, root, is_refused, is_half };
+        (call.is_message() || !is_half).then_some(call)
     }
 
     /// Returns whether the calls are the same reduction, except perhaps for how many numbers they
@@ -179,8 +194,14 @@ impl Call {
         matches!(self.operation, Send | Receive)
     }
 
+    /// The call of a rank that sends or receives as this call does, and does nothing else.
+    pub(super) fn alone(self) -> Call {
+        Call { is_half: false, ..self }
+    }
+
+    /// What the user calls.
     pub(super) fn name(self) -> &'static str {
-        NAMES[self.operation as usize].1
+        if self.is_half { SEND_RECEIVE } else { self.operation.name() }
     }
 }
 
@@ -191,7 +212,7 @@ pub struct Message {
     pub(super) other: u32,
     /// This rank's call.
     pub(super) said: Call,
-    /// The call that the other rank must make.
+    /// The call that the other rank must make, [alone](Call::alone) or not.
     pub(super) heard: Call,
 }
 
@@ -207,6 +228,11 @@ impl Message {
     pub(super) fn from(other: u32, own: u32, kind: ElementKind, count: usize) -> Message {
         let Message { said, heard, .. } = Message::to(own, other, kind, count);
         Message { other, said: heard, heard: said }
+    }
+
+    /// The same message as half of a `send_receive`.
+    pub(super) fn as_half(self) -> Message {
+        Message { said: Call { is_half: true, ..self.said }, ..self }
     }
 }
 
@@ -244,13 +270,18 @@ mod tests {
             for (kind, is_refused) in
                 kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
             {
-                let call = Call { operation, kind, count: 7, root: 3, is_refused };
+                let call = Call { operation, kind, count: 7, root: 3, is_refused, is_half: false };
                 assert_eq!(Call::from_codes(call.codes(), 7, 3), Some(call));
             }
         }
-        for codes in
-            [[NAMES.len() as u8, 0, 0], [0, ElementKind::ALL.len() as u8 + 1, 0], [0, 0, 2]]
-        {
+        let half = Message::to(3, 2, ElementKind::F32, 7).as_half().said;
+        assert_eq!(Call::from_codes(half.codes(), 7, 3), Some(half));
+        for codes in [
+            [NAMES.len() as u8, 0, 0],
+            [0, ElementKind::ALL.len() as u8 + 1, 0],
+            [0, 0, 2],
+            [24, 1, 3],
+        ] {
             assert_eq!(Call::from_codes(codes, 7, 0), None, "{codes:?}");
         }
     }
@@ -282,7 +313,7 @@ mod tests {
         let doubles = Call { kind: Some(ElementKind::F64), count: 11, ..sum };
         assert!(!sum.differs_in_length_alone(doubles));
         let mean = of(Reduction::Mean, Results::To(2));
-        assert_eq!(mean.to_string(), "reduce_mean of 10 f32 to rank 2");
+        assert_eq!(mean.to_string(), "reduce (mean) of 10 f32 to rank 2");
         assert!(mean.differs_in_length_alone(Call { count: 11, ..mean }));
         let moving = |operation| Call::moving(operation, ElementKind::Bf16, 8).with(1);
         assert_eq!(moving(Broadcast).to_string(), "broadcast of 8 bf16 from rank 1");
@@ -290,6 +321,10 @@ mod tests {
         assert_eq!(moving(Scatter).to_string(), "scatter of 8 bf16 for each rank from rank 1");
         assert_eq!(moving(Send).to_string(), "send of 8 bf16 to rank 1");
         assert_eq!(moving(Receive).to_string(), "receive of 8 bf16 from rank 1");
+        let half = |message: Message| message.as_half().said.to_string();
+        let kind = ElementKind::F64;
+        assert_eq!(half(Message::to(2, 1, kind, 8)), "send_receive of 8 f64 to rank 2");
+        assert_eq!(half(Message::from(2, 1, kind, 8)), "send_receive of 8 f64 from rank 2");
         assert!(!moving(Gather).differs_in_length_alone(Call { count: 9, ..moving(Gather) }));
         assert!(!Call::broadcast(0).differs_in_length_alone(Call::broadcast(1)));
     }

@@ -1,10 +1,11 @@
 //! The types of numbers that ranks exchange and reduce.
 
 use bytemuck::{cast_slice, cast_slice_mut};
+#[cfg(feature = "half")]
 use half::{bf16, f16};
 
-/// A number that ranks can exchange and reduce: `f32`, `f64`, [`f16`](half::f16),
-/// [`bf16`](half::bf16), `i8`, `i32`, `i64`, `u8`, `u32`, `u64` or `bool`.
+/// A number that ranks can exchange and reduce: `f32`, `f64`, `i8`, `i32`, `i64`, `u8`, `u32`,
+/// `u64`, `bool` or, with the feature `half`, `f16` and `bf16` of the crate `half`.
 ///
 /// Sums, products and means of `f16` and `bf16` are computed in `f32`, in rank order, and rounded
 /// once. Of `bool`, the sum and the maximum are true if any rank's value is, and the product and
@@ -24,7 +25,7 @@ use half::{bf16, f16};
 #[diagnostic::on_unimplemented(
     message = "ranks cannot exchange `{Self}`",
     label = "not a number that ranks can exchange",
-    note = "ranks exchange f32, f64, f16, bf16, i8, i32, i64, u8, u32, u64 and bool",
+    note = "ranks exchange f32, f64, i8, i32, i64, u8, u32, u64 and bool, and with the feature `half` of mpienv also f16 and bf16",
     note = "convert usize to u64, because its size depends on the machine, and split complex numbers"
 )]
 pub trait Element: sealed::Sealed {
@@ -44,8 +45,8 @@ mod sealed {
 
 /// Numbers of any bits: their bytes can be changed in place.
 macro_rules! plain {
-    ($($number:ident)*) => {
-        $(impl sealed::Sealed for $number {
+    ($($(#[$cfg:meta])? $number:ident)*) => {
+        $($(#[$cfg])? impl sealed::Sealed for $number {
             fn with_bytes<R>(values: &mut [$number], work: impl FnOnce(&mut [u8]) -> R) -> R {
                 work(cast_slice_mut(values))
             }
@@ -57,7 +58,7 @@ macro_rules! plain {
     };
 }
 
-plain! { f32 f64 i32 i64 u32 u64 f16 bf16 i8 u8 }
+plain! { f32 f64 i32 i64 u32 u64 i8 u8 #[cfg(feature = "half")] f16 #[cfg(feature = "half")] bf16 }
 
 impl sealed::Sealed for bool {
     // Another rank may send a byte that is no bool.
@@ -75,29 +76,28 @@ impl sealed::Sealed for bool {
     }
 }
 
-/// Defines the kinds, from each type's name in Rust and its kind. The order is that of the numbers
-/// in messages: a new kind goes to the end.
+/// Defines the kinds, from each type's name in Rust, its kind and its number in messages.
 macro_rules! kinds {
-    ($($number:ident $kind:ident)*) => {
+    ($($(#[$cfg:meta])? $number:ident $kind:ident $code:literal)*) => {
         /// The type of an [`Element`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ElementKind {
-            $(#[doc = concat!("`", stringify!($number), "`")] $kind,)*
+            $($(#[$cfg])? #[doc = concat!("`", stringify!($number), "`")] $kind = $code,)*
         }
 
-        $(impl Element for $number {
+        $($(#[$cfg])? impl Element for $number {
             const KIND: ElementKind = ElementKind::$kind;
         })*
 
         impl ElementKind {
             /// All types, in the order of their numbers in messages.
-            pub const ALL: &'static [ElementKind] = &[$(ElementKind::$kind),*];
+            pub const ALL: &'static [ElementKind] = &[$($(#[$cfg])? ElementKind::$kind),*];
 
             /// The name in Rust.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(ElementKind::$kind => stringify!($number),)*
+                    $($(#[$cfg])? ElementKind::$kind => stringify!($number),)*
                 }
             }
 
@@ -105,7 +105,7 @@ macro_rules! kinds {
             #[must_use]
             pub const fn size(self) -> usize {
                 match self {
-                    $(ElementKind::$kind => size_of::<$number>(),)*
+                    $($(#[$cfg])? ElementKind::$kind => size_of::<$number>(),)*
                 }
             }
         }
@@ -113,37 +113,38 @@ macro_rules! kinds {
 }
 
 kinds! {
-    f32 F32
-    f64 F64
-    i32 I32
-    i64 I64
-    u32 U32
-    u64 U64
-    f16 F16
-    bf16 Bf16
-    i8 I8
-    u8 U8
-    bool Bool
+    f32 F32 1
+    f64 F64 2
+    i32 I32 3
+    i64 I64 4
+    u32 U32 5
+    u64 U64 6
+    #[cfg(feature = "half")]
+    f16 F16 7
+    #[cfg(feature = "half")]
+    bf16 Bf16 8
+    i8 I8 9
+    u8 U8 10
+    bool Bool 11
 }
 
 impl ElementKind {
     /// The kind's number in a message; 0 stands for none.
     pub(super) fn code(kind: Option<ElementKind>) -> u8 {
-        kind.map_or(0, |kind| kind as u8 + 1)
+        kind.map_or(0, |kind| kind as u8)
     }
 
     /// The kind or none of this number in a message; `None` if no kind has it.
     pub(super) fn from_code(code: u8) -> Option<Option<ElementKind>> {
-        match usize::from(code).checked_sub(1) {
-            None => Some(None),
-            Some(index) => ElementKind::ALL.get(index).copied().map(Some),
+        if code == 0 {
+            return Some(None);
         }
+        ElementKind::ALL.iter().find(|kind| **kind as u8 == code).copied().map(Some)
     }
 
     /// Whether the numbers have fractions, so that they have a mean.
     pub(super) fn has_fractions(self) -> bool {
-        use ElementKind::{Bf16, F16, F32, F64};
-        matches!(self, F32 | F64 | F16 | Bf16)
+        matches!(self, ElementKind::F32 | ElementKind::F64) || self.is_half()
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 
 use super::call::Call;
 use crate::rendezvous::RendezvousError;
+use crate::value::printable::printable;
 use mpienv_core::ErrorKind;
 use mpienv_core::seam::Owner;
 
@@ -13,9 +14,18 @@ pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;
 /// Why a rank is lost that sent what no rank of this version sends.
 pub(super) const UNREADABLE: &str = "what it sent cannot be read";
 
-/// Why a rank is lost that aborts the job with this exit code.
-pub(super) fn aborted(code: u8) -> String {
-    format!("it aborted with exit code {code}")
+/// The most bytes of a program's reason in an error of other ranks. The whole text must fit into a
+/// message.
+const LONGEST_REASON: usize = 900;
+
+/// Says that a rank aborts the job with this exit code, for this reason.
+pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
+    let mut reason = printable(reason.trim().as_bytes());
+    if let Some(length) = (0..=LONGEST_REASON).rev().find(|&at| reason.is_char_boundary(at)) {
+        reason.truncate(length);
+    }
+    let separator = if reason.is_empty() { "" } else { ": " };
+    format!("{rank} aborted with exit code {code}{separator}{reason}")
 }
 
 /// Why a rank is lost whose calls another of its threads has canceled.
@@ -56,9 +66,10 @@ pub enum CollectiveError {
         /// What is known about the loss.
         reason: String,
     },
-    /// A rank did not arrive in time.
+    /// A rank did not arrive in time: that of [`timeout`](super::GroupBuilder::timeout) in a call,
+    /// and of [`connect_timeout`](super::GroupBuilder::connect_timeout) while connecting.
     #[error(
-        "{} did not come within {seconds} s: it hangs, is cut off, or needs more time than this timeout",
+        "{} did not come within {seconds} s: it hangs, is cut off, or needs a longer timeout",
         late(*rank, host)
     )]
     #[non_exhaustive]
@@ -179,10 +190,15 @@ impl CollectiveError {
     /// The rank that the error names, by its number in the job.
     ///
     /// ```
-    /// use mpienv::collective::CollectiveError;
+    /// use std::time::Duration;
+    /// use mpienv::collective::threads;
     ///
-    /// let error = CollectiveError::other_length(3, 7, 8);
-    /// assert_eq!(error.rank(), Some(3));
+    /// // Rank 1 brings a number less.
+    /// let results = threads::run(2, Duration::from_secs(10), |group| {
+    ///     group.all_reduce_sum(&mut vec![1.0; 8 - group.rank().index() as usize])
+    /// })?;
+    /// assert_eq!(results[0].as_ref().unwrap_err().rank(), Some(1));
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
@@ -192,13 +208,6 @@ impl CollectiveError {
             Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
-    }
-
-    /// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where
-    /// this rank has `expected`.
-    #[must_use]
-    pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
-        CollectiveError::Length { rank, found, expected }
     }
 
     /// Fails if this process was forked from the one that connected.
@@ -338,6 +347,19 @@ impl From<io::Error> for ConnectError {
 mod tests {
     use super::*;
     use std::error::Error as _;
+
+    #[test]
+    fn a_reason_of_any_length_fits_into_a_message_and_controls_no_terminal() {
+        assert_eq!(aborted("it", 3, " \n"), "it aborted with exit code 3");
+        assert_eq!(aborted("it", 3, "a\x1b[2Jb\n"), "it aborted with exit code 3: a\u{fffd}[2Jb");
+        // Characters of one to four bytes, cut anywhere.
+        for character in ["a", "é", "€", "🦀", "\x07"] {
+            for shift in ["", "b", "bb", "bbb"] {
+                let text = aborted("it", 255, &(shift.to_owned() + &character.repeat(2000)));
+                assert!((900..1000).contains(&text.len()), "{}", text.len());
+            }
+        }
+    }
 
     #[test]
     fn a_text_with_its_cause_does_not_return_the_cause_once_more() {

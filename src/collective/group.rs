@@ -52,7 +52,8 @@ impl Group {
     /// [warnings](ClusterInfo::warn) on stderr.
     ///
     /// Each later call also waits at most 60 s for another rank: a rank that computes or writes for
-    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit.
+    /// longer between two calls ends the job. [`GroupBuilder::timeout`] sets this limit, and
+    /// [`GroupBuilder::connect_timeout`] another one for connecting.
     ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
@@ -108,10 +109,19 @@ impl Group {
     /// Tells the others that this rank refuses its arguments. Ranks that make another call get an
     /// error.
     fn refuse(&mut self, operation: Operation, reason: String) -> CollectiveError {
-        let call = Call::refused(operation);
-        match self.next().meet(call) {
+        self.refuse_as(operation.name(), operation, reason)
+    }
+
+    /// Like [`Group::refuse`], where the user calls the operation by another name.
+    fn refuse_as(
+        &mut self,
+        call: &'static str,
+        operation: Operation,
+        reason: String,
+    ) -> CollectiveError {
+        match self.next().meet(Call::refused(operation)) {
             Err(own @ (CollectiveError::Forked { .. } | CollectiveError::Canceled)) => own,
-            _ => CollectiveError::Argument { call: call.name(), reason },
+            _ => CollectiveError::Argument { call, reason },
         }
     }
 
@@ -164,22 +174,37 @@ impl Group {
         self.transport.close()
     }
 
-    /// Tells the other ranks of the job that this one fails on its own, so that they do not wait
-    /// for it.
+    /// Tells the other ranks of the job that this one fails on its own, and why, so that they do
+    /// not wait for it.
     ///
-    /// Their calls fail at once, with an error that names this rank and `code`, which this rank is
-    /// about to exit with. Over MPI, where a blocked call cannot fail, this calls `last_words`, and
-    /// then exits all ranks of the job, including this one, with `code`. Over threads, it reaches
-    /// the ranks of this group.
+    /// Their calls fail at once, with an error that names this rank, `code`, which this rank is
+    /// about to exit with, and `reason`. They get the first 900 bytes of the reason, and
+    /// [`printable`](mpienv_core::printable) characters only. Over threads, this reaches the ranks of
+    /// this group.
+    ///
+    /// Over MPI, where a blocked call cannot fail, the other ranks do not get the reason. This rank
+    /// prints it to stderr, unless it is empty, and exits all ranks of the job, including itself,
+    /// with `code`: this call does not return.
     ///
     /// ```
-    /// # use mpienv::collective::Group;
-    /// # let mut group = Group::alone();
-    /// group.abort(3, &mut || eprintln!("the loss is NaN"));
-    /// // std::process::exit(3);
+    /// use std::time::Duration;
+    /// use mpienv::collective::threads;
+    ///
+    /// let errors = threads::run(2, Duration::from_secs(10), |group| {
+    ///     if group.rank().index() == 1 {
+    ///         group.abort(3, "the matrix is singular");
+    ///         // std::process::exit(3);
+    ///     }
+    ///     group.barrier().unwrap_err().to_string()
+    /// })?;
+    /// assert_eq!(
+    ///     errors[0],
+    ///     "rank 1 on this process is lost: it aborted with exit code 3: the matrix is singular"
+    /// );
+    /// # Ok::<(), mpienv::RankError>(())
     /// ```
-    pub fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        self.transport.abort(code, last_words);
+    pub fn abort(&mut self, code: u8, reason: &str) {
+        self.transport.abort(code, reason);
     }
 
     /// Returns a handle that ends the calls of this group from another thread.

@@ -1,4 +1,5 @@
-//! Collective operations (sums, gathers, broadcasts, barriers) over shared memory, TCP or MPI.
+//! `mpienv::collective`: sums, gathers, broadcasts and barriers of all ranks, over shared memory, TCP
+//! or MPI.
 //!
 //! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
 //! does not find out a process's place, start processes, or know what the numbers mean.
@@ -49,14 +50,15 @@
 //! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
 //! hosts. These transports therefore return the same bits as each other and as any other run. MPI
 //! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
-//! use rank order. `f16` and `bf16` are added and multiplied in `f32`, in rank order, and the result
+//! use rank order. `f16` and `bf16` (feature `half`) are added and multiplied in `f32`, in rank order, and the result
 //! is rounded once. If any number is NaN, the sum is NaN, but its bits are unspecified.
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
-//! job, whichever group they use. They notice a process that is killed or [aborts](Group::abort)
-//! within milliseconds, and a hung process or a cut network after the
-//! [timeout](GroupBuilder::timeout). Do not use a group after an error other than
+//! job, whichever group they use. They notice within milliseconds a process that is killed, and one
+//! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung process
+//! or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long a rank may
+//! compute between two calls. Do not use a group after an error other than
 //! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
 //! after it has done its part of a call, the others complete that call, and their next call fails. If
 //! they then get nothing from some other rank for 0.4 s, the current call fails instead.
@@ -138,6 +140,8 @@ mod cancel;
 mod element;
 mod error;
 mod group;
+#[cfg_attr(not(feature = "half"), path = "half_precision/left_out.rs")]
+mod half_precision;
 mod host_info;
 #[cfg_attr(not(target_os = "linux"), path = "hosts/without_shared_memory.rs")]
 mod hosts;
@@ -154,6 +158,7 @@ mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod threads;
+mod timeouts;
 mod transport;
 #[cfg(target_os = "linux")]
 mod two_level;
@@ -163,5 +168,6 @@ pub use cancel::Canceller;
 pub use element::Element;
 pub use error::{CollectiveError, ConnectError};
 pub use group::Group;
+#[cfg(feature = "half")]
 pub use half;
 pub use reduction::Reduction;

@@ -20,6 +20,7 @@ mod moving;
 mod sum;
 mod watch;
 
+use std::io::{self, Write as _};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -28,11 +29,12 @@ use self::sum::Sum;
 use self::watch::{Socket, Watch};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::error::{CollectiveError, Result, UNREADABLE};
+use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
 use super::split;
+use super::timeouts::Timeouts;
 use super::transport::Transport;
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
@@ -85,18 +87,18 @@ impl Ranks {
 }
 
 impl Mpi {
-    /// Connects the ranks of `world`, which must all call this. `timeout` limits every wait for a
-    /// rank.
+    /// Connects the ranks of `world`, which must all call this.
     ///
     /// # Errors
     /// If the ranks cannot exchange their host information, or the watch cannot start.
-    pub(super) fn new(world: World, timeout: Duration, on_lost: OnLost) -> Result<Mpi> {
+    pub(super) fn new(world: World, timeouts: Timeouts, on_lost: OnLost) -> Result<Mpi> {
         let rank = world.communicator().rank();
         let socket = if rank.is_first() { Socket::open() } else { None };
         let own = HostInfo::own(socket.as_ref().and_then(Socket::listener_info));
-        let infos = world.communicator().all_gather_within(&own.encode(), timeout)?;
+        let infos = world.communicator().all_gather_within(&own.encode(), timeouts.connecting)?;
         let infos = HostInfo::decode_all(&infos).map_err(|rank| unreadable(rank as u32))?;
         let spins = host_info::have_a_core_each(&infos);
+        let timeout = timeouts.calls;
         let watch =
             Watch::begin(rank, socket, &infos, timeout, on_lost).map_err(CollectiveError::Watch)?;
         let library = format!("{}, {}", world.library().display(), world.version());
@@ -264,10 +266,16 @@ impl Transport for Mpi {
         Arc::clone(&self.cancel)
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+    fn abort(&mut self, code: u8, reason: &str) {
         if self.watch.is_here() {
             self.watch.end();
-            last_words();
+            if !reason.is_empty() {
+                let own = format!("rank {}", self.numbers[self.rank().index() as usize]);
+                // In one piece: a launcher merges what several ranks write at this time.
+                let line = aborted(&own, code, reason) + "\n";
+                // If nobody reads it, the job still ends.
+                let _ = io::stderr().write_all(line.as_bytes());
+            }
             self.ranks.communicator().abort(code.into())
         }
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytemuck::{Pod, cast_slice, cast_slice_mut};
-use half::slice::HalfFloatSliceExt as _;
+#[cfg(feature = "half")]
 use half::{bf16, f16};
 
 use super::element::ElementKind;
@@ -46,8 +46,8 @@ trait Number: Copy {
 
 /// Implements a type from its sum, its product, and what is true of -0.0.
 macro_rules! numbers {
-    ($($number:ident $sum:expr, $product:expr, $is_negative:expr;)*) => {
-        $(impl Number for $number {
+    ($($(#[$cfg:meta])? $number:ident $sum:expr, $product:expr, $is_negative:expr;)*) => {
+        $($(#[$cfg])? impl Number for $number {
             fn sum(self, other: $number) -> $number {
                 $sum(self, other)
             }
@@ -73,8 +73,8 @@ macro_rules! numbers {
 numbers! {
     f32 |a, b| a + b, |a, b| a * b, f32::is_sign_negative;
     f64 |a, b| a + b, |a, b| a * b, f64::is_sign_negative;
-    f16 |a, b| a + b, |a, b| a * b, f16::is_sign_negative;
-    bf16 |a, b| a + b, |a, b| a * b, bf16::is_sign_negative;
+    #[cfg(feature = "half")] f16 |a, b| a + b, |a, b| a * b, f16::is_sign_negative;
+    #[cfg(feature = "half")] bf16 |a, b| a + b, |a, b| a * b, bf16::is_sign_negative;
     i8 i8::wrapping_add, i8::wrapping_mul, |_| false;
     i32 i32::wrapping_add, i32::wrapping_mul, |_| false;
     i64 i64::wrapping_add, i64::wrapping_mul, |_| false;
@@ -87,12 +87,14 @@ numbers! {
 macro_rules! with_type {
     ($kind:expr, bool => $bools:expr, $number:ident => $run:expr) => {
         with_type!($kind, $bools, $number => $run,
-            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 F16 f16 Bf16 bf16 I8 i8 U8 u8)
+            F32 f32 F64 f64 I32 i32 I64 i64 U32 u32 U64 u64 I8 i8 U8 u8
+            #[cfg(feature = "half")] F16 f16 #[cfg(feature = "half")] Bf16 bf16)
     };
-    ($kind:expr, $bools:expr, $number:ident => $run:expr, $($name:ident $type:ident)*) => {
+    ($kind:expr, $bools:expr, $number:ident => $run:expr,
+        $($(#[$cfg:meta])? $name:ident $type:ident)*) => {
         match $kind {
             ElementKind::Bool => $bools,
-            $(ElementKind::$name => {
+            $($(#[$cfg])? ElementKind::$name => {
                 type $number = $type;
                 $run
             })*
@@ -131,10 +133,9 @@ const CONVERTED: usize = 1024;
 impl ElementKind {
     /// The type of a partial result.
     pub(super) fn of_partial(self, by: Reduction) -> ElementKind {
-        use ElementKind::{Bf16, F16, F32};
         use Reduction::{Mean, Product, Sum};
-        match (self, by) {
-            (F16 | Bf16, Sum | Product | Mean) => F32,
+        match by {
+            Sum | Product | Mean if self.is_half() => ElementKind::F32,
             _ => self,
         }
     }
@@ -193,27 +194,6 @@ impl ElementKind {
         }
     }
 
-    fn widen(self, row: &[u8], wide: &mut [f32]) {
-        match self {
-            ElementKind::F16 => aligned::<f16>(row).convert_to_f32_slice(wide),
-            // Without the test for NaN of the crate's conversion, which takes twice as long: adding
-            // makes a signaling NaN a quiet one.
-            _ => wide.iter_mut().zip(aligned::<bf16>(row).iter()).for_each(|(wide, number)| {
-                *wide = f32::from_bits(u32::from(number.to_bits()) << 16);
-            }),
-        }
-    }
-
-    fn round(self, wide: &[f32], into: &mut [u8]) {
-        match self {
-            ElementKind::F16 => cast_slice_mut::<_, f16>(into).convert_from_f32_slice(wide),
-            _ => {
-                let into = cast_slice_mut::<_, bf16>(into).iter_mut();
-                into.zip(wide).for_each(|(into, &wide)| *into = rounded(wide));
-            }
-        }
-    }
-
     /// Combines each number in `into` with the one in `from`, which comes before or after it in
     /// rank order: the bits are the same.
     pub(super) fn combine(self, by: Reduction, into: &mut [u8], from: &[u8]) {
@@ -238,15 +218,6 @@ impl ElementKind {
             );
         }
     }
-}
-
-/// The nearest number, and of two that are as near the even one. As `bf16::from_f32`, but without
-/// branches, so that the compiler rounds several at a time.
-fn rounded(wide: f32) -> bf16 {
-    let bits = wide.to_bits();
-    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    let bits = if wide.is_nan() { bits | 0x0040_0000 } else { nearest };
-    bf16::from_bits((bits >> 16) as u16)
 }
 
 /// The numbers of a row, which is copied if it is unaligned.
@@ -362,41 +333,6 @@ mod tests {
         assert_eq!(values, [0, -9]);
         combine(Reduction::Product, &mut values, &[7, i32::MAX]);
         assert_eq!(values, [0, i32::MAX.wrapping_mul(-9)]);
-    }
-
-    #[test]
-    fn half_precision_is_rounded_once_and_does_not_overflow_on_the_way() {
-        let reduced = |by, rows: &[f16]| {
-            let mut into = [f16::ZERO];
-            let rows = rows.iter().map(bytemuck::bytes_of);
-            in_rank_order(ElementKind::F16, by, rows, cast_slice_mut(&mut into));
-            into[0].to_f32()
-        };
-        // 2048 + 1 is not an f16: rounded after each rank, the sum would stay 2048.
-        let many = [2048.0, 1.0, 1.0, 1.0, 1.0].map(f16::from_f32);
-        assert_eq!(reduced(Reduction::Sum, &many), 2052.0);
-        let large = [f16::MAX; 3];
-        assert_eq!(reduced(Reduction::Mean, &large), f16::MAX.to_f32());
-        assert_eq!(reduced(Reduction::Sum, &large), f32::INFINITY);
-        let factors = [1000.0, 1000.0, 0.001].map(f16::from_f32);
-        let product = factors.iter().fold(1.0, |product, factor| product * factor.to_f32());
-        assert_eq!(reduced(Reduction::Product, &factors), f16::from_f32(product).to_f32());
-    }
-
-    #[test]
-    fn a_bf16_is_rounded_as_its_crate_rounds_it() {
-        // Every bf16, and around each the numbers that are rounded to it and away from it.
-        for high in 0..=u16::MAX {
-            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
-                let wide = f32::from_bits(u32::from(high) << 16 | low);
-                assert_eq!(rounded(wide).to_bits(), bf16::from_f32(wide).to_bits(), "{wide:?}");
-            }
-        }
-        let signaling = [bf16::from_bits(0x7f81), bf16::ONE];
-        let mut sum = [bf16::ZERO];
-        let rows = signaling.iter().map(bytemuck::bytes_of);
-        in_rank_order(ElementKind::Bf16, Reduction::Sum, rows, cast_slice_mut(&mut sum));
-        assert_eq!(sum[0].to_bits(), 0x7fc1);
     }
 
     #[test]

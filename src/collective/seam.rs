@@ -1,7 +1,8 @@
 //! What the tests of programs in this project put between a group and its transport, a counter or a
-//! fault, and what the backend for PyTorch calls. Any version may change it.
+//! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
+//! version may change it.
 
-use crate::Group;
+use crate::{CollectiveError, Group};
 
 pub use crate::call::{Call, Message};
 pub use crate::cancel::Cancel;
@@ -15,6 +16,13 @@ pub use crate::transport::Transport;
 #[must_use]
 pub fn group_over(transport: Box<dyn Transport>) -> Group {
     Group::new(transport)
+}
+
+/// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this rank
+/// has `expected`.
+#[must_use]
+pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
+    CollectiveError::Length { rank, found, expected }
 }
 
 /// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks several

@@ -334,9 +334,9 @@ impl Transport for Shared {
         self.round(call, |_, _| 0)
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
+    fn abort(&mut self, code: u8, reason: &str) {
         // The others look at the connections while they wait for this rank's memory.
-        self.tcp.abort(code, last_words);
+        self.tcp.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

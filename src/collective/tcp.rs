@@ -16,7 +16,6 @@ mod transfer;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::call::{Call, Message};
 use super::cancel::Cancel;
@@ -25,6 +24,7 @@ use super::error::{CollectiveError, ConnectError, Result};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::{Reduction, in_rank_order};
 use super::split;
+use super::timeouts::Timeouts;
 use super::transport::Transport;
 use crate::value::rank::Rank;
 use transfer::Links;
@@ -64,18 +64,18 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    /// Connects all ranks, which meet at `place`. `timeout` limits this call and every later wait
-    /// for a rank.
+    /// Connects all ranks, which meet at `place`. They still wait for each other as long as while
+    /// connecting, until [`Members::timeout_setter`] ends that.
     ///
     /// # Errors
     /// If the ranks do not meet, or one cannot be reached.
     pub(super) fn connect(
         rank: Rank,
         place: &MeetingPoint,
-        timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Tcp, ConnectError> {
-        let mesh = mesh::connect(rank, place, timeout)?;
-        let members = Members::world(Links::new(rank.index(), mesh.peers, timeout)?);
+        let mesh = mesh::connect(rank, place, timeouts)?;
+        let members = Members::world(Links::new(rank.index(), mesh.peers, timeouts.connecting)?);
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
     }
 
@@ -373,8 +373,8 @@ impl Transport for Tcp {
         self.members.transfer(call, exchange.collect())
     }
 
-    fn abort(&mut self, code: u8, _last_words: &mut dyn FnMut()) {
-        self.members.abort(code);
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.members.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

@@ -18,6 +18,7 @@ mod asking;
 mod calls;
 mod in_parts;
 pub(super) mod measured;
+mod timeouts;
 mod values;
 
 pub(super) const PLENTY: Duration = Duration::from_secs(1200);
@@ -87,7 +88,7 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
         group.barrier().unwrap();
         if group.rank().index() == 1 {
             let all = ended.load(Ordering::Relaxed) + 2;
-            group.abort(9, &mut || panic!("this process goes on"));
+            group.abort(9, "the loss is NaN\n\x1b[2J");
             while ended.load(Ordering::Relaxed) < all {
                 thread::sleep(Duration::from_millis(1));
             }
@@ -99,8 +100,38 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
     for (over, errors) in over {
         for error in errors.into_iter().flatten() {
             let is_named = error.starts_with("rank 1 on ");
-            assert!(is_named && error.contains("it aborted with exit code 9"), "{over}: {error}");
+            let reason = "it aborted with exit code 9: the loss is NaN\u{fffd}\u{fffd}[2J";
+            assert!(is_named && error.contains(reason), "{over}: {error}");
         }
+    }
+}
+
+#[test]
+fn messages_and_means_are_named_as_the_program_calls_them() {
+    for (over, errors) in over_each(2, |group| match group.rank().index() {
+        0 => group.send_receive(&[1.0_f64], 1, &mut [0.0], 1).unwrap_err().to_string(),
+        _ => group.all_reduce(&mut [1.0_f32; 10], Reduction::Mean).unwrap_err().to_string(),
+    }) {
+        for error in errors {
+            let called = ["send_receive of 1 f64", "all_reduce (mean) of 10 f32"];
+            assert!(called.iter().all(|called| error.contains(called)), "{over}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_sends_and_receives_at_once_meets_one_that_does_one_after_the_other() {
+    for (over, heard) in over_each(2, |group| {
+        let (own, mut heard) = (group.rank().index(), [0]);
+        if own == 0 {
+            group.send_receive(&[own], 1, &mut heard, 1).unwrap();
+        } else {
+            group.receive(&mut heard, 0).unwrap();
+            group.send(&[own], 0).unwrap();
+        }
+        heard
+    }) {
+        assert_eq!(heard, [[1], [0]], "{over}");
     }
 }
 

@@ -279,8 +279,8 @@ impl Transport for ThreadRank {
         self.exchange(call, Vec::new()).map(drop)
     }
 
-    fn abort(&mut self, code: u8, _last_words: &mut dyn FnMut()) {
-        let reason = aborted(code);
+    fn abort(&mut self, code: u8, reason: &str) {
+        let reason = aborted("it", code, reason);
         self.leave(reason.clone());
         self.failed.get_or_insert((self.shared.name(self.rank), reason));
     }

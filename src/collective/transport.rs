@@ -105,10 +105,10 @@ pub trait Transport: Send {
     /// this rank's new group.
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>>;
 
-    /// Makes the calls of all other ranks fail, because this rank aborts the job. A transport that
-    /// can exit the other ranks calls `last_words` and exits all ranks, including this one, with
+    /// Makes the calls of all other ranks fail, because this rank aborts the job for this `reason`.
+    /// A transport that cannot prints the reason and exits all ranks, including this one, with
     /// `code`.
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut());
+    fn abort(&mut self, code: u8, reason: &str);
 
     /// What cancels the calls of the transport.
     fn cancel(&self) -> Arc<Cancel>;

@@ -250,8 +250,8 @@ impl Transport for TwoLevel {
         self.world.meet(call)
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        self.world.abort(code, last_words);
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.world.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

@@ -1,4 +1,5 @@
-//! Calls MPI through a libmpi that is loaded at run time, so that one program works with every MPI.
+//! `mpienv::mpi`: calls MPI through a libmpi that is loaded at run time, so that one program works
+//! with every MPI.
 //!
 //! This is for a program's own calls of MPI, in safe Rust. It finds neither the process's place nor
 //! a rank that hangs: `mpienv::collective` adds both.

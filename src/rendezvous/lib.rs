@@ -1,4 +1,4 @@
-//! All ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
+//! `mpienv::rendezvous`: all ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
 //!
 //! This is for the moment in which a job comes together: who is there, at which address, with which
 //! secret. It does not find out a process's place, and it is not for bulk data, which

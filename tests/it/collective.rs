@@ -155,7 +155,8 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
                 assert_eq!(output.status.code(), Some(3), "{backend}, {group}: {said}");
                 assert!(
                     said.starts_with("rank 2 on ")
-                        && said.ends_with(" is lost: it aborted with exit code 9\n"),
+                        && said
+                            .ends_with(" is lost: it aborted with exit code 9: the loss is NaN\n"),
                     "{backend}, {group}: {said}"
                 );
             }

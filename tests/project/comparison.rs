@@ -125,7 +125,7 @@ fn table<'a>(page: &'a str, header: &str) -> impl Iterator<Item = Vec<&'a str>> 
 fn every_tool_and_every_row_of_the_comparison_has_its_source() {
     let page = read("src/guide/comparison.md");
     let tools: Vec<_> = table(&page, "| tool | repository").map(|row| row[0]).collect();
-    for header in ["| | mpienv | JAX ", "| | mpienv | ezpz "] {
+    for header in ["| | mpienv | JAX ", "| | mpienv | ezpz ", "| | mpienv | rsmpi "] {
         let line = page.lines().find(|line| line.starts_with(header)).unwrap();
         for tool in line.trim_matches('|').split('|').map(str::trim).skip(2) {
             assert!(tools.contains(&tool), "{tool} has no source");

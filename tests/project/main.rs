@@ -28,6 +28,7 @@ mod readme;
 #[cfg(target_os = "linux")]
 mod restarts;
 mod results;
+mod rust_program;
 mod threats;
 mod wheel;
 mod workflow;

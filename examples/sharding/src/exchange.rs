@@ -4,6 +4,7 @@ use super::mesh::{Axis, Mesh};
 use super::number::{from_bytes, to_bytes};
 use super::redistribute::Step;
 use super::tensor::Tensor;
+use mpienv::collective::seam::other_length;
 use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's groups for exchanging parts.
@@ -90,7 +91,7 @@ fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, Co
     for (rank, bytes) in (0..).zip(parts) {
         let data = from_bytes(&bytes);
         if data.len() != expected {
-            return Err(CollectiveError::other_length(rank, data.len() as u64, expected as u64));
+            return Err(other_length(rank, data.len() as u64, expected as u64));
         }
         tensors.push(Tensor { shape: shape.to_vec(), data });
     }

@@ -2,6 +2,7 @@
 
 use super::number::{from_bytes, to_bytes};
 use super::tensor::Tensor;
+use mpienv::collective::seam::other_length;
 use mpienv::collective::{CollectiveError, Group};
 
 /// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors,
@@ -16,7 +17,7 @@ pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, Col
     let tensors = |(rank, bytes): (u32, Vec<u8>)| {
         let mut numbers = from_bytes(&bytes).into_iter();
         if numbers.len() != expected {
-            return Err(CollectiveError::other_length(rank, numbers.len() as u64, expected as u64));
+            return Err(other_length(rank, numbers.len() as u64, expected as u64));
         }
         let tensor = |own: &Tensor| {
             Tensor::new(own.shape.clone(), numbers.by_ref().take(own.data.len()).collect())

@@ -3,7 +3,7 @@
 use bytemuck::cast_slice;
 
 use super::Group;
-use crate::call::{Call, Message, Operation};
+use crate::call::{Call, Message, Operation, SEND_RECEIVE};
 use crate::element::Element;
 use crate::error::{CollectiveError, Result};
 
@@ -313,7 +313,7 @@ impl Group {
     /// the group. If one rank sends where the other makes a call of all ranks, both get an error at
     /// once; over MPI, after the timeout.
     pub fn send<T: Element>(&mut self, values: &[T], to: u32) -> Result<()> {
-        self.check_other(Operation::Send, to)?;
+        self.check_other(Operation::Send.name(), to)?;
         let message = Message::to(to, self.rank().index(), T::KIND, values.len());
         self.transport.pass(Some((message, cast_slice(values))), None)
     }
@@ -323,7 +323,7 @@ impl Group {
     /// # Errors
     /// As [`Group::send`].
     pub fn receive<T: Element>(&mut self, values: &mut [T], from: u32) -> Result<()> {
-        self.check_other(Operation::Receive, from)?;
+        self.check_other(Operation::Receive.name(), from)?;
         let message = Message::from(from, self.rank().index(), T::KIND, values.len());
         let transport = &mut self.transport;
         T::with_bytes(values, |bytes| transport.pass(None, Some((message, bytes))))
@@ -360,10 +360,10 @@ impl Group {
             into.copy_from_slice(values);
             return Ok(());
         }
-        self.check_other(Operation::Send, to)?;
-        self.check_other(Operation::Receive, from)?;
-        let sent = Message::to(to, own, T::KIND, values.len());
-        let received = Message::from(from, own, T::KIND, into.len());
+        self.check_other(SEND_RECEIVE, to)?;
+        self.check_other(SEND_RECEIVE, from)?;
+        let sent = Message::to(to, own, T::KIND, values.len()).as_half();
+        let received = Message::from(from, own, T::KIND, into.len()).as_half();
         let transport = &mut self.transport;
         T::with_bytes(into, |bytes| {
             transport.pass(Some((sent, cast_slice(values))), Some((received, bytes)))
@@ -372,14 +372,14 @@ impl Group {
 
     /// Fails unless `other` is another rank of the group. The error reaches this rank alone, because
     /// it is unknown which other rank waits for the message.
-    pub(super) fn check_other(&self, operation: Operation, other: u32) -> Result<()> {
+    pub(super) fn check_other(&self, call: &'static str, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {
             _ if other >= size => format!("rank {other} of a group of {size}"),
             _ if other == own => format!("rank {other} is this rank"),
             _ => return Ok(()),
         };
-        Err(CollectiveError::Argument { call: Call::refused(operation).name(), reason })
+        Err(CollectiveError::Argument { call, reason })
     }
 
     /// Fails unless `root` is a rank of the group.

@@ -150,8 +150,9 @@ impl Group {
     ) -> Result<()> {
         self.check_mean(T::KIND, by, Results::ToAll)?;
         if part == 0 {
+            let operation = Operation::of_reduction(by, Results::ToAll);
             let reason = "parts of 0 numbers".to_owned();
-            return Err(self.refuse(Operation::of_reduction(by, Results::ToAll), reason));
+            return Err(self.refuse_as("all_reduce_in_parts", operation, reason));
         }
         let part = part.min(values.len().max(1)) * size_of::<T>();
         let call = Call::reduction(by, Results::ToAll, T::KIND, values.len());

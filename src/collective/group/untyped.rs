@@ -1,7 +1,7 @@
 //! The calls of a group for numbers whose type is known only at run time.
 
 use super::Group;
-use crate::call::{Call, Message, Operation, Results};
+use crate::call::{Call, Message, Operation, Results, SEND_RECEIVE};
 use crate::element::ElementKind;
 use crate::error::{CollectiveError, Result};
 use crate::numbers::Numbers;
@@ -160,15 +160,19 @@ impl Untyped for Group {
     ) -> Result<()> {
         let own = self.rank().index();
         let count = |bytes: &[u8]| bytes.len() / kind.size();
+        let is_half = send.is_some() && receive.is_some();
+        let call = |alone: Operation| if is_half { SEND_RECEIVE } else { alone.name() };
         if let Some((_, to)) = send {
-            self.check_other(Operation::Send, to)?;
+            self.check_other(call(Operation::Send), to)?;
         }
         if let Some((_, from)) = receive {
-            self.check_other(Operation::Receive, from)?;
+            self.check_other(call(Operation::Receive), from)?;
         }
-        let send = send.map(|(bytes, to)| (Message::to(to, own, kind, count(bytes)), bytes));
-        let receive =
-            receive.map(|(bytes, from)| (Message::from(from, own, kind, count(bytes)), bytes));
+        let as_called = |message: Message| if is_half { message.as_half() } else { message };
+        let send =
+            send.map(|(bytes, to)| (as_called(Message::to(to, own, kind, count(bytes))), bytes));
+        let receive = receive
+            .map(|(bytes, from)| (as_called(Message::from(from, own, kind, count(bytes))), bytes));
         self.transport.pass(send, receive)
     }
 }

@@ -10,6 +10,7 @@ use super::lost::{self, OnLost};
 use crate::builder::OverMpi;
 use crate::cluster::info::ClusterInfo;
 use crate::error::{CollectiveError, ConnectError};
+use crate::timeouts::Timeouts;
 use mpienv_core::{Environment, Launcher};
 use mpienv_mpi::{MpiError, MpiVars, World};
 
@@ -20,17 +21,17 @@ pub(crate) type Initialize<'a> = &'a dyn Fn(Launcher, &MpiVars<'_>) -> Result<Wo
 /// error.
 pub(crate) fn connect(
     info: &ClusterInfo,
-    timeout: Duration,
+    timeouts: Timeouts,
     required: bool,
     on_lost: OnLost,
 ) -> OverMpi {
-    connect_by(info, timeout, required, on_lost, &World::init)
+    connect_by(info, timeouts, required, on_lost, &World::init)
 }
 
 /// Like [`connect`], with what initializes MPI.
 pub(crate) fn connect_by(
     info: &ClusterInfo,
-    timeout: Duration,
+    timeouts: Timeouts,
     required: bool,
     on_lost: OnLost,
     initialize: Initialize<'_>,
@@ -40,7 +41,7 @@ pub(crate) fn connect_by(
     if !required && !info.launcher().starts_mpi(&environment) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
-    let limit = limit(timeout, on_lost)
+    let limit = limit(timeouts.connecting, on_lost)
         .map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
     let world = match initialize(info.launcher(), &vars) {
         // Do not skip a library that the user named.
@@ -51,7 +52,7 @@ pub(crate) fn connect_by(
     };
     drop(limit);
     world.check(info.rank()).map_err(ConnectError::Mpi)?;
-    Ok(Ok(Box::new(Mpi::new(world, timeout, on_lost)?)))
+    Ok(Ok(Box::new(Mpi::new(world, timeouts, on_lost)?)))
 }
 
 /// Returns whether a user has named the MPI library to use.

@@ -1,14 +1,13 @@
 //! Without the feature `mpi`, no rank is connected by MPI.
 
-use std::time::Duration;
-
 use crate::builder::OverMpi;
 use crate::cluster::info::ClusterInfo;
 use crate::error::{CollectiveError, ConnectError};
+use crate::timeouts::Timeouts;
 
 pub(super) fn connect(
     _info: &ClusterInfo,
-    _timeout: Duration,
+    _timeouts: Timeouts,
     required: bool,
     _on_lost: fn(&CollectiveError) -> u8,
 ) -> OverMpi {

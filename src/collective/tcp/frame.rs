@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 
-/// The length of a frame's head: kind (1), operation (1), type (1), refused (1), transfer or
+/// The length of a frame's head: kind (1), operation (1), type (1), refused or half (1), transfer or
 /// blamed rank (4), length (8), the call's count (8) and root (4); little-endian.
 pub(super) const HEAD: usize = 28;
 /// Bytes of a call.
@@ -45,14 +45,14 @@ pub(super) fn head(kind: u8, number: u32, length: u64, call: Call) -> [u8; HEAD]
 }
 
 pub(super) fn parse(head: &[u8; HEAD]) -> Head {
-    let &[kind, operation, type_of_numbers, refused, ..] = head;
+    let &[kind, operation, type_of_numbers, how, ..] = head;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| head[at + index]));
     Head {
         kind,
         number: (word(0) >> 32) as u32,
         length: word(8),
         call: Call::from_codes(
-            [operation, type_of_numbers, refused],
+            [operation, type_of_numbers, how],
             word(16),
             (word(HEAD - 8) >> 32) as u32,
         ),

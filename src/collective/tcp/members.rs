@@ -52,6 +52,12 @@ impl Members {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What sets how long all groups that share the links wait for a rank.
+    pub(crate) fn timeout_setter(&self) -> impl FnOnce(Duration) + use<> {
+        let links = Arc::clone(&self.links);
+        move |timeout| links.lock().unwrap_or_else(PoisonError::into_inner).set_timeout(timeout)
+    }
+
     /// What cancels the calls of all groups that share the links.
     pub(super) fn cancel(&self) -> Arc<Cancel> {
         self.links().cancel()
@@ -146,8 +152,8 @@ impl Members {
     }
 
     /// Gives up because this rank aborts the job.
-    pub(super) fn abort(&self, code: u8) {
-        self.links().abort(code);
+    pub(super) fn abort(&self, code: u8, reason: &str) {
+        self.links().abort(code, reason);
     }
 
     fn give_up_on(&self, place: usize, fault: Fault) -> CollectiveError {

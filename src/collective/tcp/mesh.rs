@@ -13,6 +13,7 @@ use super::seal::Seal;
 use crate::error::{CollectiveError, ConnectError, UNREADABLE};
 use crate::rendezvous::listen::on_free_port;
 use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::timeouts::Timeouts;
 use crate::value::host::Host;
 use crate::value::host_name::host_name;
 use crate::value::port::Port;
@@ -47,8 +48,9 @@ pub(super) struct Mesh {
 pub(super) fn connect(
     rank: Rank,
     place: &MeetingPoint,
-    timeout: Duration,
+    timeouts: Timeouts,
 ) -> Result<Mesh, ConnectError> {
+    let timeout = timeouts.connecting;
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
@@ -64,7 +66,7 @@ pub(super) fn connect(
         // Nagle's algorithm would hold a short message back until the one before it is
         // acknowledged, for up to 40 ms.
         stream.set_nodelay(true)?;
-        notice_cuts(&stream, timeout)?;
+        notice_cuts(&stream, timeouts.calls)?;
         stream.set_nonblocking(true)?;
         let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), contact.host, seal)))

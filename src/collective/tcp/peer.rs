@@ -180,7 +180,7 @@ impl Peer {
     fn check_head(&mut self, transfer: Transfer, due: u64) -> Result<(), Fault> {
         let Head { kind, number, length, call } = parse(&self.head_in);
         match (kind, call) {
-            (DATA, Some(call)) if call != transfer.call => Err(Fault::Differs(call)),
+            (DATA, Some(call)) if call.alone() != transfer.call => Err(Fault::Differs(call)),
             (DATA, Some(_)) if number != transfer.number || length != due => {
                 Err(Fault::Lost(format!(
                     "it sent {length} bytes in transfer {number} where {due} in transfer {} were \

@@ -75,7 +75,7 @@ fn ranks_with<T: Send>(
                 let rank = Rank::new(index, size).unwrap();
                 let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("token");
                 let place = MeetingPoint { host: Host::LOOPBACK, rendezvous, is_secret };
-                run(Tcp::connect(rank, &place, timeout).unwrap())
+                run(Tcp::connect(rank, &place, timeout.into()).unwrap())
             })
         };
         let all: Vec<_> = (0..size).map(start).collect();

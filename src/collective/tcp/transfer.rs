@@ -127,6 +127,10 @@ impl Links {
         Arc::clone(&self.cancel)
     }
 
+    pub(super) fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     pub(super) fn size(&self) -> usize {
         self.peers.len()
     }

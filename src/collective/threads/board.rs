@@ -133,7 +133,7 @@ impl ThreadRank {
                     continue;
                 };
                 // A rank that sends to this one and receives from it has posted both.
-                let at = answers.iter().position(|(call, _)| *call == message.heard);
+                let at = answers.iter().position(|(call, _)| call.alone() == message.heard);
                 let Some((_, bytes)) = at.and_then(|at| answers.remove(at)) else {
                     let found = answers[0].0;
                     return Err(self.differs(&mut board, message.other, found, message.said));

@@ -35,7 +35,8 @@ pub fn run<P, E: JobError>(
     match &result {
         Err(error) if !error.is_of_all_ranks() => {
             // Without the abort, the other ranks would wait for this one until they time out.
-            group.abort(error.exit_code(), &mut || print(error));
+            let reason = if error.is_reported() { String::new() } else { error.to_string() };
+            group.abort(error.exit_code(), &reason);
             result
         }
         Err(error) => {

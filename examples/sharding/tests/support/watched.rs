@@ -135,8 +135,8 @@ impl<W: Watch> Transport for Watched<W> {
         self.transport.cancel()
     }
 
-    fn abort(&mut self, code: u8, last_words: &mut dyn FnMut()) {
-        self.transport.abort(code, last_words);
+    fn abort(&mut self, code: u8, reason: &str) {
+        self.transport.abort(code, reason);
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {

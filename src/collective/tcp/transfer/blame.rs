@@ -124,8 +124,8 @@ impl Links {
     }
 
     /// Gives up because this rank aborts the job, and reports itself to all peers.
-    pub(in super::super) fn abort(&mut self, code: u8) {
-        self.leave(&[], aborted(code));
+    pub(in super::super) fn abort(&mut self, code: u8, reason: &str) {
+        self.leave(&[], aborted("it", code, reason));
     }
 
     /// Gives up because another thread cancels the calls.
