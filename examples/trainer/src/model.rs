@@ -114,8 +114,8 @@ impl Evaluation {
     pub fn to_bytes(self) -> [u8; 24] {
         let numbers = [self.loss.to_bits(), self.correct, self.count];
         let mut bytes = [0; 24];
-        for (bytes, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            bytes.copy_from_slice(&number.to_le_bytes());
+        for (bytes, number) in bytes.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *bytes = number.to_le_bytes();
         }
         bytes
     }

@@ -150,7 +150,7 @@ impl Mesh {
         let order = Order::Measure { pairs: pairs.clone(), attempt };
         let own = || self.take_part(&pairs, attempt).unwrap_or_default();
         let answers: Vec<Answer> = crew.ask(&order, &ranks, own)?;
-        for (&pair, answers) in pairs.iter().zip(answers.chunks_exact(2)) {
+        for (&pair, answers) in pairs.iter().zip(answers.as_chunks::<2>().0) {
             let between = known.entry(pair).or_insert_with(|| Between::new(pair));
             for (side, answer) in answers.iter().enumerate() {
                 between.note(side, answer);

@@ -63,9 +63,7 @@ pub(super) fn explain(error: &mut clap::Error) {
         ErrorKind::InvalidSubcommand,
         ErrorKind::MissingRequiredArgument,
     ];
-    let Some(tip) =
-        Some(&typed).filter(|_| kinds.contains(&error.kind())).and_then(|typed| tip(typed))
-    else {
+    let Some(tip) = kinds.contains(&error.kind()).then(|| tip(&typed)).flatten() else {
         return;
     };
     // The usage is that of the subcommand that was typed, perhaps instead of the right one.

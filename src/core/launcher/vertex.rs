@@ -70,7 +70,7 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     for number in 0..MOST_POOLS {
         let hosts = hosts(&vars.cluster, number).unwrap_or_default();
         if number == pool {
-            before = Some(size).filter(|_| (index as usize) < hosts.len());
+            before = ((index as usize) < hosts.len()).then_some(size);
         }
         size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
         all.extend(hosts);

@@ -71,7 +71,7 @@ fn not_found(command: &Command) -> Option<(String, Vec<OsString>)> {
     let (why, words) = if text.contains(OF_SHELLS) || has_blanks && text.contains(OF_WORDS) {
         ("no shell interprets it: start a shell", of_shell(command))
     } else if has_blanks {
-        let env = Some("env").filter(|_| is_assignment(&text));
+        let env = is_assignment(&text).then_some("env");
         let words = env.into_iter().chain(text.split_whitespace()).map(OsString::from);
         ("it is one word with blanks: omit the quotes", words.collect())
     } else if is_assignment(&text) {

@@ -26,7 +26,7 @@ pub fn draw() -> Datasets {
     order.shuffle(train);
     order.shuffle(test);
     let mut images = vec![0; labels.len() * PIXELS];
-    for ((number, image), &label) in (0..).zip(images.chunks_exact_mut(PIXELS)).zip(&labels) {
+    for ((number, image), &label) in (0..).zip(images.as_chunks_mut::<PIXELS>().0).zip(&labels) {
         draw_digit(label, &mut Stream::new(SEED, Purpose::Digit(number)), image);
     }
     let test =

@@ -157,7 +157,6 @@ fn model_place(shape: &[usize], place: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Learner as _;
     use super::*;
     use crate::cli::Cuts;
     use crate::mnist::plan::plan;
