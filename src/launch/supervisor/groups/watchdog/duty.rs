@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::flag;
 
-use super::{DONE, NAME};
+use super::DONE;
 use crate::launch::supervisor::groups::family::Family;
 use crate::launch::supervisor::groups::processes::{Listing, Process};
 
@@ -45,7 +45,7 @@ impl Group {
 pub(super) fn serve(mut arguments: impl Iterator<Item = String>) {
     // top and pgrep show this name, and would otherwise show that of the file in /proc, `exe`.
     #[cfg(target_os = "linux")]
-    if let Ok(name) = std::ffi::CString::new(NAME) {
+    if let Ok(name) = std::ffi::CString::new(super::NAME) {
         let _ = rustix::thread::set_name(&name);
     }
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2]
