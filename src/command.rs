@@ -3,6 +3,7 @@
 pub(crate) mod check;
 mod cli;
 pub mod doctor;
+pub(crate) mod protection;
 mod resolve;
 
 #[cfg(target_os = "linux")]

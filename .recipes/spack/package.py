@@ -1,5 +1,10 @@
 # mpienv is not published yet. From a folder with this project:
 #   spack dev-build --source-path . mpienv@0.1.0
+# Or make the source file there, and install it:
+#   git archive --prefix=mpienv-0.1.0/ --output=mpienv-0.1.0.tar.gz HEAD
+#   spack install --no-checksum mpienv@0.1.0
+import os
+
 from spack_repo.builtin.build_systems.cargo import CargoPackage
 
 from spack.package import *
@@ -10,8 +15,8 @@ class Mpienv(CargoPackage):
     launcher: Open MPI, MPICH, Intel MPI, Slurm, Flux, torchrun, Kubernetes and others."""
 
     # There is nothing to download.
-    has_code = True
     manual_download = True
+    url = f"file://{os.getcwd()}/mpienv-0.1.0.tar.gz"
 
     license("MIT OR Apache-2.0")
 
@@ -24,7 +29,8 @@ class Mpienv(CargoPackage):
 
     @run_after("install")
     def install_manual_page_and_completions(self):
-        install_tree(join_path(self.stage.source_path, ".dist", "data", "share"), self.prefix.share)
+        source = self.stage.source_path
+        install_tree(join_path(source, ".dist", "data", "share"), self.prefix.share)
         mkdirp(self.prefix.share.doc.mpienv)
         for name in ("LICENSE-MIT", "LICENSE-APACHE"):
-            install(join_path(self.stage.source_path, name), self.prefix.share.doc.mpienv)
+            install(join_path(source, name), self.prefix.share.doc.mpienv)

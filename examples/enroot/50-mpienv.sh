@@ -3,8 +3,8 @@
 #
 #   install -m 755 50-mpienv.sh /etc/enroot/hooks.d/        (or ~/.config/enroot/hooks.d/, for one user)
 #
-# mpienv must be on the PATH of every host. Where it is not, no variables are added. enroot's own 50-slurm-pytorch.sh, if it is installed, runs later and keeps these
-# values; it only adds OMP_NUM_THREADS.
+# mpienv must be on the PATH of every host. Where it is not, no variables are added. enroot's own 50-slurm-pytorch.sh, if it is
+# installed, runs later and keeps these values; it only adds OMP_NUM_THREADS.
 set -euo pipefail
 
 # Only in a job step: a container that a user starts by hand gets nothing.

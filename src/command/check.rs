@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::port::another;
+use crate::command::protection::Protection;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
@@ -24,6 +25,7 @@ use crate::value::printable::printable;
 use crate::{Error, ErrorKind};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_core::seam::{InfoSeam as _, finding};
+use mpienv_rendezvous::seam::uses_munge;
 
 use self::at_master::Look;
 use self::compute::Speed;
@@ -60,6 +62,9 @@ pub(crate) fn check(
         master: master.with_port(info.meeting_port()),
     };
     let simulated = Environment::current().get(SIMULATED).is_some();
+    let rendezvous = rendezvous(info, master, timeout);
+    let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
+    let protection = Protection::of(info, uses_munge(&rendezvous));
     let begun = Instant::now();
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
@@ -68,13 +73,20 @@ pub(crate) fn check(
         let (master, seconds) =
             (master.unwrap_or(&own.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
-        let (mesh, compute) = (None, None);
-        Ok(JobMap { master, seconds, rejected, listened, simulated, ranks, mesh, compute })
+        Ok(JobMap {
+            master,
+            seconds,
+            protection,
+            rejected,
+            listened,
+            simulated,
+            ranks,
+            mesh: None,
+            compute: None,
+        })
     };
     let look = Look::begin(info);
     let own_bytes = serde_json::to_vec(&own).map_err(CheckError::Report)?;
-    let rendezvous = rendezvous(info, master, timeout);
-    let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
     let gathered = rendezvous.gather_with_reply(own_bytes, |meeting| {
         let report =
             map(meeting).map_or_else(|error| Some(error.to_string()), |map| map.first_error());
@@ -196,6 +208,8 @@ pub(crate) struct JobMap {
     pub master: String,
     /// How long rank 0 waited for all ranks, in seconds.
     pub seconds: f64,
+    /// What kept other programs out.
+    pub protection: Protection,
     /// How many connections did not come from ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
@@ -403,6 +417,7 @@ mod tests {
         let map = |master: &str, ranks| JobMap {
             master: master.to_owned(),
             seconds: 0.0,
+            protection: Protection::None,
             rejected: 0,
             listened: Vec::new(),
             simulated: false,

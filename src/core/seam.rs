@@ -37,6 +37,7 @@ pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::process::Owner;
 pub use crate::system::user;
+pub use crate::value::port::UNPRIVILEGED;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
@@ -91,6 +92,7 @@ methods! {
             ClusterInfo::set_own_port(self, port, source);
         }
         fn has_secret(self: &Self) -> bool { ClusterInfo::has_secret(self) }
+        fn secret_source(self: &Self) -> Option<&'static str> { ClusterInfo::secret_source(self) }
         fn check_per_node(self: &Self) -> Result<(), Error> { ClusterInfo::check_per_node(self) }
         fn workers_of_platform(self: &Self) -> Option<&Sourced<String>> {
             self.placement.workers.as_ref()

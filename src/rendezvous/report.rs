@@ -189,7 +189,7 @@ impl Problems {
         let elsewhere = self.elsewhere.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         Some(format!(
             "{ranks} {missing} of {size} {have} not connected to {master} within {waited}: not started, failed earlier, or \
-             using a different MASTER_ADDR or MASTER_PORT; look for an error that {they} printed{elsewhere}"
+             using a different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that {they} printed{elsewhere}"
         ))
     }
 
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(
             error.to_string(),
             "ranks 1,3-7 of 9 have not connected to 127.0.0.1:6105 within 60 s: not started, failed earlier, or using a \
-             different MASTER_ADDR or MASTER_PORT; look for an error that they printed"
+             different MASTER_ADDR, MASTER_PORT or MPIENV_PORT_RANGE; look for an error that they printed"
         );
         assert!(matches!(error, RendezvousError::Missing { .. }));
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use self::star::Channel;
 pub use crate::auth::{Role, nonce};
-use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, server};
+use crate::value::munge::Munge;
+use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -13,6 +14,12 @@ pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 #[must_use]
 pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
     rendezvous.munge.is_ok()
+}
+
+/// Returns why munged does not answer on this host, or `None` if it does.
+#[must_use]
+pub fn why_no_munge(munge: &Munge) -> Option<String> {
+    munge::settled(munge.clone()).err().map(|error| error.to_string())
 }
 
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.

@@ -67,7 +67,7 @@ fn the_ranks_of_a_job_print_one_report_and_the_others_differences() {
 }
 
 #[test]
-fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
+fn a_rank_that_does_not_meet_the_others_reports_for_itself_and_fails() {
     for index in ["0", "1"] {
         let mut command = clean("mpienv");
         command.args(["doctor", "--timeout", "0.2"]).env("RANK", index).env("WORLD_SIZE", "2");
@@ -79,6 +79,11 @@ fn a_rank_that_does_not_meet_the_others_reports_for_itself() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert_eq!(text.matches("launcher  ").count(), 1, "{text}");
         assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
+        // A warning about this host makes doctor fail anyway.
+        let is_sound = text.contains("no problems found on this host\n");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{text}{stderr}");
+        assert_eq!(stderr.contains("could not compare the ranks"), is_sound, "{text}{stderr}");
     }
     let mut command = clean("mpienv");
     command

@@ -323,9 +323,18 @@ fn ranks_take_munge_if_it_answers_on_their_hosts_and_meet_only_ranks_that_do_the
         });
         ranks.map(said)
     };
-    for auth in [yes, no] {
+    let why = "the ranks did not use MUNGE: MUNGE does not work on this host: munge: Error: ";
+    for (auth, end, is_used) in [(yes, ", with MUNGE\n", true), (no, ", without a secret\n", false)]
+    {
         let [(code, text), _] = meet([auth, auth]);
         assert_eq!(code, Some(0), "{auth}: {text}");
+        assert!(text.contains(end) && text.contains(why) != is_used, "{auth}: {text}");
+        let mut doctor = clean("mpienv");
+        let output = doctor.arg("doctor").env("MPIENV_AUTH", auth).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut rows = text.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>());
+        let protection = if is_used { "MUNGE" } else { "none" };
+        assert!(rows.any(|row| row == ["protection", protection]), "{auth}: {text}");
     }
     for (auth, reason) in [
         (

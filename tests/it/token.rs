@@ -234,3 +234,41 @@ fn a_blank_token_of_a_program_is_an_error_before_any_connection() {
         }
     }
 }
+
+#[test]
+fn show_and_check_say_what_protects_the_meeting_and_show_no_secret() {
+    let shown = |vars: &[(&str, &str)]| {
+        let mut command = crate::support::tool::clean("mpienv");
+        let output = command.arg("show").envs(vars.iter().copied()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find(|line| line.starts_with("protection ")).unwrap().to_owned();
+        line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(shown(&[]), "none neither a secret nor MUNGE");
+    assert_eq!(shown(&[("MPIENV_TOKEN", "sesame")]), "secret MPIENV_TOKEN");
+    #[cfg(unix)]
+    {
+        let (_folder, path) = secret_file(b"sesame", 0o600);
+        assert_eq!(shown(&[("MPIENV_TOKEN_FILE", &path)]), "secret MPIENV_TOKEN_FILE");
+    }
+    assert_eq!(shown(&[("MPIENV_AUTH", "munge:/a")]), "MUNGE MPIENV_AUTH=munge:/a");
+    assert_eq!(shown(&[("MPIENV_AUTH", "auto")]), "MUNGE or none MPIENV_AUTH=auto");
+    // The name of a job is known to others.
+    let step = [
+        ("SLURM_PROCID", "0"),
+        ("SLURM_NTASKS", "2"),
+        ("SLURM_JOB_ID", "4711"),
+        ("SLURM_STEP_ID", "12"),
+    ];
+    assert_eq!(shown(&step), "none neither a secret nor MUNGE");
+    for (vars, end) in
+        [(&[][..], ", without a secret"), (&[("MPIENV_TOKEN", "sesame")], ", with a secret")]
+    {
+        let mut command = crate::support::tool::clean("mpienv");
+        command.args(["launch", "--nproc-per-node", "2", "--", "mpienv", "check", "--timeout"]);
+        command.arg(crate::support::timeout::PATIENT).envs(vars.iter().copied());
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().next().is_some_and(|line| line.ends_with(end)), "{text}");
+    }
+}

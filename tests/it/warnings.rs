@@ -10,6 +10,8 @@ use crate::support::tool::{clean, is_there};
 
 /// A variable of mpienv with a letter missing.
 const MISSPELLED: Vars = &[("MPIENV_TOKN", "secret")];
+/// Ports that usually only root may open.
+const PRIVILEGED: Vars = &[("MPIENV_PORT_RANGE", "1000-1099")];
 /// Rank 0 of an mpirun of Open MPI 4 that has ended.
 const ENDED: Vars = &[
     ("OMPI_COMM_WORLD_RANK", "0"),
@@ -72,6 +74,7 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
         (DISAGREE, "launchers-disagree"),
         (STALE_MASTER, "master-not-here"),
         (MISSPELLED, "unknown-variable"),
+        (PRIVILEGED, "port-range-privileged"),
         (ENDED, "stale-open-mpi"),
     ] {
         for words in COMMANDS {
@@ -87,6 +90,29 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
                 words != ["export"] || stdout.lines().all(|line| line.starts_with("export ")),
                 "{stdout}"
             );
+        }
+    }
+}
+
+#[test]
+fn after_an_error_exec_and_launch_say_that_the_program_starts_anyway() {
+    let anyway = "mpienv: the program starts anyway; with --meet SECONDS, ";
+    for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
+        let said = |more: &[&str], vars| {
+            let (code, stdout, stderr) =
+                run(&[words, more, &["--", "echo", "up"]].concat(), &[vars]);
+            assert!(code == Some(0) && stdout.contains("up"), "{words:?}: {stdout}{stderr}");
+            stderr
+        };
+        let stderr = said(&[], STALE_MASTER);
+        assert!(stderr.contains("error [master-not-here]: "), "{stderr}");
+        assert!(stderr.lines().any(|line| line.starts_with(anyway)), "{words:?}: {stderr}");
+        // A warning does not look like the end, and a meeting decides by itself.
+        for (more, vars) in
+            [(&[][..], MISSPELLED), (&["--meet", "1"], STALE_MASTER), (&["-q"], STALE_MASTER)]
+        {
+            let stderr = said(more, vars);
+            assert!(!stderr.contains(anyway), "{words:?} {more:?}: {stderr}");
         }
     }
 }

@@ -73,6 +73,17 @@ fn a_watchdog_that_is_killed_is_replaced_each_time_and_the_last_one_does_its_dut
 }
 
 #[test]
+fn top_and_pgrep_show_the_watchdog_by_its_name() {
+    let mut child = started("named-dog");
+    let now = watchdog(&child).unwrap();
+    let name = || std::fs::read_to_string(now.join("comm")).unwrap_or_default();
+    until("it has its name", || name() == "mpienv-watchdog\n");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("nothing is left", || living("named-dog").is_empty());
+}
+
+#[test]
 fn a_watchdog_that_is_stopped_goes_on() {
     let mut child = started("stopped-dog");
     let now = watchdog(&child).unwrap();

@@ -17,26 +17,29 @@ fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (bin, modules) = (folder.path().join("bin"), folder.path().join("modules/mpienv"));
-    fs::create_dir(&bin).unwrap();
-    fs::create_dir_all(&modules).unwrap();
-    let text = fs::read_to_string(recipe("modulefile/mpienv")).unwrap();
-    let text = text.replace("\nset root /opt/mpienv/0.1.0\n", "\nset root $env(ROOT)\n");
-    fs::write(modules.join("0.1.0"), text).unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let (bin, share, site) = (root.join("bin"), root.join("share"), root.join("site"));
+    let installed = share.join("modulefiles/mpienv/0.1.0");
+    for folder in [&bin, installed.parent().unwrap(), &site.join("mpienv")] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::copy(recipe("modulefile/mpienv"), &installed).unwrap();
+    symlink(&installed, site.join("mpienv/0.1.0")).unwrap();
     fs::write(bin.join("mpienv"), "#!/bin/sh\necho from the module\n").unwrap();
     fs::set_permissions(bin.join("mpienv"), fs::Permissions::from_mode(0o755)).unwrap();
     let script =
         r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS $MANPATH""#;
-    let mut command = clean("bash");
-    command.args(["-c", script]).env("ROOT", folder.path()).env_remove("MANPATH");
-    command.env("MODULEPATH", folder.path().join("modules"));
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let share = folder.path().join("share");
-    let share = share.display();
-    // The empty entry at the end of MANPATH is that of the system's folders.
-    let expected = format!("from the module\n{share}:/usr/local/share:/usr/share {share}/man:\n");
-    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), &*said), (&*expected, ""));
+    for modules in [share.join("modulefiles"), site] {
+        let mut command = clean("bash");
+        command.args(["-c", script]).env_remove("MANPATH").env("MODULEPATH", modules);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let share = share.display();
+        // The empty entry at the end of MANPATH is that of the system's folders.
+        let expected =
+            format!("from the module\n{share}:/usr/local/share:/usr/share {share}/man:\n");
+        assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), &*said), (&*expected, ""));
+    }
 }
 
 #[test]

@@ -298,6 +298,8 @@ fn what_is_wrong_is_an_error_with_the_commands_own_text() {
     let kept = "os.environ.update(NCCL_SOCKET_IFNAME='ib0', TORCHELASTIC_USE_AGENT_STORE='True'); mpienv.export(); \
                 print(os.environ['NCCL_SOCKET_IFNAME'], 'TORCHELASTIC_USE_AGENT_STORE' in os.environ)";
     assert_eq!(raised(kept), "ib0 False\n");
+    // The name that a traceback shows is the one in the documentation.
+    assert_eq!(raised("print(mpienv.Error)"), "<class 'mpienv_rs.Error'>\n");
 }
 
 /// The command of mpienv on PyPI, as pip writes it.

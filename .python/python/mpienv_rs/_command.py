@@ -12,6 +12,9 @@ from typing import Iterator
 class Error(Exception):
     """Why the place of this process is not known: the text of the command, with the remedy."""
 
+    # A traceback shows the name by which programs import it.
+    __module__ = "mpienv_rs"
+
 
 @functools.lru_cache(maxsize=None)
 def find_command() -> str:

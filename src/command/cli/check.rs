@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port::in_use_on_one_node;
+use crate::command::protection::Protection;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{UNPLACED, list_of_ranks, runs_of_ranks};
+use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
 use super::{Failure, Quiet, examples, lines_of, seconds, stream};
@@ -49,7 +51,7 @@ pub(super) struct Options {
     /// once. With more than 64 hosts, each host meets only a few others. A pair that cannot
     /// connect, a host or a pair with less than half of the median bandwidth or more than three
     /// times the median round trip, and a clock that is off by more than a second are findings, and
-    /// the exit code is 3. `--interface` selects the network. Nothing listens afterwards.
+    /// the exit code is 3. `--interface` selects the network. Nothing listens afterward.
     #[arg(long)]
     mesh: bool,
     /// The most bytes that two hosts send each other in each direction in one measurement
@@ -145,10 +147,13 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
         Launcher::Alone => Launcher::Alone.title(),
         launcher => launcher.name(),
     };
-    let mut text = format!(
-        "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s\n",
-        map.master, map.seconds
-    );
+    let met = match map.ranks.len() {
+        1 => ": it has no other rank to meet".to_owned(),
+        _ => {
+            format!(", met at {} in {:.2} s, {}", map.master, map.seconds, map.protection.phrase())
+        }
+    };
+    let mut text = format!("{ranks} on {on}, started by {launcher}{met}\n");
     let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
     for (host, ranks) in &hosts {
         let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
@@ -169,6 +174,10 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     }
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
+    }
+    let unused = info.munge().filter(|_| map.protection != Protection::Munge);
+    if let Some(reason) = unused.and_then(why_no_munge) {
+        text += &format!("the ranks did not use MUNGE: {reason}\n");
     }
     if map.simulated {
         text += "the job is simulated on this host: hosts and local ranks are not compared\n";

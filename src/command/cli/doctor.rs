@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::command::check;
 use crate::command::doctor::{self, Machine};
+use crate::command::protection;
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
 use clap::Args;
@@ -38,8 +39,8 @@ struct Examined<'a> {
 /// Show each value, and find problems on this host
 ///
 /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
-/// ranks. A rank that does not reach rank 0 in time prints its own report. With --json each
-/// rank prints its own object.
+/// ranks. A rank that does not reach rank 0 in time prints its own report. If a rank is missing,
+/// the exit code is 3. With --json each rank prints its own object.
 #[derive(Args, Debug)]
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
@@ -73,7 +74,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [nccl_row(&info, &machine), threads.row()];
+    let more = [nccl_row(&info, &machine), protection::row(&info, true), threads.row()];
     let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
     let own =
         Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
@@ -83,6 +84,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         stream::print_styled(text.as_bytes())?;
         text.clear();
     }
+    let mut are_compared = true;
     let (text, is_suspicious) = match meet(&info, &own, timeout) {
         // Rank 0's report includes this rank.
         Some(Ok(None)) => return Ok(()),
@@ -93,12 +95,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             (comparison(&reports) + &lines_of(&shared), is_suspicious)
         }
         Some(Err(error)) => {
+            are_compared = false;
             (format!("{text}not compared with the other ranks: {error}\n"), own.is_suspicious())
         }
         None => (text, own.is_suspicious()),
     };
     stream::print_styled(text.as_bytes())?;
-    verdict(is_suspicious)
+    verdict(is_suspicious)?;
+    if are_compared { Ok(()) } else { Err(Failure::NotCompared) }
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {

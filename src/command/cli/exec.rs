@@ -15,7 +15,7 @@ use super::threads::{For, ThreadsOption};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
-use super::{Failure, Program, Quiet, bind, examples, launch, stream};
+use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
 
 /// The subcommand's name.
 pub(super) const NAME: &str = "exec";
@@ -106,6 +106,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = info.having_said(&said);
     if options.dry_run {
         return Ok(words::print(&words)?);
+    }
+    if !options.meet.is_asked() {
+        warn::starts_anyway(&said);
     }
     if !options.keep_binding {
         widen_default_binding(&info, &environment);

@@ -28,7 +28,8 @@ codes! {
         "The environment is contradictory or incomplete, or output cannot be written.";
     USAGE = codes::USAGE, "Invalid command line.";
     CHECK_FAILED = codes::RANKS,
-        "The ranks do not fit together, a rank was lost, or check or doctor found a problem.";
+        "The ranks do not fit together, a rank was lost, check or doctor found a problem, or doctor \
+         could not compare all ranks.";
     TIMED_OUT = codes::TIMED_OUT,
         "Not all ranks arrived in time, the name of the master did not resolve, or the job stalled.";
     NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";

@@ -25,6 +25,11 @@ pub(crate) enum Failure {
     Unresolved(#[from] Unresolved),
     #[error("doctor found problems; see the findings above")]
     Findings,
+    #[error(
+        "doctor found no problem on this host, but could not compare the ranks; see above, or \
+         inspect this rank only with --timeout 0"
+    )]
+    NotCompared,
     #[error(transparent)]
     Check(#[from] CheckError),
     #[error("all ranks connected, but their settings conflict; see above")]
@@ -75,7 +80,8 @@ impl Failure {
             Failure::Disagreement
             | Failure::Measured
             | Failure::NotATask { .. }
-            | Failure::Findings => ExitCode::CHECK_FAILED,
+            | Failure::Findings
+            | Failure::NotCompared => ExitCode::CHECK_FAILED,
             Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }

@@ -19,7 +19,9 @@ use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::worker;
 use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time};
+use super::{
+    Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time, warn,
+};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -157,7 +159,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let ranks = places.first().and_then(|place| place.ranks_on_host());
     let share = ranks.map(|ranks| share_of_workers(ranks, options.keep_binding));
     let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
-    quiet.warn_also(&info.starting(workers), &environment, finding.into_iter().chain(too_many));
+    let findings = finding.into_iter().chain(too_many);
+    let said = quiet.warn_also(&info.starting(workers), &environment, findings);
+    if !options.meet.is_asked() {
+        warn::starts_anyway(&said);
+    }
     options.meet.wait(&info)?;
     let launch = launch.variables(set).output(output).subreaper(true);
     let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::command::doctor;
+use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
@@ -94,6 +94,8 @@ impl Details<'_> {
         let mut rows = more(self.info, self.own.as_ref());
         rows.extend(self.cores.as_ref().map(cores_row));
         rows.insert(0, self.threads.row());
+        // munged may take its time, and show connects to nothing.
+        rows.insert(0, protection::row(self.info, false));
         rows.extend(interface(self.info, self.environment));
         rows
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::command::doctor;
-use crate::{ClusterInfo, Environment, Finding};
+use crate::{ClusterInfo, Environment, Finding, Severity};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, is_silenced};
 
@@ -57,5 +57,16 @@ impl Quiet {
         stream::report(lines_of(&warnings).as_bytes());
         warnings.retain(|finding| !of_command.contains(&finding.code));
         warnings
+    }
+}
+
+/// Says that the program starts although an error was printed, which would otherwise look like the
+/// reason for what the program does next.
+pub(super) fn starts_anyway(printed: &[Finding]) {
+    if printed.iter().any(|finding| finding.severity == Severity::Error) {
+        stream::report(
+            b"mpienv: the program starts anyway; with --meet SECONDS, it starts only if all ranks \
+              meet\n",
+        );
     }
 }

@@ -11,20 +11,20 @@ use mpienv_core::seam::{Placeholders, TemplateError, finding, shell_quoted};
 /// Whether the command's words have placeholders.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct TemplateOption {
-    /// Replace placeholders such as {node_rank} in the words of the command
+    /// Replace placeholders such as {node_rank} in the arguments of the command
     #[arg(long, long_help = long_help())]
     template: bool,
 }
 
 fn long_help() -> String {
     let mut text =
-        "Replace placeholders such as {node_rank} in the words of the command\n\n".to_owned();
+        "Replace placeholders such as {node_rank} in the arguments of the command\n\n".to_owned();
     for (name, meaning) in Placeholders::names() {
         text += &format!("{{{name}}}: {}.\n", meaning.replace('`', ""));
     }
     text + "\n{node_rank*8}, {master_port+1} and {nnodes-1}: one product, sum or difference of placeholders and numbers. \
-            {{ and }}: braces. A word that starts with {first_node} is kept on node 0 only, without the placeholder; one that \
-            starts with {other_nodes} is kept on the other nodes only. No shell reads the words. A placeholder that does not \
+            {{ and }}: braces. An argument that starts with {first_node} is kept on node 0 only, without the placeholder; one that \
+            starts with {other_nodes} is kept on the other nodes only. No shell reads the arguments. A placeholder that does not \
             exist or has no value is an error, and nothing starts."
 }
 

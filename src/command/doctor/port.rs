@@ -92,13 +92,12 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
 fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
     const FEWEST: u16 = 100;
     const MOST: u16 = 1000;
-    const UNPRIVILEGED: u16 = 1024;
     let (start, end) = (*ephemeral.start(), *ephemeral.end());
     let default = PortRange::default();
     if start > default.last().get() || end < default.first().get() {
         return Some(default);
     }
-    let below = (start.saturating_sub(MOST).max(UNPRIVILEGED), start.saturating_sub(1));
+    let below = (start.saturating_sub(MOST).max(seam::UNPRIVILEGED), start.saturating_sub(1));
     let above = (end.saturating_add(1), end.saturating_add(MOST));
     let wide = |(first, last): &(u16, u16)| last.saturating_sub(*first) >= FEWEST;
     let (first, last) = [below, above].into_iter().find(wide)?;

@@ -225,6 +225,7 @@ fn meet(
     if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {
         findings.extend(placement.master_doubt.take());
     }
+    findings.extend(lints::privileged_ports(&asked.port_range));
     let rule = PortRule { on_azure: azure.is_some(), range: value_of(&asked.port_range) };
     let asked_port = asked.master_port.clone();
     let (port, default_port) = master::port(environment, placement, rule, asked_port)?;

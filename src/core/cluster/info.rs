@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::cluster::discover::surroundings::Surroundings;
 use crate::cluster::interface::Network;
 use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::overrides;
 use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -299,11 +300,23 @@ impl ClusterInfo {
         self.meeting.auth.as_ref()
     }
 
-    /// Returns whether the ranks have a key that other users do not. A launcher's name for its job
-    /// is public. Whether MUNGE answers is not known here.
+    /// Returns whether the ranks have a key that other users do not. Whether MUNGE answers is not
+    /// known here.
     pub(crate) fn has_secret(&self) -> bool {
         self.meeting.auth.as_ref().is_some_and(|munge| !munge.is_auto())
-            || self.meeting.token_scope != Scope::Job && !self.token().as_bytes().is_empty()
+            || self.secret_source().is_some()
+    }
+
+    /// Returns where the job's secret comes from, if it has one. A launcher's name for its job is
+    /// public.
+    pub(crate) fn secret_source(&self) -> Option<&'static str> {
+        match self.meeting.token_scope {
+            _ if self.token().as_bytes().is_empty() => None,
+            Scope::Job => None,
+            Scope::Programs => Some("passed on by the launcher"),
+            Scope::User if self.token().file().is_some() => Some(overrides::TOKEN_FILE),
+            Scope::User => Some(overrides::TOKEN),
+        }
     }
 
     /// Returns what is suspicious in the environment but did not prevent reading it.

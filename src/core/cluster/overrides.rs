@@ -110,6 +110,9 @@ impl fmt::Display for MasterPort {
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Overrides {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
+    ///
+    /// `user` reads a RANK and a WORLD_SIZE that you have set yourself; `alone` is for a single
+    /// process.
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = launcher()))]
     pub launcher: Option<Sourced<Launcher>>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]

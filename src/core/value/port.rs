@@ -6,6 +6,9 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
+/// The lowest port that every user may open, unless a host is set up otherwise.
+pub const UNPRIVILEGED: u16 = 1024;
+
 /// A TCP port, 1 to 65535.
 ///
 /// ```

@@ -10,6 +10,8 @@ use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Marker, display_variable, open_mpi};
 use crate::value::launcher::Launcher;
+use crate::value::port::UNPRIVILEGED;
+use crate::value::port_range::PortRange;
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
 use super::Place;
@@ -31,6 +33,22 @@ pub(super) fn findings(place: &Place<'_>) -> impl Iterator<Item = Finding> {
     let disagreements = disagreements(environment, placement, choice);
     let of_launchers = inherited.into_iter().chain(disagreements);
     of_launchers.chain(others.into_iter().flatten()).chain(misspelled(whole))
+}
+
+/// Reports a range with ports that usually only root may open.
+pub(super) fn privileged_ports(range: &Known<PortRange>) -> Option<Finding> {
+    let Sourced { value, source } = range.as_ref()?;
+    if value.first().get() >= UNPRIVILEGED {
+        return None;
+    }
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "port-range-privileged",
+        what: format!("the range of ports {value} ({source}) begins below {UNPRIVILEGED}"),
+        why: "unless a host is set up otherwise, only root can listen there, so rank 0 would fail"
+            .into(),
+        remedy: format!("choose a range from {UNPRIVILEGED} up, the same on all ranks"),
+    })
 }
 
 /// Returns inherited variables that would mislead the program.

@@ -26,6 +26,8 @@ use super::processes::Listing;
 use crate::launch::exec::own_program;
 use crate::launch::tell;
 
+/// The name of such a process. Linux keeps 15 bytes of it.
+const NAME: &str = "mpienv-watchdog";
 /// The first argument of such a process.
 const WORD: &str = "__mpienv-watchdog";
 /// The line after which nothing is left to do.
@@ -146,7 +148,7 @@ fn start(family: &Family) -> io::Result<Option<(Child, ChildStdin)>> {
         return Ok(None);
     }
     let mut command = Command::new(own_program().ok_or(io::ErrorKind::NotFound)?);
-    command.arg0("mpienv-watchdog").arg(WORD).arg(&family.marker).arg(family.since.to_string());
+    command.arg0(NAME).arg(WORD).arg(&family.marker).arg(family.since.to_string());
     command.args(ancestors(Listing::open()).iter().map(Pid::to_string));
     // A group of its own, so that Ctrl-C and a signal to the launcher's group do not end it first.
     command.current_dir("/").env_clear().process_group(0);

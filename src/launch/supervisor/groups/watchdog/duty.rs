@@ -43,6 +43,11 @@ impl Group {
 }
 
 pub(super) fn serve(mut arguments: impl Iterator<Item = String>) {
+    // top and pgrep show this name, and would otherwise show that of the file in /proc, `exe`.
+    #[cfg(target_os = "linux")]
+    if let Ok(name) = std::ffi::CString::new(super::NAME) {
+        let _ = rustix::thread::set_name(&name);
+    }
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2]
     {
         // The signals are meant for the launcher, which passes them on.
