@@ -116,7 +116,7 @@ pub(crate) struct Ancestor {
 impl Ancestor {
     /// Returns the name by which the process was called, which Linux truncates.
     pub(crate) fn name(&self) -> String {
-        String::from_utf8_lossy(&self.process.name).into_owned()
+        self.process.name.clone()
     }
 
     /// Returns which of these programs the process runs.
@@ -141,7 +141,7 @@ impl Ancestor {
 struct Process {
     /// Its folder.
     folder: String,
-    name: Vec<u8>,
+    name: String,
     parent: u32,
     start: u64,
     /// The name of the file that it runs, once it was needed.
@@ -152,6 +152,7 @@ impl Process {
     fn read(id: String) -> Option<Process> {
         let folder = format!("/proc/{id}");
         let stat = read(&folder, "stat", STAT)?;
+        let stat = String::from_utf8_lossy(&stat);
         let (name, parent, start) = parse(&stat)?;
         Some(Process { name: name.to_owned(), folder, parent, start, file: OnceCell::new() })
     }
@@ -166,7 +167,7 @@ impl Process {
         });
         let is_it = |program: &&str| {
             let bytes = program.as_bytes();
-            *file == OsStr::new(program) || self.name == bytes[..bytes.len().min(NAME)]
+            *file == OsStr::new(program) || self.name.as_bytes() == &bytes[..bytes.len().min(NAME)]
         };
         programs.iter().copied().find(is_it)
     }
@@ -191,13 +192,14 @@ fn read(folder: &str, file: &str, usual: usize) -> Option<Vec<u8>> {
 
 /// Parses `ID (NAME) STATE PARENT ...`: the name, the parent, and the start in ticks. The name may
 /// contain anything, but nothing after it contains a parenthesis.
-fn parse(stat: &[u8]) -> Option<(&[u8], u32, u64)> {
-    let open = stat.iter().position(|&byte| byte == b'(')?;
-    let close = stat.iter().rposition(|&byte| byte == b')')?;
-    let mut fields = str::from_utf8(stat.get(close + 1..)?).ok()?.split_ascii_whitespace();
-    let parent = fields.nth(1)?.parse().ok()?;
+fn parse(stat: &str) -> Option<(&str, u32, u64)> {
+    // A search for one character is quick even where this crate is not optimized.
+    let (before, fields) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let mut fields = fields.split(' ');
+    let parent = fields.nth(2)?.parse().ok()?;
     let start = fields.nth(17)?.parse().ok()?;
-    Some((stat.get(open + 1..close)?, parent, start))
+    Some((name, parent, start))
 }
 
 #[cfg(test)]
@@ -209,10 +211,10 @@ mod tests {
         let tail = "S 41 7 7 0 -1 4194560 90 0 0 0 0 0 0 0 20 0 1 0 123456 2500";
         for name in ["hydra_pmi_proxy", "a) S 9 (b", "", "\u{e9} x"] {
             let stat = format!("42 ({name}) {tail}\n");
-            assert_eq!(parse(stat.as_bytes()), Some((name.as_bytes(), 41, 123_456)), "{name}");
+            assert_eq!(parse(&stat), Some((name, 41, 123_456)), "{name}");
         }
         for bad in ["", "42", "42 (x", "42 (x) S", "42 (x) S 41 7", "42 )x( S 41"] {
-            assert_eq!(parse(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse(bad), None, "{bad}");
         }
     }
 

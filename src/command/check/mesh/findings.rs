@@ -164,8 +164,9 @@ fn late(host: &str, others: &str, ahead: f64) -> Finding {
 
 /// A number with three digits that count.
 pub(crate) fn figure(value: f64) -> String {
-    let magnitude = value.abs().max(1e-9).log10().floor();
-    let digits = (2.0 - magnitude).clamp(0.0, 6.0) as usize;
+    // Without a logarithm, for which alone each start of the command would load libm.
+    let larger = [100.0, 10.0, 1.0, 0.1, 0.01, 0.001].iter().filter(|&&power| value.abs() < power);
+    let digits = larger.count();
     format!("{value:.digits$}")
 }
 
