@@ -33,7 +33,7 @@ pub use crate::environment::Variable;
 pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, of_child, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
-pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
+pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::process::Owner;
 pub use crate::system::user;
