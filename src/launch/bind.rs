@@ -52,21 +52,6 @@ impl Bind {
         }
     }
 
-    /// Binds this thread, and the processes that it starts, to a share.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
-    pub(crate) fn take(self, share: &CoreShare) -> Result<(), Error> {
-        let refused = |cause| {
-            let reason = format!("cannot bind to the CPUs {}: {cause}", share.cpus);
-            self.error(
-                reason,
-                "start it where the cgroup allows these CPUs, or leave the ranks unbound",
-            )
-        };
-        affinity::bind(&share.cpus).map_err(refused)
-    }
-
     /// Returns the command with [`BOUND_BY`]. It is removed for workers that get all cores.
     pub(crate) fn marked(self, mut command: Command) -> Command {
         match self {
@@ -102,12 +87,16 @@ pub struct Division {
     pub note: Option<String>,
 }
 
-/// Binds this thread, and the program that it becomes, to a share.
+/// Binds this thread, the processes that it starts, and the program that it becomes, to a share.
 ///
 /// # Errors
 /// Returns an error if the system refuses.
 pub fn bind_to_share(bind: Bind, share: &CoreShare) -> Result<(), Error> {
-    bind.take(share)
+    let refused = |cause| {
+        let reason = format!("cannot bind to the CPUs {}: {cause}", share.cpus);
+        bind.error(reason, "start it where the cgroup allows these CPUs, or leave the ranks unbound")
+    };
+    affinity::bind(&share.cpus).map_err(refused)
 }
 
 /// Returns the host's cores and devices.

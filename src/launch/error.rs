@@ -286,29 +286,29 @@ impl LaunchError {
         }
         self
     }
+}
 
-    /// Returns the same error for a terminal on which the workers' output appears: it repeats no
-    /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
-    /// silence, and gets no report.
-    pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
-        if let LaunchError::Failed { report, .. }
-        | LaunchError::Stalled { report, .. }
-        | LaunchError::Stopped { report, .. } = &mut self
-            && is_brief
-        {
-            let is_in_sight = report.is_in_sight;
-            **report = LaunchReport { is_in_sight, ..LaunchReport::default() };
-        }
-        if let LaunchError::Failed { report, stderr, .. } = &mut self
-            && (report.is_in_sight || report.has_stderr())
-        {
-            *stderr = None;
-            if report.is_in_sight {
-                report.stderr.clear();
-            }
-        }
-        self
+/// Returns the same error for a terminal on which the workers' output appears: it repeats no text
+/// that is in sight, and its report none of the error. `is_brief`: the user asked for silence, and
+/// gets no report.
+pub fn for_terminal(mut error: LaunchError, is_brief: bool) -> LaunchError {
+    if let LaunchError::Failed { report, .. }
+    | LaunchError::Stalled { report, .. }
+    | LaunchError::Stopped { report, .. } = &mut error
+        && is_brief
+    {
+        let is_in_sight = report.is_in_sight;
+        **report = LaunchReport { is_in_sight, ..LaunchReport::default() };
     }
+    if let LaunchError::Failed { report, stderr, .. } = &mut error
+        && (report.is_in_sight || report.has_stderr())
+    {
+        *stderr = None;
+        if report.is_in_sight {
+            report.stderr.clear();
+        }
+    }
+    error
 }
 
 impl From<Failure> for LaunchError {

@@ -73,7 +73,6 @@ use crate::value::port_range::PortRange;
 use mpienv_core::LaunchStyle;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
 
-use self::attempts::Job;
 use self::stop::Grace;
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
@@ -287,16 +286,7 @@ impl Launch {
     /// Returns an error if a worker cannot be started or fails. The error describes the first
     /// failure. By then all other workers have exited.
     pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        self.try_run(|worker| Ok(command(worker)))
-    }
-
-    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
-    /// show: see [`LaunchError::OtherNode`]. Workers that have already started are killed.
-    pub(crate) fn try_run(
-        self,
-        mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
-    ) -> Result<(), LaunchError> {
-        Job::new(self, &mut command)?.run()
+        seam::try_run(self, |worker| Ok(command(worker)))
     }
 
     /// Changes the workers' places to those of an attempt.

@@ -137,7 +137,7 @@ impl Running {
             request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
         let mut is_told = false;
         loop {
-            if self.link.stop(self.again) == Some(Haste::Now) {
+            if self.link.mailbox.stop(self.again) == Some(Haste::Now) {
                 deadline = asked;
             }
             // The node that a second signal has reached tells the others.
