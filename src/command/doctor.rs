@@ -17,13 +17,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::LaunchStyle;
-use crate::cluster::info::ClusterInfo;
 use crate::command::check::SIMULATED;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
-use crate::value::host::Host;
-use crate::value::host_name::host_name;
+use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Severity, host_name};
 use mpienv_core::seam::{self, interfaces, is_bridge, is_link_local};
 use mpienv_launch::seam::{Cpus, count_cores};
 

@@ -19,7 +19,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cluster::info::ClusterInfo;
 use crate::launch::bind::bind_to_share;
 use crate::launch::ending::{Failure, Final};
 use crate::launch::error::LaunchError;
@@ -31,9 +30,8 @@ use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::target_file::HeldFile;
 use crate::launch::{Launch, Variables, port, tell};
-use crate::value::host_name::host_name;
-use mpienv_core::Exports;
 use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, TargetSeam as _};
+use mpienv_core::{ClusterInfo, Exports, host_name};
 
 pub(super) use self::link::Link;
 pub(super) use self::message::{Event, Failed, Haste};

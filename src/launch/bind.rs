@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::launch::affinity;
 use crate::launch::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::launch::topology::{Core, Cpus, Device, Topology};
 use mpienv_core::seam::{error, list_of_ranks, runs_of_ranks};
-use mpienv_core::{Error, Reason};
+use mpienv_core::{ClusterInfo, Environment, Error, Reason};
 
 /// The folder below which the host's files are read, instead of `/`. For tests.
 const ROOT: &str = "MPIENV_HOST_ROOT";
@@ -94,7 +92,10 @@ pub struct Division {
 pub fn bind_to_share(bind: Bind, share: &CoreShare) -> Result<(), Error> {
     let refused = |cause| {
         let reason = format!("cannot bind to the CPUs {}: {cause}", share.cpus);
-        bind.error(reason, "start it where the cgroup allows these CPUs, or leave the ranks unbound")
+        bind.error(
+            reason,
+            "start it where the cgroup allows these CPUs, or leave the ranks unbound",
+        )
     };
     affinity::bind(&share.cpus).map_err(refused)
 }

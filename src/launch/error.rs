@@ -187,7 +187,7 @@ pub enum LaunchError {
     #[non_exhaustive]
     NotMet {
         /// The port.
-        port: crate::value::port::Port,
+        port: mpienv_core::Port,
         /// Why they did not meet.
         error: mpienv_rendezvous::RendezvousError,
     },
@@ -383,7 +383,7 @@ fn failed_text(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::info::ClusterInfo;
+    use mpienv_core::ClusterInfo;
     use std::error::Error as _;
     use std::process::Command;
 

@@ -15,7 +15,7 @@ extern crate mpienv_core;
 
 // The names by which the files of this crate know it and the crates below.
 use crate as launch;
-use mpienv_core::{cluster, environment, export, simulate, value};
+use mpienv_core::{simulate, value};
 
 mod affinity;
 mod attempts;
@@ -66,12 +66,8 @@ use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cluster::info::ClusterInfo;
-use crate::export::Target;
-use crate::value::host::Host;
-use crate::value::port_range::PortRange;
-use mpienv_core::LaunchStyle;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
+use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange, Target};
 
 use self::stop::Grace;
 

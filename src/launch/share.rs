@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::launch::affinity;
 use crate::launch::binding::widen_default_binding;
 use crate::launch::cores::{self, Allowed, Roots};
 use crate::launch::topology::Cpus;
-use crate::value::launcher::Launcher;
 use mpienv_core::seam::{InfoSeam as _, ThreadCount};
+use mpienv_core::{ClusterInfo, Environment, Launcher};
 
 /// How many threads the libraries of a program start in each rank.
 ///

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::environment::Environment;
+use mpienv_core::Environment;
 
 use self::advice::{Advice, not_for_sh};
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crew::{Crew, Order};
 use super::{CheckError, JobMap};
-use crate::finding::{Finding, Severity};
+use crate::{Finding, Severity};
 use mpienv_core::seam::{finding, list_of_ranks, runs_of_ranks};
 
 /// Below this part of the median, a rank is slow.

@@ -6,10 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::value::host::Host;
-use crate::value::host_name::host_name;
+use crate::{ClusterInfo, Environment, Host, host_name};
 use mpienv_core::seam::{self, interfaces};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::is_in_use;

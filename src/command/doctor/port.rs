@@ -4,10 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::machine::port_is_free;
 use super::{Machine, Nodes, finding, known_nodes};
-use crate::cluster::info::ClusterInfo;
-use crate::finding::{Finding, Severity};
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
 use mpienv_core::seam::{self, ASKED, InfoSeam as _};
 
 /// The variables that set the master's port.

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::environment::Environment;
 use crate::launch::bind::{Bind, Division, Node};
 use crate::launch::core_share::CoreShare;
 use crate::launch::error::LaunchError;
 use crate::launch::{Launch, Threads, share, tell};
+use mpienv_core::Environment;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
 
 impl Launch {

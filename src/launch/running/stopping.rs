@@ -11,7 +11,7 @@ use crate::launch::report::LaunchReport;
 use crate::launch::role::Member;
 use crate::launch::running::Exit;
 use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
-use crate::value::host_name::host_name;
+use mpienv_core::host_name;
 
 /// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);

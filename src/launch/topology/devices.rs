@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::text;
-use crate::environment::Environment;
+use mpienv_core::Environment;
 use mpienv_core::seam::visible;
 
 const NVIDIA: &str = "0x10de";
