@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 
 use crate::cluster::interface::InterfaceError;
@@ -195,6 +196,12 @@ pub enum Reason {
 impl From<HostError> for Reason {
     fn from(error: HostError) -> Reason {
         Reason::NotAHost(error)
+    }
+}
+
+impl From<ParseIntError> for Reason {
+    fn from(_: ParseIntError) -> Reason {
+        Reason::NotANumber
     }
 }
 

@@ -72,8 +72,6 @@ fn detected(environment: &Environment) -> Option<Names> {
 }
 
 fn says(environment: &Environment, names: Names, values: [Option<u32>; 3]) -> bool {
-    let number = |name: &str| {
-        environment.get_str(name).ok().flatten().and_then(|text| text.parse::<u32>().ok())
-    };
+    let number = |name: &str| environment.text(name)?.parse::<u32>().ok();
     names.iter().zip(values).all(|(name, value)| value.is_some() && number(name) == value)
 }
