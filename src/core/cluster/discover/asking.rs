@@ -68,12 +68,10 @@ impl ClusterInfoBuilder {
             // `prterun` sets no size.
             Err(error) => error.variable() == Some(pmix::RANK),
         };
-        let is_off = || {
-            Ok::<_, Error>(
-                environment.setting::<u32>(ASK)?.is_some_and(|seconds| seconds.value == 0),
-            )
-        };
-        if !is_open || !pmix::is_harmless(environment) || is_off()? {
+        if !is_open || !pmix::is_harmless(environment) {
+            return Ok(None);
+        }
+        if environment.setting::<u32>(ASK)?.is_some_and(|seconds| seconds.value == 0) {
             return Ok(None);
         }
         let overrides = Overrides { ask_pmix: true, ..self.overrides.clone() };
