@@ -37,9 +37,10 @@ pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::process::Owner;
 pub use crate::system::user;
+pub use crate::value::counted::counted;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
-pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
+pub use crate::value::rank_list::{list as list_of_ranks, ranges, runs as runs_of_ranks};
 pub use crate::value::resolve::resolve as look_up;
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 

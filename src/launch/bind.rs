@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::launch::affinity;
 use crate::launch::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::launch::topology::{Core, Cpus, Device, Topology};
-use mpienv_core::seam::{error, list_of_ranks, runs_of_ranks};
+use mpienv_core::seam::{counted, error, ranges};
 use mpienv_core::{ClusterInfo, Environment, Error, Reason};
 
 /// The folder below which the host's files are read, instead of `/`. For tests.
@@ -202,10 +202,10 @@ impl<'a> Node<'a> {
         let devices = self.topology.devices();
         if devices.all().is_empty() {
             let nodes = self.topology.nodes();
-            let (cores, noun) = (self.topology.cores().len(), plural(nodes.len(), "NUMA node"));
+            let (cores, noun) = (self.topology.cores().len(), counted(nodes.len(), "NUMA node"));
             let reason = format!(
                 "this host has no GPU of NVIDIA or AMD on its PCI bus: {} and {noun}",
-                plural(cores, "core")
+                counted(cores, "core")
             );
             return Err(bind.error(reason, WITHOUT_DEVICE));
         }
@@ -225,7 +225,7 @@ impl<'a> Node<'a> {
                     "the firmware does not tell the NUMA node of the device at {}, and this host \
                      has {}",
                     device.address,
-                    plural(nodes.len(), "NUMA node")
+                    counted(nodes.len(), "NUMA node")
                 );
                 Err(bind.error(reason, WITHOUT_DEVICE))
             }
@@ -243,8 +243,8 @@ impl<'a> Node<'a> {
             let reason = format!(
                 "{} with a device on NUMA node {node}, of which this process may use {} (allowed \
                  CPUs: {})",
-                plural(ranks, "rank"),
-                plural(cores, "core"),
+                counted(ranks, "rank"),
+                counted(cores, "core"),
                 self.allowed
             );
             bind.error(reason, WITHOUT_DEVICE)
@@ -256,7 +256,7 @@ impl<'a> Node<'a> {
         let note = shares
             .iter()
             .any(|share| share.is_crowded)
-            .then(|| format!("{} share {}", plural(ranks, "rank"), plural(cores.len(), "core")));
+            .then(|| format!("{} share {}", counted(ranks, "rank"), counted(cores.len(), "core")));
         Ok(Division { shares, note })
     }
 }
@@ -315,9 +315,5 @@ impl Binding {
 #[must_use]
 pub fn numa_nodes(nodes: &[u32]) -> String {
     let noun = if nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
-    format!("{noun} {}", list_of_ranks(&runs_of_ranks(nodes), ","))
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+    format!("{noun} {}", ranges(nodes))
 }

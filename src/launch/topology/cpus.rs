@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
+use mpienv_core::seam::ranges;
 
 /// A set of CPUs, by Linux's numbers. Its text is a list as in `/sys`: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +81,7 @@ impl FromStr for Cpus {
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpus: Vec<u32> = self.iter().collect();
-        f.write_str(&list_of_ranks(&runs_of_ranks(&cpus), ","))
+        f.write_str(&ranges(&cpus))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::command::check::{ComputeReport, JobMap, MeshReport, PairReport, RankSpeed, figure};
 
 use super::super::lines_of;
+use mpienv_core::seam::counted;
 
 /// Up to so many hosts, the table has a column for each host.
 const MOST_COLUMNS: usize = 16;
@@ -29,9 +30,7 @@ fn of_mesh(mesh: &MeshReport) -> String {
     } else {
         "medians of each host"
     };
-    let plural =
-        |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let (pairs, rounds) = (plural(pairs, "pair"), plural(mesh.rounds, "round"));
+    let (pairs, rounds) = (counted(pairs, "pair"), counted(mesh.rounds, "round"));
     let mut text =
         format!("\nmesh: {hosts} hosts, {pairs} in {rounds}, {:.1} s; {what}\n", mesh.seconds);
     text += &table(&rows(mesh, is_complete));
