@@ -43,7 +43,7 @@ impl Launch {
         }
         let environment = Environment::current();
         let Division { shares, note } =
-            Node::here(self.bind, &environment)?.among_workers(self.bind, &self.workers)?;
+            Node::here(self.bind, &environment)?.among_workers(&self.workers)?;
         if let Some(note) = note.filter(|_| attempt.again == 0) {
             tell(&format!("bind {}: {note}", self.bind.name()));
         }
