@@ -11,7 +11,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 pub use self::cpus::Cpus;
-pub use self::devices::{Device, Devices};
+pub use self::devices::{Device, Devices, is_numbered};
 
 /// The hosts' cores and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -147,24 +147,15 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
         "{ranks} on {on}, started by {launcher}, met at {} in {:.2} s\n",
         map.master, map.seconds
     );
-    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned).to_vec()];
     for (host, ranks) in &hosts {
         let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
         let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
         let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
         let local = local.map_or("-".to_owned(), |local| ranges(&local));
-        rows.push([(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
+        rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
     }
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths = [width(0), width(1), width(2)];
-    for [host, address, ranks, local] in &rows {
-        text += &format!(
-            "{host:0$}  {address:1$}  {ranks:2$}  {local}\n",
-            widths[0], widths[1], widths[2]
-        );
-    }
+    text += &measured::table(&rows, false);
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
     }

@@ -1,5 +1,7 @@
 //! The grammar: reads one host expression, one bracket, one range. Nothing is allocated.
 
+use std::fmt::Write as _;
+
 use super::error::{Fault, Found, HostlistError};
 
 /// Scans a list, one host expression at a time.
@@ -159,17 +161,7 @@ pub(super) fn opening(text: &str, element: Element) -> impl Iterator<Item = usiz
 /// Appends a number with at least `width` digits.
 pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
     // Not `{:0width$}`, which panics on a width beyond `u16`.
-    let mut digits = [0; 20];
-    let mut rest = number;
-    let mut length = 0;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        length += 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    name.extend(std::iter::repeat_n('0', width.saturating_sub(length)));
-    name.extend(digits.iter().skip(20 - length).map(|&digit| char::from(digit)));
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    name.extend(std::iter::repeat_n('0', width.saturating_sub(digits)));
+    let _ = write!(name, "{number}");
 }
