@@ -26,7 +26,7 @@ pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
 pub use crate::cluster::own_variables::OWN_VARIABLES;
 #[cfg(feature = "routes")]
-pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
+pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, names_of, resolve};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;

@@ -184,6 +184,7 @@ fn domain(address: &str) -> u32 {
     address.split(':').next().and_then(|domain| u32::from_str_radix(domain, 16).ok()).unwrap_or(0)
 }
 
+/// Returns whether a file in /dev is a device of this kind: `nvidia0`, and not `nvidiactl`.
 #[must_use]
 pub fn is_numbered(name: &str, kind: &str) -> bool {
     let number = name.strip_prefix(kind).unwrap_or_default();

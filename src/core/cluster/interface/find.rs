@@ -9,7 +9,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::{Interface, OwnInterface};
 use crate::cluster::nccl;
 use crate::cluster::overrides::{ASKED, INTERFACE};
-use crate::cluster::route::{self, OwnAddr, interfaces, is_bridge, is_link_local};
+use crate::cluster::route::{self, OwnAddr, interfaces, is_bridge, is_link_local, names_of};
 use crate::error::{Error, Reason};
 use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
@@ -210,13 +210,7 @@ fn address_on(
 
 fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &[(String, IpAddr)]) -> Error {
     let variable = if asked.source == ASKED { "--interface" } else { INTERFACE };
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in interfaces {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let listed = names.into_iter().map(|name| {
+    let listed = names_of(interfaces).into_iter().map(|name| {
         let own = interfaces.iter().filter(|(own, _)| own == name);
         let own: Vec<_> = own.map(|(_, address)| address.to_string()).collect();
         format!("{name} ({})", own.join(" "))
