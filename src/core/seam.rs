@@ -30,7 +30,7 @@ pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, names_of, 
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;
-pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, of_child, signal};
+pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::launch::ending::{Cause, Failure, Final, seconds, signal, status_text};
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
-use crate::launch::stop::{Name, is_request};
+use crate::launch::stop::{is_request, name};
 use mpienv_core::{Error, ErrorKind};
 
 /// Why workers were not started, or failed.
@@ -107,7 +107,7 @@ pub enum LaunchError {
         error: io::Error,
     },
     /// A worker failed. It was the first one to fail.
-    #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", Name(signal))),
+    #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", name(signal))),
         failed_text(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
     #[non_exhaustive]
     Failed {
@@ -345,7 +345,7 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
 fn stopped_text(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
     let on = host.map_or(String::new(), |host| format!(" on {host}"));
     let killed = killed.map_or(String::new(), |killed| format!("; {killed}"));
-    format!("stopped by {}{on}{killed}", Name(signal))
+    format!("stopped by {}{on}{killed}", name(signal))
 }
 
 /// Describes a failure in one line: the rank, its host, how it exited, and its last lines of
