@@ -46,16 +46,6 @@ impl Cpus {
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
-
-    /// Adds a CPU.
-    pub fn insert(&mut self, cpu: u32) {
-        self.0.insert(cpu);
-    }
-
-    /// Adds CPUs.
-    pub fn extend(&mut self, cpus: impl Iterator<Item = u32>) {
-        self.0.extend(cpus);
-    }
 }
 
 impl FromIterator<u32> for Cpus {
