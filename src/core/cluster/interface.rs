@@ -114,9 +114,4 @@ impl ClusterInfo {
     pub fn interface(&self) -> Option<&OwnInterface> {
         self.passed_on.network.own.as_ref()
     }
-
-    /// Returns the variables that name the interface.
-    pub(crate) fn interface_variables(&self) -> &[(&'static str, String)] {
-        self.interface().map_or(&[], |own| &own.variables)
-    }
 }
