@@ -86,7 +86,7 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
-        fn asks_for_interface(self: &Self) -> bool { self.passed_on.network.asked.is_some() }
+        fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
             ClusterInfo::set_own_port(self, port, source);

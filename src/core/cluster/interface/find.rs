@@ -64,7 +64,7 @@ impl ClusterInfo {
     /// interface that other hosts may reach. The default returns no error.
     pub fn on_interface(&self) -> Result<ClusterInfo, Error> {
         let default = || Sourced::new(Interface::Default, "default");
-        let asked = self.passed_on.network.asked.clone().unwrap_or_else(default);
+        let asked = self.passed_on.asked_interface.clone().unwrap_or_else(default);
         let found = match &asked.value {
             Interface::Keep => None,
             Interface::Default if self.gloo_finds_nothing() => {
@@ -90,9 +90,9 @@ impl ClusterInfo {
             }
         };
         let mut info = self.clone();
-        info.passed_on.network.own = found.map(|found| self.named(found, &asked));
+        info.passed_on.interface = found.map(|found| self.named(found, &asked));
         let nccl = &mut info.surroundings.nccl.ifname;
-        for (name, value) in info.passed_on.network.own.iter().flat_map(|own| &own.variables) {
+        for (name, value) in info.passed_on.interface.iter().flat_map(|own| &own.variables) {
             if *name == nccl::VARIABLE {
                 *nccl = Sourced::new(Some(value.clone()), format!("the interface {}", asked.value));
             }
