@@ -65,7 +65,7 @@ pub(crate) struct PassedOn {
     pub overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub to_unset: Vec<&'static str>,
-    /// Which network interface the program uses.
+    /// The network interface that was asked for.
     pub asked_interface: Option<Sourced<Interface>>,
     /// The one that was found.
     pub interface: Option<OwnInterface>,
