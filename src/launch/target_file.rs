@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_file_in_a_folder_is_private_and_goes_when_it_is_dropped() {
-        let (path, place) = in_folder("MLX_HOSTFILE", "[]").unwrap();
-        let held = HeldFile { path: path.clone(), text: "[]".to_owned(), place };
+        let path = in_folder("MLX_HOSTFILE", "[]").unwrap();
+        let held = HeldFile { path: path.clone(), text: "[]".to_owned(), memory: None };
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
         assert_eq!(
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions())
@@ -105,9 +105,9 @@ mod tests {
             0o600
         );
         // A second one does not replace it.
-        let (other, place) = in_folder("MLX_HOSTFILE", "[1]").unwrap();
+        let other = in_folder("MLX_HOSTFILE", "[1]").unwrap();
         assert_ne!(other, path);
-        drop(HeldFile { path: other.clone(), text: "[1]".to_owned(), place });
+        drop(HeldFile { path: other.clone(), text: "[1]".to_owned(), memory: None });
         assert!(path.exists() && !other.exists());
         drop(held);
         assert!(!path.exists());
