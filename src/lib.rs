@@ -111,10 +111,6 @@ pub use mpienv_mpi as mpi;
 #[doc(inline)]
 pub use mpienv_rendezvous as rendezvous;
 
-// The names by which the command knows the crates below.
-#[cfg(feature = "cli")]
-use mpienv_core::{cluster, environment, finding, value};
-
 /// Runs the Rust examples of the README as doctests.
 #[cfg(all(doctest, feature = "collective"))]
 #[doc = include_str!("../README.md")]

@@ -13,16 +13,10 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::info::ClusterInfo;
 use crate::command::doctor::port::another;
 use crate::command::protection::Protection;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
-use crate::value::host::Host;
-use crate::value::port::Port;
-use crate::value::printable::printable;
-use crate::{Error, ErrorKind};
+use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Host, Port, Severity, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_core::seam::{InfoSeam as _, finding};
 use mpienv_rendezvous::seam::uses_munge;

@@ -17,13 +17,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::LaunchStyle;
-use crate::cluster::info::ClusterInfo;
 use crate::command::check::SIMULATED;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
-use crate::value::host::Host;
-use crate::value::host_name::host_name;
+use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Severity, host_name};
 use mpienv_core::seam::{self, interfaces, is_bridge, is_link_local};
 use mpienv_launch::seam::{Cpus, count_cores};
 
@@ -104,7 +99,7 @@ pub(crate) fn stale_open_mpi(environment: &Environment) -> Option<Finding> {
 pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     if !info.rank().is_first()
-        || known_nodes(info) != Some(Nodes::One)
+        || is_on_one_node(info) != Some(true)
         || host.is_loopback()
         || is_own_name(host)
     {
@@ -144,21 +139,15 @@ fn finding(
 
 /// Returns whether the job may be on several nodes.
 fn several_nodes(info: &ClusterInfo) -> bool {
-    known_nodes(info) != Some(Nodes::One)
+    is_on_one_node(info) != Some(true)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Nodes {
-    One,
-    Several,
-}
-
-/// Returns whether the job is on one node or on several, if this is known.
-fn known_nodes(info: &ClusterInfo) -> Option<Nodes> {
+/// Returns whether the job is on one node, if that is known.
+fn is_on_one_node(info: &ClusterInfo) -> Option<bool> {
     match (info.launch_style(), info.node_count()) {
-        (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(Nodes::One),
-        (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(Nodes::Several),
-        (_, nodes) => nodes.map(|nodes| if nodes == 1 { Nodes::One } else { Nodes::Several }),
+        (LaunchStyle::Alone | LaunchStyle::SingleNode, _) => Some(true),
+        (LaunchStyle::PerNode | LaunchStyle::PerProcess, _) => Some(false),
+        (_, nodes) => nodes.map(|nodes| nodes == 1),
     }
 }
 
@@ -236,7 +225,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         return None;
     }
     let is_name = host.address().is_none() && !host.is_loopback();
-    let (severity, nodes) = match known_nodes(info) {
+    let (severity, nodes) = match is_on_one_node(info) {
         None => (Severity::Note, "the job may be on several nodes"),
         // Other hosts may resolve the name to a better address.
         Some(_) if is_name => (Severity::Warning, "the job is on several nodes"),

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::Host;
 use crate::command::doctor;
-use crate::value::host::Host;
 
 /// The pause between two attempts, because many ranks share one name server.
 const PAUSE: Duration = Duration::from_millis(500);

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::ParseIntError;
 use std::str::FromStr;
 
 use crate::cluster::interface::InterfaceError;
@@ -192,34 +193,24 @@ pub enum Reason {
     },
 }
 
-impl From<HostError> for Reason {
-    fn from(error: HostError) -> Reason {
-        Reason::NotAHost(error)
-    }
+/// What each error of parsing a value says of a variable.
+macro_rules! reasons {
+    ($($error:ty: $found:pat => $reason:expr;)+) => {
+        $(impl From<$error> for Reason {
+            fn from($found: $error) -> Reason {
+                $reason
+            }
+        })+
+    };
 }
 
-impl From<PortError> for Reason {
-    fn from(_: PortError) -> Reason {
-        Reason::NotAPort
-    }
-}
-
-impl From<PortRangeError> for Reason {
-    fn from(_: PortRangeError) -> Reason {
-        Reason::NotAPortRange
-    }
-}
-
-impl From<InterfaceError> for Reason {
-    fn from(error: InterfaceError) -> Reason {
-        Reason::NotAnInterface(error)
-    }
-}
-
-impl From<MungeError> for Reason {
-    fn from(_: MungeError) -> Reason {
-        Reason::NotMunge
-    }
+reasons! {
+    HostError: error => Reason::NotAHost(error);
+    InterfaceError: error => Reason::NotAnInterface(error);
+    MungeError: _ => Reason::NotMunge;
+    ParseIntError: _ => Reason::NotANumber;
+    PortError: _ => Reason::NotAPort;
+    PortRangeError: _ => Reason::NotAPortRange;
 }
 
 impl Environment {

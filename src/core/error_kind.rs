@@ -93,7 +93,7 @@ impl ErrorKind {
 
 /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as in
 /// shells.
-pub fn of_child(status: ExitStatus) -> u8 {
+fn of_child(status: ExitStatus) -> u8 {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     code.or(signal(status).map(of_signal)).unwrap_or(ENVIRONMENT)
 }

@@ -70,7 +70,7 @@ impl ClusterInfo {
     }
 
     fn set_interface(&self, exports: &mut Exports) {
-        for (name, value) in self.interface_variables() {
+        for (name, value) in self.interface().iter().flat_map(|own| &own.variables) {
             exports.set(*name, value.clone());
         }
     }

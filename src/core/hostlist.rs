@@ -4,12 +4,12 @@ mod error;
 mod expand;
 mod scan;
 
-pub use error::{Found, HostlistError};
+pub use error::HostlistError;
 pub use expand::Hosts;
 
 use std::borrow::Cow;
 
-use expand::Expression;
+use error::Fault;
 use scan::Scanner;
 
 /// A hostlist in Slurm's grammar, checked as a whole and expanded only on demand.
@@ -21,7 +21,6 @@ use scan::Scanner;
 /// assert_eq!(list.first(), "gpu09");
 /// assert_eq!(list.len(), 4);
 /// assert_eq!(list.iter().collect::<Vec<_>>(), ["gpu09", "gpu10", "gpu11", "login"]);
-/// assert_eq!(list.get(3).as_deref(), Some("login"));
 ///
 /// let error = Hostlist::parse("gpu[1-2").unwrap_err();
 /// assert_eq!(error.to_string(), r#"column 4: "[" is never closed"#);
@@ -64,12 +63,11 @@ impl<'a> Hostlist<'a> {
         let mut scanner = Scanner::new(text);
         let mut len: u64 = 0;
         while let Some(element) = scanner.element()? {
-            len = len.checked_add(element.count).ok_or_else(|| HostlistError::TooMany {
-                column: error::column(text, element.start),
-            })?;
+            let too_many = || HostlistError::new(text, element.start, Fault::TooMany);
+            len = len.checked_add(element.count).ok_or_else(too_many)?;
         }
         if len == 0 {
-            return Err(HostlistError::Empty);
+            return Err(HostlistError::new(text, 0, Fault::Empty));
         }
         Ok(Hostlist { text, len })
     }
@@ -86,43 +84,9 @@ impl<'a> Hostlist<'a> {
         self.len
     }
 
-    /// Returns the host at this index, starting at 0, without expanding those before it.
-    #[must_use]
-    pub fn get(&self, mut index: u64) -> Option<Cow<'a, str>> {
-        let mut scanner = Scanner::new(self.text);
-        // Never an error, because `parse` has checked the list.
-        while let Some(element) = scanner.element().ok()? {
-            let Some(rest) = index.checked_sub(element.count) else {
-                let mut expression = Expression::new(self.text, element)?;
-                expression.skip(self.text, index);
-                return Some(expression.host(0));
-            };
-            index = rest;
-        }
-        None
-    }
-
     /// Returns an iterator over all hosts in Slurm's order.
     #[must_use]
     pub fn iter(&self) -> Hosts<'a> {
         Hosts::new(self.text, self.len)
-    }
-}
-
-impl<'a> IntoIterator for Hostlist<'a> {
-    type Item = Cow<'a, str>;
-    type IntoIter = Hosts<'a>;
-
-    fn into_iter(self) -> Hosts<'a> {
-        self.iter()
-    }
-}
-
-impl<'a> IntoIterator for &Hostlist<'a> {
-    type Item = Cow<'a, str>;
-    type IntoIter = Hosts<'a>;
-
-    fn into_iter(self) -> Hosts<'a> {
-        self.iter()
     }
 }

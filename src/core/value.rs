@@ -1,5 +1,6 @@
 //! Values that are valid by construction, and the texts that go with them.
 
+pub(crate) mod counted;
 pub mod host;
 pub mod host_name;
 pub(crate) mod job;

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::cluster::info::ClusterInfo;
+use crate::launch::bind::bind_to_share;
 use crate::launch::ending::{Failure, Final};
 use crate::launch::error::LaunchError;
 use crate::launch::log_file::Folder;
@@ -30,9 +30,8 @@ use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::target_file::HeldFile;
 use crate::launch::{Launch, Variables, port, tell};
-use crate::value::host_name::host_name;
-use mpienv_core::Exports;
 use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, TargetSeam as _};
+use mpienv_core::{ClusterInfo, Exports, host_name};
 
 pub(super) use self::link::Link;
 pub(super) use self::message::{Event, Failed, Haste};
@@ -85,7 +84,7 @@ impl<'a> Job<'a> {
         let (link, base) = launch.link()?;
         // Not earlier: while the nodes wait for each other, a signal ends this process.
         let signals = Arc::new(Signals::new().map_err(LaunchError::Signals)?);
-        link.wake(signals.waker().map_err(LaunchError::Signals)?);
+        link.mailbox.wake(signals.waker().map_err(LaunchError::Signals)?);
         Ok(Job {
             launch,
             command,
@@ -125,7 +124,7 @@ impl<'a> Job<'a> {
 
     /// Runs one attempt on this node, from its start until none of its workers is left.
     fn attempt(&mut self, attempt: Attempt) {
-        if self.link.stop(attempt.again).is_some() {
+        if self.link.mailbox.stop(attempt.again).is_some() {
             // Another node has failed already.
             self.link.send(Event::Stopped { endings: Vec::new(), is_final: false });
             return;
@@ -186,7 +185,7 @@ impl<'a> Job<'a> {
         let mut command_of = |worker: &ClusterInfo| {
             let command = (self.command)(worker).map(|command| self.launch.marked(command));
             command.map_err(|reason| {
-                let (node, host) = (self.link.node(), own_host());
+                let (node, host) = (self.link.node, own_host());
                 LaunchError::OtherNode { node, host, reason }
             })
         };
@@ -194,7 +193,7 @@ impl<'a> Job<'a> {
             let mut command = command_of(worker)?;
             if let Some(share) = shares.get(index) {
                 // The worker inherits the binding of this thread.
-                self.launch.bind.take(share)?;
+                bind_to_share(self.launch.bind, share)?;
             }
             match &self.launch.variables {
                 Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
@@ -235,7 +234,7 @@ impl<'a> Job<'a> {
             }
             (after, endings) = (running.ran_for(), running.endings());
         }
-        let failure = Failure { node: self.link.node(), host: own_host(), after, is_final, cause };
+        let failure = Failure { node: self.link.node, host: own_host(), after, is_final, cause };
         self.link.send(Event::Failing { haste: Haste::Failure });
         self.link.send(Event::Failed { failure: Box::new(failure), endings });
         self.error = Some(error);
@@ -248,10 +247,10 @@ impl<'a> Job<'a> {
     /// that it is gone.
     fn order(&mut self) -> Result<State, LaunchError> {
         loop {
-            if let Some(stall) = self.link.take_stall() {
+            if let Some(stall) = self.link.mailbox.take_stall() {
                 stall.publish(self.logs.as_ref());
             }
-            if let Some(order) = self.link.take() {
+            if let Some(order) = self.link.mailbox.take() {
                 return Ok(self.follow(order));
             }
             let left = self.until_silent();
@@ -297,7 +296,7 @@ impl<'a> Job<'a> {
     /// Waits until the pause is over, an order arrives, or a signal ends the job.
     fn pause(&self, again: u32, until: Instant) -> State {
         loop {
-            if let Some(order) = self.link.take() {
+            if let Some(order) = self.link.mailbox.take() {
                 return self.follow(order);
             }
             let left = until.saturating_duration_since(Instant::now());
@@ -326,7 +325,7 @@ impl<'a> Job<'a> {
             max_restarts: self.launch.max_restarts,
             ..LaunchReport::of(&failed, self.base, self.link.speaks())
         };
-        let error = self.error.take().filter(|_| failed.failure.node == self.link.node());
+        let error = self.error.take().filter(|_| failed.failure.node == self.link.node);
         Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
     }
 }

@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::launch::affinity;
 use crate::launch::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::launch::topology::{Core, Cpus, Device, Topology};
-use mpienv_core::seam::{error, list_of_ranks, runs_of_ranks};
-use mpienv_core::{Error, Reason};
+use mpienv_core::seam::{counted, error, ranges};
+use mpienv_core::{ClusterInfo, Environment, Error, Reason};
 
 /// The folder below which the host's files are read, instead of `/`. For tests.
 const ROOT: &str = "MPIENV_HOST_ROOT";
@@ -52,21 +50,6 @@ impl Bind {
         }
     }
 
-    /// Binds this thread, and the processes that it starts, to a share.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
-    pub(crate) fn take(self, share: &CoreShare) -> Result<(), Error> {
-        let refused = |cause| {
-            let reason = format!("cannot bind to the CPUs {}: {cause}", share.cpus);
-            self.error(
-                reason,
-                "start it where the cgroup allows these CPUs, or leave the ranks unbound",
-            )
-        };
-        affinity::bind(&share.cpus).map_err(refused)
-    }
-
     /// Returns the command with [`BOUND_BY`]. It is removed for workers that get all cores.
     pub(crate) fn marked(self, mut command: Command) -> Command {
         match self {
@@ -82,9 +65,12 @@ impl Bind {
     }
 }
 
-/// The host's cores and devices, the CPUs that may be used, and the variables that select devices.
+/// How to divide a host's cores: by which rule, its cores and devices, the CPUs that may be used,
+/// and the variables that select devices.
 #[derive(Clone, Debug)]
 pub struct Node<'a> {
+    /// The rule.
+    pub bind: Bind,
     /// The host's cores and devices.
     pub topology: Topology,
     /// The CPUs that the ranks may use.
@@ -102,12 +88,19 @@ pub struct Division {
     pub note: Option<String>,
 }
 
-/// Binds this thread, and the program that it becomes, to a share.
+/// Binds this thread, the processes that it starts, and the program that it becomes, to a share.
 ///
 /// # Errors
 /// Returns an error if the system refuses.
 pub fn bind_to_share(bind: Bind, share: &CoreShare) -> Result<(), Error> {
-    bind.take(share)
+    let refused = |cause| {
+        let reason = format!("cannot bind to the CPUs {}: {cause}", share.cpus);
+        bind.error(
+            reason,
+            "start it where the cgroup allows these CPUs, or leave the ranks unbound",
+        )
+    };
+    affinity::bind(&share.cpus).map_err(refused)
 }
 
 /// Returns the host's cores and devices.
@@ -124,7 +117,7 @@ impl<'a> Node<'a> {
         let unknown =
             |cause| bind.error(format!("the CPUs of this process are unknown: {cause}"), UNBOUND);
         let allowed = affinity::allowed().map_err(unknown)?;
-        Ok(Node { topology: topology(environment), allowed, environment })
+        Ok(Node { bind, topology: topology(environment), allowed, environment })
     }
 
     /// Divides the cores among the workers of this process.
@@ -132,17 +125,15 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Returns an error if a worker's device, its NUMA node or the cores there are not known or not
     /// enough.
-    pub fn among_workers(&self, bind: Bind, workers: &[ClusterInfo]) -> Result<Division, Error> {
-        if bind != Bind::Device {
-            return self.divide(bind, workers.len(), &[]);
+    pub fn among_workers(&self, workers: &[ClusterInfo]) -> Result<Division, Error> {
+        if self.bind != Bind::Device {
+            return self.divide(workers.len(), &[]);
         }
         // The workers inherit this process's variables, so that its list is theirs.
-        let shown = self.shown(bind, 0)?;
-        let homes: Result<Vec<u32>, Error> = workers
-            .iter()
-            .map(|worker| self.home(bind, device_of(bind, &shown, worker)?))
-            .collect();
-        self.divide(bind, workers.len(), &homes?)
+        let shown = self.shown(0)?;
+        let homes: Result<Vec<u32>, Error> =
+            workers.iter().map(|worker| self.home(self.device_of(&shown, worker)?)).collect();
+        self.divide(workers.len(), &homes?)
     }
 
     /// Returns the share of this process, which a launcher has started beside the node's other
@@ -151,25 +142,21 @@ impl<'a> Node<'a> {
     /// # Errors
     /// Returns an error if the local rank or size is not known, and those of
     /// [`Node::among_workers`].
-    pub fn of_this(
-        &self,
-        bind: Bind,
-        info: &ClusterInfo,
-    ) -> Result<(CoreShare, Option<String>), Error> {
+    pub fn of_this(&self, info: &ClusterInfo) -> Result<(CoreShare, Option<String>), Error> {
         let place = info.local_rank().zip(info.local_world_size());
         let (rank, size) = place.ok_or_else(|| {
             let reason = "the launcher does not provide the local rank and the number of ranks on \
                           this node";
-            bind.error(reason.to_owned(), "use the launcher's own option for binding")
+            self.bind.error(reason.to_owned(), "use the launcher's own option for binding")
         })?;
-        let (division, index) = match bind {
-            Bind::Device => self.of_device(bind, info, rank, size)?,
-            _ => (self.divide(bind, size as usize, &[])?, rank as usize),
+        let (division, index) = match self.bind {
+            Bind::Device => self.of_device(info, rank, size)?,
+            _ => (self.divide(size as usize, &[])?, rank as usize),
         };
         let share = division.shares.into_iter().nth(index);
         // ClusterInfo checks that the local rank is less than the local size.
         let share = share.ok_or_else(|| {
-            bind.error(format!("local rank {rank} of {size} has no share"), UNBOUND)
+            self.bind.error(format!("local rank {rank} of {size} has no share"), UNBOUND)
         })?;
         Ok((share, division.note))
     }
@@ -177,29 +164,28 @@ impl<'a> Node<'a> {
     /// Divides by the devices of all ranks if they are known, and otherwise by those of the node.
     fn of_device(
         &self,
-        bind: Bind,
         info: &ClusterInfo,
         rank: u32,
         size: u32,
     ) -> Result<(Division, usize), Error> {
-        let shown = self.shown(bind, rank)?;
-        let own = device_of(bind, &shown, info)?;
+        let shown = self.shown(rank)?;
+        let own = self.device_of(&shown, info)?;
         if size == 1 {
-            return Ok((self.divide(bind, 1, &[self.home(bind, own)?])?, 0));
+            return Ok((self.divide(1, &[self.home(own)?])?, 0));
         }
         // Each rank sees all devices, and uses the one of its local rank.
         let all = shown.get(..size as usize).filter(|_| info.device_index() == Some(rank));
         if let Some(all) = all.filter(|_| shown.len() > 1) {
             let homes: Result<Vec<u32>, Error> =
-                all.iter().map(|device| self.home(bind, device)).collect();
-            return Ok((self.divide(bind, all.len(), &homes?)?, rank as usize));
+                all.iter().map(|device| self.home(device)).collect();
+            return Ok((self.divide(all.len(), &homes?)?, rank as usize));
         }
-        let home = self.home(bind, own)?;
+        let home = self.home(own)?;
         let devices = self.topology.devices().all().iter();
         let here: Vec<&Device> = devices.filter(|device| device.node == Some(home)).collect();
         let index = here.iter().position(|device| device.address == own.address).unwrap_or(0);
         let homes = vec![home; here.len().max(1)];
-        let mut division = self.divide(bind, homes.len(), &homes)?;
+        let mut division = self.divide(homes.len(), &homes)?;
         division.note.get_or_insert(format!(
             "the devices of the other ranks are not known, so the cores of NUMA node {home} are \
              divided among its devices ({})",
@@ -208,23 +194,23 @@ impl<'a> Node<'a> {
         Ok((division, index))
     }
 
-    fn shown(&self, bind: Bind, local_rank: u32) -> Result<Vec<&Device>, Error> {
+    fn shown(&self, local_rank: u32) -> Result<Vec<&Device>, Error> {
         let devices = self.topology.devices();
         if devices.all().is_empty() {
             let nodes = self.topology.nodes();
-            let (cores, noun) = (self.topology.cores().len(), plural(nodes.len(), "NUMA node"));
+            let (cores, noun) = (self.topology.cores().len(), counted(nodes.len(), "NUMA node"));
             let reason = format!(
                 "this host has no GPU of NVIDIA or AMD on its PCI bus: {} and {noun}",
-                plural(cores, "core")
+                counted(cores, "core")
             );
-            return Err(bind.error(reason, WITHOUT_DEVICE));
+            return Err(self.bind.error(reason, WITHOUT_DEVICE));
         }
         let shown = devices.visible(self.environment, local_rank);
-        shown.map_err(|reason| bind.error(reason, TELL_DEVICE))
+        shown.map_err(|reason| self.bind.error(reason, TELL_DEVICE))
     }
 
     /// Returns the NUMA node of a device.
-    fn home(&self, bind: Bind, device: &Device) -> Result<u32, Error> {
+    fn home(&self, device: &Device) -> Result<u32, Error> {
         let nodes = self.topology.nodes();
         match (device.node, &nodes[..]) {
             (Some(node), _) => Ok(node),
@@ -235,16 +221,16 @@ impl<'a> Node<'a> {
                     "the firmware does not tell the NUMA node of the device at {}, and this host \
                      has {}",
                     device.address,
-                    plural(nodes.len(), "NUMA node")
+                    counted(nodes.len(), "NUMA node")
                 );
-                Err(bind.error(reason, WITHOUT_DEVICE))
+                Err(self.bind.error(reason, WITHOUT_DEVICE))
             }
         }
     }
 
-    fn divide(&self, bind: Bind, ranks: usize, homes: &[u32]) -> Result<Division, Error> {
+    fn divide(&self, ranks: usize, homes: &[u32]) -> Result<Division, Error> {
         let cores: Vec<Core> = self.topology.cores_of(&self.allowed);
-        let rule = match bind {
+        let rule = match self.bind {
             Bind::Numa => Rule::Numa,
             Bind::Device => Rule::Near(homes),
             Bind::Core | Bind::None => Rule::Core,
@@ -253,21 +239,40 @@ impl<'a> Node<'a> {
             let reason = format!(
                 "{} with a device on NUMA node {node}, of which this process may use {} (allowed \
                  CPUs: {})",
-                plural(ranks, "rank"),
-                plural(cores, "core"),
+                counted(ranks, "rank"),
+                counted(cores, "core"),
                 self.allowed
             );
-            bind.error(reason, WITHOUT_DEVICE)
+            self.bind.error(reason, WITHOUT_DEVICE)
         };
         let shares = divide(&cores, ranks, rule).map_err(too_few)?;
         if shares.iter().any(CoreShare::is_empty) {
-            return Err(bind.error("this process may use no core".to_owned(), UNBOUND));
+            return Err(self.bind.error("this process may use no core".to_owned(), UNBOUND));
         }
         let note = shares
             .iter()
             .any(|share| share.is_crowded)
-            .then(|| format!("{} share {}", plural(ranks, "rank"), plural(cores.len(), "core")));
+            .then(|| format!("{} share {}", counted(ranks, "rank"), counted(cores.len(), "core")));
         Ok(Division { shares, note })
+    }
+
+    /// Returns the device of a rank among those that it sees.
+    fn device_of<'d>(&self, shown: &[&'d Device], info: &ClusterInfo) -> Result<&'d Device, Error> {
+        let index = info.device_index().and_then(|index| usize::try_from(index).ok());
+        let found = index.and_then(|index| shown.get(index).copied());
+        found.ok_or_else(|| {
+            let shown: Vec<&str> = shown.iter().map(|device| device.address.as_str()).collect();
+            let which = match index {
+                Some(index) => format!("device {index}"),
+                None => format!("a device ({})", info.provenance().device_index),
+            };
+            let reason = format!(
+                "rank {} has no {which}; the visible devices are {}",
+                info.rank().index(),
+                if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+            );
+            self.bind.error(reason, WITHOUT_DEVICE)
+        })
     }
 }
 
@@ -275,29 +280,6 @@ const UNBOUND: &str = "leave the ranks unbound";
 const WITHOUT_DEVICE: &str = "use core or numa instead";
 const TELL_DEVICE: &str = "list the devices by number in CUDA_VISIBLE_DEVICES with \
                            CUDA_DEVICE_ORDER=PCI_BUS_ID, or use core or numa instead";
-
-/// Returns the device of a rank among those that it sees.
-fn device_of<'a>(
-    bind: Bind,
-    shown: &[&'a Device],
-    info: &ClusterInfo,
-) -> Result<&'a Device, Error> {
-    let index = info.device_index().and_then(|index| usize::try_from(index).ok());
-    let found = index.and_then(|index| shown.get(index).copied());
-    found.ok_or_else(|| {
-        let shown: Vec<&str> = shown.iter().map(|device| device.address.as_str()).collect();
-        let which = match index {
-            Some(index) => format!("device {index}"),
-            None => format!("a device ({})", info.provenance().device_index),
-        };
-        let reason = format!(
-            "rank {} has no {which}; the visible devices are {}",
-            info.rank().index(),
-            if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
-        );
-        bind.error(reason, WITHOUT_DEVICE)
-    })
-}
 
 /// Returns this process's cores as `show` tells them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -325,9 +307,5 @@ impl Binding {
 #[must_use]
 pub fn numa_nodes(nodes: &[u32]) -> String {
     let noun = if nodes.len() == 1 { "NUMA node" } else { "NUMA nodes" };
-    format!("{noun} {}", list_of_ranks(&runs_of_ranks(nodes), ","))
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+    format!("{noun} {}", ranges(nodes))
 }

@@ -1,11 +1,9 @@
 //! Releases a process from the core to which its launcher bound it by default.
 
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::launch::bind::BOUND_BY;
 use crate::launch::{affinity, cores};
-use crate::value::launcher::Launcher;
 use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::{ClusterInfo, Environment, Launcher};
 
 /// Variables that show that a user chose cores. mpirun of Open MPI 4 sets them for its options, and
 /// users set them by hand, also for version 5. mpienv sets the last.

@@ -12,6 +12,7 @@ use crate::launch::stop::{SIGKILL, SIGTERM};
 
 pub(super) use crate::launch::status::by_signal;
 pub(super) use mpienv_core::seam::signal;
+use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
 
 /// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -88,17 +89,13 @@ pub(super) fn killed(endings: &[Ending]) -> Option<String> {
 pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
     ranks.sort_unstable();
     ranks.dedup();
-    let runs: Vec<_> = ranks.chunk_by(|rank, next| rank + 1 == *next).collect();
-    let text = |run: &&[u32]| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        run => run.iter().map(u32::to_string).collect(),
-    };
-    let mut texts: Vec<String> = runs.iter().take(RUNS).map(text).collect();
-    let left_out: usize = runs.iter().skip(RUNS).map(|run| run.len()).sum();
+    let runs = runs_of_ranks(&ranks);
+    let mut text = list_of_ranks(runs.iter().take(RUNS), ", ");
+    let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
     if left_out > 0 {
-        texts.push(format!("and {left_out} more"));
+        text += &format!(", and {left_out} more");
     }
-    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, texts.join(", "))
+    format!("{} {text}", if ranks.len() == 1 { "rank" } else { "ranks" })
 }
 
 /// The failure that ended an attempt.

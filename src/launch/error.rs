@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::launch::ending::{Cause, Failure, Final, seconds, signal, status_text};
 use crate::launch::report::LaunchReport;
 use crate::launch::start_error::StartError;
-use crate::launch::stop::{Name, is_request};
+use crate::launch::stop::{is_request, name};
 use mpienv_core::{Error, ErrorKind};
 
 /// Why workers were not started, or failed.
@@ -107,7 +107,7 @@ pub enum LaunchError {
         error: io::Error,
     },
     /// A worker failed. It was the first one to fail.
-    #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", Name(signal))),
+    #[error("{}{}", after.map_or(String::new(), |signal| format!("stopped by {}; ", name(signal))),
         failed_text(*rank, host.as_deref(), *status, *passed_on, stderr.as_deref(), report))]
     #[non_exhaustive]
     Failed {
@@ -187,7 +187,7 @@ pub enum LaunchError {
     #[non_exhaustive]
     NotMet {
         /// The port.
-        port: crate::value::port::Port,
+        port: mpienv_core::Port,
         /// Why they did not meet.
         error: mpienv_rendezvous::RendezvousError,
     },
@@ -286,29 +286,29 @@ impl LaunchError {
         }
         self
     }
+}
 
-    /// Returns the same error for a terminal on which the workers' output appears: it repeats no
-    /// text that is in sight, and its report none of the error. `is_brief`: the user asked for
-    /// silence, and gets no report.
-    pub(crate) fn for_terminal(mut self, is_brief: bool) -> LaunchError {
-        if let LaunchError::Failed { report, .. }
-        | LaunchError::Stalled { report, .. }
-        | LaunchError::Stopped { report, .. } = &mut self
-            && is_brief
-        {
-            let is_in_sight = report.is_in_sight;
-            **report = LaunchReport { is_in_sight, ..LaunchReport::default() };
-        }
-        if let LaunchError::Failed { report, stderr, .. } = &mut self
-            && (report.is_in_sight || report.has_stderr())
-        {
-            *stderr = None;
-            if report.is_in_sight {
-                report.stderr.clear();
-            }
-        }
-        self
+/// Returns the same error for a terminal on which the workers' output appears: it repeats no text
+/// that is in sight, and its report none of the error. `is_brief`: the user asked for silence, and
+/// gets no report.
+pub fn for_terminal(mut error: LaunchError, is_brief: bool) -> LaunchError {
+    if let LaunchError::Failed { report, .. }
+    | LaunchError::Stalled { report, .. }
+    | LaunchError::Stopped { report, .. } = &mut error
+        && is_brief
+    {
+        let is_in_sight = report.is_in_sight;
+        **report = LaunchReport { is_in_sight, ..LaunchReport::default() };
     }
+    if let LaunchError::Failed { report, stderr, .. } = &mut error
+        && (report.is_in_sight || report.has_stderr())
+    {
+        *stderr = None;
+        if report.is_in_sight {
+            report.stderr.clear();
+        }
+    }
+    error
 }
 
 impl From<Failure> for LaunchError {
@@ -345,7 +345,7 @@ fn log_dir_remedy(error: &io::Error) -> &'static str {
 fn stopped_text(signal: i32, host: Option<&str>, killed: Option<&str>) -> String {
     let on = host.map_or(String::new(), |host| format!(" on {host}"));
     let killed = killed.map_or(String::new(), |killed| format!("; {killed}"));
-    format!("stopped by {}{on}{killed}", Name(signal))
+    format!("stopped by {}{on}{killed}", name(signal))
 }
 
 /// Describes a failure in one line: the rank, its host, how it exited, and its last lines of
@@ -383,7 +383,7 @@ fn failed_text(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::info::ClusterInfo;
+    use mpienv_core::ClusterInfo;
     use std::error::Error as _;
     use std::process::Command;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::launch::start_error::{StartError, find};
+use crate::launch::start_error::{StartError, before, find};
 
 /// Replaces this process with `command`; returns only if that fails.
 ///
@@ -16,7 +16,7 @@ use crate::launch::start_error::{StartError, find};
 /// start it with `sh`.
 pub fn exec(command: &mut Command) -> StartError {
     use std::os::unix::process::CommandExt;
-    StartError::before(command).unwrap_or_else(|| {
+    before(command).unwrap_or_else(|| {
         let error = command.exec();
         StartError::new(command, error)
     })

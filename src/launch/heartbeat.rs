@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
-use crate::environment::Environment;
 use crate::launch::error::LaunchError;
 use crate::launch::target_file::HeldFile;
+use mpienv_core::Environment;
 use mpienv_core::seam::TargetFile;
 
 /// Names the file of a worker.

@@ -15,7 +15,7 @@ extern crate mpienv_core;
 
 // The names by which the files of this crate know it and the crates below.
 use crate as launch;
-use mpienv_core::{cluster, environment, export, simulate, value};
+use mpienv_core::{simulate, value};
 
 mod affinity;
 mod attempts;
@@ -66,14 +66,9 @@ use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::cluster::info::ClusterInfo;
-use crate::export::Target;
-use crate::value::host::Host;
-use crate::value::port_range::PortRange;
-use mpienv_core::LaunchStyle;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
+use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange, Target};
 
-use self::attempts::Job;
 use self::stop::Grace;
 
 /// The most simulated ranks that run together. Each rank's variables name the hosts of all ranks.
@@ -287,16 +282,7 @@ impl Launch {
     /// Returns an error if a worker cannot be started or fails. The error describes the first
     /// failure. By then all other workers have exited.
     pub fn run(self, mut command: impl FnMut(&ClusterInfo) -> Command) -> Result<(), LaunchError> {
-        self.try_run(|worker| Ok(command(worker)))
-    }
-
-    /// Like [`Launch::run`], but `command` may fail. Its text is then the reason that all nodes
-    /// show: see [`LaunchError::OtherNode`]. Workers that have already started are killed.
-    pub(crate) fn try_run(
-        self,
-        mut command: impl FnMut(&ClusterInfo) -> Result<Command, String>,
-    ) -> Result<(), LaunchError> {
-        Job::new(self, &mut command)?.run()
+        seam::try_run(self, |worker| Ok(command(worker)))
     }
 
     /// Changes the workers' places to those of an attempt.

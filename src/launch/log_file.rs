@@ -44,16 +44,12 @@ impl Folder {
     /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
     /// else is left alone.
     pub(super) fn create(&self, name: &str) -> Result<File, LaunchError> {
-        self.open()?
-            .write(name)
-            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
+        self.open()?.write(name).map_err(failed(self.path().join(name)))
     }
 
     /// Opens a file to read it.
     pub(super) fn read(&self, name: &str) -> Result<File, LaunchError> {
-        self.open()?
-            .read(name)
-            .map_err(|error| LaunchError::LogDir { path: self.path().join(name), error })
+        self.open()?.read(name).map_err(failed(self.path().join(name)))
     }
 
     /// Writes a file to the folder and removes it. Creates the folder if needed.
@@ -67,23 +63,24 @@ impl Folder {
             file.sync_data()
         });
         folder.remove(&name);
-        written.map_err(|error| LaunchError::LogDir { path: self.path(), error })
+        written.map_err(failed(self.path()))
     }
 
     /// Opens the folder, and creates it and those above it if needed.
     fn open(&self) -> Result<Open, LaunchError> {
         let named = fs::create_dir_all(&self.named).and_then(|()| Open::named(&self.named));
-        let mut folder =
-            named.map_err(|error| LaunchError::LogDir { path: self.named.clone(), error })?;
+        let mut folder = named.map_err(failed(self.named.clone()))?;
         let mut path = self.named.clone();
         for name in &self.below {
             path.push(name);
-            folder = folder
-                .folder(name)
-                .map_err(|error| LaunchError::LogDir { path: path.clone(), error })?;
+            folder = folder.folder(name).map_err(failed(path.clone()))?;
         }
         Ok(folder)
     }
+}
+
+fn failed(path: PathBuf) -> impl FnOnce(io::Error) -> LaunchError {
+    |error| LaunchError::LogDir { path, error }
 }
 
 fn refused(is_link: bool) -> io::Error {

@@ -3,12 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::export::Target;
 use crate::launch::bind::Bind;
 use crate::launch::output::Output;
 use crate::launch::share::Threads;
 use crate::launch::stop::{Grace, LONGEST};
 use crate::launch::{Launch, Variables};
+use mpienv_core::Target;
 
 /// The shortest silence that counts as a stall.
 const SHORTEST_STALL: Duration = Duration::from_millis(100);

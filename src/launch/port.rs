@@ -4,9 +4,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
 use crate::launch::error::LaunchError;
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
 use mpienv_core::seam::ports_from;
+use mpienv_core::{Port, PortRange};
 
 /// Where such a port is from.
 pub(super) const WHY: &str = "free when the workers were started";

@@ -77,7 +77,7 @@ impl Running {
         // Before the first worker, because the limit of threads may be reached later.
         let streams = launch.output.open(logs.clone(), &faults)?;
         // One that came too late for the last attempt.
-        link.take_look();
+        link.mailbox.take_look();
         Ok(Running {
             members: Vec::new(),
             ended: Vec::new(),
@@ -157,9 +157,9 @@ impl Running {
                 return self.fail(member, status);
             }
             self.watch_for_silence();
-            if let Some(haste) = self.link.stop(self.again) {
+            if let Some(haste) = self.link.mailbox.stop(self.again) {
                 // Before anything is stopped.
-                if let Some(stall) = self.link.take_stall() {
+                if let Some(stall) = self.link.mailbox.take_stall() {
                     stall.publish(self.logs.as_ref());
                 }
                 return self.stop(haste);
@@ -194,7 +194,7 @@ impl Running {
             Some(false) => self.link.send(Event::Active),
             None => {}
         }
-        let Some(round) = self.link.take_look() else { return };
+        let Some(round) = self.link.mailbox.take_look() else { return };
         let sights = watch.examine(&|command| self.supervisor.prepare(command));
         self.link.send(match sights {
             Some(sights) => Event::Seen { round, after, sights },

@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::launch::affinity;
 use crate::launch::binding::widen_default_binding;
 use crate::launch::cores::{self, Allowed, Roots};
 use crate::launch::topology::Cpus;
-use crate::value::launcher::Launcher;
-use mpienv_core::seam::{InfoSeam as _, ThreadCount};
+use mpienv_core::seam::{InfoSeam as _, ThreadCount, counted};
+use mpienv_core::{ClusterInfo, Environment, Launcher};
 
 /// How many threads the libraries of a program start in each rank.
 ///
@@ -73,8 +71,7 @@ pub struct Share {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let many =
-            |count: u32, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+        let many = |count: u32, noun| counted(count as usize, noun);
         let (cores, ranks) = (many(self.cores, "core"), many(self.ranks, "rank"));
         write!(f, "of {cores}, {ranks} on this node")?;
         if let Some(bound) = self.bound {

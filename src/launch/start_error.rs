@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::environment::Environment;
+use mpienv_core::Environment;
 
 use self::advice::{Advice, not_for_sh};
 
@@ -49,30 +49,6 @@ impl StartError {
         StartError { program, error, is_not_found, advice }
     }
 
-    /// Returns the error for a command that the system would start in a way that the user does not
-    /// intend.
-    pub(crate) fn before(command: &Command) -> Option<StartError> {
-        let error = find(command).and_then(|path| not_for_sh(&path))?;
-        Some(StartError::new(command, error))
-    }
-
-    /// Returns the error that starting the command would give, as far as its file shows.
-    pub(crate) fn foreseen(command: &Command) -> Option<StartError> {
-        let error = match find(command) {
-            None => io::Error::from_raw_os_error(ENOENT),
-            Some(path) if path.is_dir() || !is_executable(&path) => {
-                io::Error::from_raw_os_error(EACCES)
-            }
-            Some(path) => not_for_sh(&path)?,
-        };
-        Some(StartError::new(command, error))
-    }
-
-    /// Returns the words of the command that was probably meant.
-    pub(crate) fn meant(&self) -> Option<&[OsString]> {
-        self.advice.meant.as_deref()
-    }
-
     /// Returns whether the program itself is missing, rather than something that it needs.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -102,6 +78,30 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 debug_is_text!(StartError);
+
+/// Returns the error for a command that the system would start in a way that the user does not
+/// intend.
+pub fn before(command: &Command) -> Option<StartError> {
+    let error = find(command).and_then(|path| not_for_sh(&path))?;
+    Some(StartError::new(command, error))
+}
+
+/// Returns the error that starting the command would give, as far as its file shows.
+pub fn foreseen(command: &Command) -> Option<StartError> {
+    let error = match find(command) {
+        None => io::Error::from_raw_os_error(ENOENT),
+        Some(path) if path.is_dir() || !is_executable(&path) => {
+            io::Error::from_raw_os_error(EACCES)
+        }
+        Some(path) => not_for_sh(&path)?,
+    };
+    Some(StartError::new(command, error))
+}
+
+/// Returns the words of the command that was probably meant.
+pub fn meant(error: &StartError) -> Option<&[OsString]> {
+    error.advice.meant.as_deref()
+}
 
 /// Returns the file that the system would start, if there is one.
 pub(crate) fn find(command: &Command) -> Option<PathBuf> {

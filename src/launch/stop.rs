@@ -78,17 +78,13 @@ pub(super) fn is_request(signal: i32) -> bool {
     matches!(signal, SIGINT | SIGTERM)
 }
 
-/// The name of a request's signal, as users know it.
-pub(super) struct Name(pub i32);
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            SIGHUP => f.write_str("SIGHUP"),
-            SIGINT => f.write_str("Ctrl-C (SIGINT)"),
-            SIGTERM => f.write_str("SIGTERM"),
-            number => write!(f, "signal {number}"),
-        }
+/// Returns the name of a request's signal, as users know it.
+pub(super) fn name(signal: i32) -> String {
+    match signal {
+        SIGHUP => "SIGHUP".to_owned(),
+        SIGINT => "Ctrl-C (SIGINT)".to_owned(),
+        SIGTERM => "SIGTERM".to_owned(),
+        number => format!("signal {number}"),
     }
 }
 
@@ -140,7 +136,7 @@ pub(super) fn tell_remaining(ranks: Vec<u32>, signal: i32, left: Duration) {
     };
     tell(&format!(
         "after {}, mpienv waits for {who}; a second signal kills them at once{end}",
-        Name(signal)
+        name(signal)
     ));
 }
 

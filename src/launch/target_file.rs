@@ -21,23 +21,19 @@ use self::memory::Held;
 pub(crate) struct HeldFile {
     path: PathBuf,
     text: String,
-    place: Place,
-}
-
-#[derive(Debug)]
-enum Place {
-    Memory(Held),
-    Folder,
+    /// The file in memory. `None` if it is in a folder, from which it must be removed.
+    memory: Option<Held>,
 }
 
 impl HeldFile {
     /// Writes a file.
     pub(crate) fn write(file: TargetFile) -> Result<HeldFile, LaunchError> {
         let TargetFile { variable, text } = file;
-        let in_memory = memory::write(&text).map(|(path, held)| (path, Place::Memory(held)));
-        let written = in_memory.or_else(|_| in_folder(variable, &text));
-        let (path, place) = written.map_err(|error| LaunchError::TargetFile { variable, error })?;
-        Ok(HeldFile { path, text, place })
+        let in_memory = memory::write(&text).map(|(path, held)| (path, Some(held)));
+        let written = in_memory.or_else(|_| Ok((in_folder(variable, &text)?, None)));
+        let (path, memory) =
+            written.map_err(|error| LaunchError::TargetFile { variable, error })?;
+        Ok(HeldFile { path, text, memory })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -51,24 +47,16 @@ impl HeldFile {
     /// Leaves the file to the program that is about to replace this process. Returns its path, and
     /// whether it stays when that program has exited.
     pub(crate) fn hand_over(self) -> (PathBuf, bool) {
-        let path = self.path.clone();
-        match &self.place {
-            Place::Memory(held) => {
-                held.hand_over();
-                std::mem::forget(self);
-                (path, false)
-            }
-            Place::Folder => {
-                std::mem::forget(self);
-                (path, true)
-            }
-        }
+        let (path, stays) = (self.path.clone(), self.memory.is_none());
+        self.memory.iter().for_each(Held::hand_over);
+        std::mem::forget(self);
+        (path, stays)
     }
 }
 
 impl Drop for HeldFile {
     fn drop(&mut self) {
-        if matches!(self.place, Place::Folder) {
+        if self.memory.is_none() {
             // Someone else may have removed it.
             let _ = fs::remove_file(&self.path);
         }
@@ -78,7 +66,7 @@ impl Drop for HeldFile {
 /// How many names are tried, of which files of processes with the same number may exist.
 const NAMES: u32 = 10_000;
 
-fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
+fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir();
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -93,7 +81,7 @@ fn in_folder(variable: &str, text: &str) -> io::Result<(PathBuf, Place)> {
                     let _ = fs::remove_file(&path);
                     return Err(error);
                 }
-                return Ok((path, Place::Folder));
+                return Ok(path);
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
             Err(error) => return Err(error),
@@ -108,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_file_in_a_folder_is_private_and_goes_when_it_is_dropped() {
-        let (path, place) = in_folder("MLX_HOSTFILE", "[]").unwrap();
-        let held = HeldFile { path: path.clone(), text: "[]".to_owned(), place };
+        let path = in_folder("MLX_HOSTFILE", "[]").unwrap();
+        let held = HeldFile { path: path.clone(), text: "[]".to_owned(), memory: None };
         assert_eq!(fs::read_to_string(&path).unwrap(), "[]");
         assert_eq!(
             std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions())
@@ -117,9 +105,9 @@ mod tests {
             0o600
         );
         // A second one does not replace it.
-        let (other, place) = in_folder("MLX_HOSTFILE", "[1]").unwrap();
+        let other = in_folder("MLX_HOSTFILE", "[1]").unwrap();
         assert_ne!(other, path);
-        drop(HeldFile { path: other.clone(), text: "[1]".to_owned(), place });
+        drop(HeldFile { path: other.clone(), text: "[1]".to_owned(), memory: None });
         assert!(path.exists() && !other.exists());
         drop(held);
         assert!(!path.exists());

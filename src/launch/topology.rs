@@ -5,13 +5,13 @@
 mod cpus;
 mod devices;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
 pub use self::cpus::Cpus;
-pub use self::devices::{Device, Devices};
+pub use self::devices::{Device, Devices, is_numbered};
 
 /// The hosts' cores and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,16 +41,15 @@ impl Topology {
         let system = root.join("sys/devices/system");
         let online: Cpus = text(&system.join("cpu/online")).unwrap_or_default();
         let nodes = nodes(&system.join("node"));
-        let mut seen = Cpus::default();
+        let mut seen = BTreeSet::new();
         let mut cores = Vec::new();
         for cpu in online.iter() {
-            if seen.contains(cpu) {
+            if seen.contains(&cpu) {
                 continue;
             }
             let folder = system.join(format!("cpu/cpu{cpu}/topology"));
             let siblings = text(&folder.join("thread_siblings_list")).unwrap_or_default();
-            let mut cpus: Cpus = online.and(&siblings);
-            cpus.insert(cpu);
+            let cpus: Cpus = online.and(&siblings).iter().chain([cpu]).collect();
             seen.extend(cpus.iter());
             let node = nodes.iter().find(|(_, cpus)| cpus.contains(cpu)).map(|(node, _)| *node);
             cores.push(Core { cpus, node, package: text(&folder.join("physical_package_id")) });

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::value::printable::printable;
+use mpienv_core::printable;
 
 /// Reads a text that cannot control a terminal.
 pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {

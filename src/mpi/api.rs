@@ -9,7 +9,7 @@ use super::abi::{Comm, Constants, Datatype, RequestHandle};
 use super::element::{Element, ElementKind};
 use super::error::{MpiError, Result};
 use super::functions::Functions;
-use crate::value::rank::Rank;
+use mpienv_core::Rank;
 
 /// A loaded library: its functions and the constants of its ABI.
 ///

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::abi::Comm;
 use super::error::Result;
 use super::session::{About, Session};
-use crate::value::rank::Rank;
+use mpienv_core::Rank;
 
 /// Ranks that call MPI together: all ranks, or those of a [`split`](Communicator::split).
 ///

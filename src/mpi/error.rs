@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::value::launcher::Launcher;
-use crate::value::rank::Rank;
-use mpienv_core::ErrorKind;
+use mpienv_core::{ErrorKind, Launcher, Rank};
 
 /// What calls return.
 pub(super) type Result<T, E = MpiError> = std::result::Result<T, E>;

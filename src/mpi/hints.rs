@@ -101,7 +101,7 @@ impl Hints {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::Environment;
+    use mpienv_core::Environment;
 
     const NONE: Hints = Hints::new();
     const BOTH: Hints = NONE.one_machine(true).eager_limit(65536);

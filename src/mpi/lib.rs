@@ -98,14 +98,9 @@ pub use error::MpiError;
 pub use hints::Hints;
 pub use request::Request;
 
-// The names by which the files of this crate know the crate below.
-use mpienv_core::{environment, value};
-
-use crate::environment::Environment;
-use crate::value::launcher::Launcher;
-use crate::value::rank::Rank;
 use error::Result;
 use load::Loaded;
+use mpienv_core::{Environment, Launcher, Rank};
 use session::Session;
 
 /// The environment variables that affect MPI.

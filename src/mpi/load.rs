@@ -12,7 +12,7 @@ use super::abi::{Abi, Constants, MPICH_DUP_FN, OPEN_MPI_WORLD};
 use super::api::Api;
 use super::error::{MpiError, Result};
 use super::functions::Functions;
-use crate::value::launcher::Launcher;
+use mpienv_core::Launcher;
 
 /// A library with a known ABI, ready to be called.
 pub(super) struct Loaded {

@@ -37,12 +37,7 @@ impl Communicator {
     /// If MPI returns an error, the ranks' bytes are 2 GiB or more in total, or one of the two
     /// exchanges takes longer than `limit`.
     pub fn all_gather_within(&self, bytes: &[u8], limit: Duration) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_by(
-            bytes,
-            |request| request.wait_within(limit).map(Some),
-            |request| request.wait_within(limit).map(Some),
-        )
-        .map(Option::unwrap_or_default)
+        self.all_gather_unless(bytes, limit, &|| false).map(Option::unwrap_or_default)
     }
 
     /// Like [`all_gather_within`](Communicator::all_gather_within), but returns `None` once `stop`

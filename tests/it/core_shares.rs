@@ -33,12 +33,13 @@ fn launched(
     let environment = Environment::from_vars(vars());
     let info = ClusterInfo::from_vars(vars()).unwrap();
     let node = Node {
+        bind,
         topology: machine.topology(),
         allowed: machine.allowed.clone(),
         environment: &environment,
     };
     let workers = info.workers(u32::try_from(workers).unwrap()).unwrap();
-    let division = node.among_workers(bind, &workers).map_err(|error| error.to_string())?;
+    let division = node.among_workers(&workers).map_err(|error| error.to_string())?;
     Ok(division.shares)
 }
 
@@ -173,12 +174,13 @@ fn a_rank_gets_fewer_cores_rather_than_those_of_two_numa_nodes() {
     assert_eq!(shares(&machine, 9).len(), 9);
     // Without /sys, as in some containers, each CPU counts as a core.
     let bare = Node {
+        bind: Bind::Core,
         topology: Topology::default(),
         allowed: list("0-3"),
         environment: &Environment::default(),
     };
     let workers = ClusterInfo::from_vars([("PATH", "/bin")]).unwrap().workers(2).unwrap();
-    let division = bare.among_workers(Bind::Core, &workers).unwrap();
+    let division = bare.among_workers(&workers).unwrap();
     assert_eq!(cpus_of(&division.shares), ["0-1", "2-3"]);
 }
 
@@ -267,8 +269,8 @@ fn a_rank_that_sees_only_its_device_shares_the_numa_node_with_its_other_devices(
         let environment = Environment::from_vars(vars);
         let info = ClusterInfo::from_vars(vars).unwrap();
         let (topology, allowed) = (machine.topology(), machine.allowed.clone());
-        let node = Node { topology, allowed, environment: &environment };
-        let (share, note) = node.of_this(Bind::Device, &info).unwrap();
+        let node = Node { bind: Bind::Device, topology, allowed, environment: &environment };
+        let (share, note) = node.of_this(&info).unwrap();
         (share.cpus.to_string(), share.len(), note.is_some())
     };
     assert_eq!(share("0", "0,1"), ("0-27,112-139".to_owned(), 28, false));

@@ -163,21 +163,16 @@ fn a_malformed_list_is_an_error_that_shows_the_column() {
     for (text, message) in MALFORMED {
         let error = Hostlist::parse(text).expect_err(text);
         assert_eq!(error.to_string(), *message, "{text:?}");
-        assert!(message.starts_with(&format!("column {}: ", error.column())), "{text:?}");
+        assert!(message.starts_with(&format!("column {}: ", error.column)), "{text:?}");
     }
 }
 
 #[test]
-fn a_list_too_long_to_expand_tells_its_ends_and_its_length() {
+fn a_list_too_long_to_expand_tells_its_first_hosts_and_its_length() {
     let list = Hostlist::parse("n[0000-9999999999][1-1000000000]z,last").unwrap();
     assert_eq!(list.first(), "n00001z");
     assert_eq!(list.len(), 10_000_000_000 * 1_000_000_000 + 1);
-    assert_eq!(list.get(1).as_deref(), Some("n00002z"));
-    assert_eq!(list.get(1_000_000_000).as_deref(), Some("n00011z"));
-    assert_eq!(list.get(list.len() - 2).as_deref(), Some("n99999999991000000000z"));
-    assert_eq!(list.get(list.len() - 1).as_deref(), Some("last"));
-    assert_eq!(list.get(list.len()), None);
-    assert_eq!(list.get(u64::MAX), None);
+    assert_eq!(list.iter().nth(1).as_deref(), Some("n00002z"));
 }
 
 #[test]
@@ -194,21 +189,12 @@ fn a_name_without_brackets_is_not_copied() {
     assert!(matches!(list.iter().next(), Some(std::borrow::Cow::Borrowed("login"))));
 }
 
-/// Checks that `first`, `len` and `get` agree with the expansion.
+/// Checks that `first` and `len` agree with the expansion.
 fn check_views(text: &str) {
     let list = Hostlist::parse(text).unwrap();
     let hosts = expand(text);
     assert_eq!(list.first(), hosts[0].as_str(), "{text:?}");
     assert_eq!(list.len(), hosts.len() as u64, "{text:?}");
-    assert_eq!(list.iter().size_hint(), (hosts.len(), Some(hosts.len())), "{text:?}");
-    for (index, host) in (0..).zip(&hosts) {
-        assert_eq!(
-            list.get(index).as_ref().map(AsRef::as_ref),
-            Some(host.as_str()),
-            "{text:?} {index}"
-        );
-    }
-    assert_eq!(list.get(list.len()), None, "{text:?}");
 }
 
 /// A low number with leading zeros, and how many more numbers follow.
@@ -345,15 +331,12 @@ fn survive(text: &str) {
     match Hostlist::parse(text) {
         Ok(list) => {
             assert_eq!(Some(list.first()), list.iter().next());
-            assert_eq!(Some(list.first()), list.get(0));
-            assert!(list.get(list.len() - 1).is_some());
-            assert_eq!(list.get(list.len()), None);
             if list.len() < 1000 {
                 assert_eq!(list.iter().count() as u64, list.len());
             }
         }
         Err(error) => {
-            assert!((1..=text.chars().count() + 1).contains(&error.column()), "{text:?}: {error}");
+            assert!((1..=text.chars().count() + 1).contains(&error.column), "{text:?}: {error}");
             assert!(!error.to_string().contains('\n'), "{text:?}: {error}");
         }
     }

@@ -191,12 +191,10 @@ fn any_hostlist_is_the_same_list_by_every_way_into_it() {
         match Hostlist::parse(text) {
             Ok(list) => {
                 prop_assert!(list.len() > 0);
-                prop_assert_eq!(list.get(0), Some(list.first()));
-                prop_assert!(list.get(list.len() - 1).is_some() && list.get(list.len()).is_none());
+                prop_assert_eq!(list.iter().next(), Some(list.first()));
                 let mut count = 0;
-                for (index, host) in (0..).zip(list.iter().take(100)) {
+                for host in list.iter().take(100) {
                     prop_assert!(!host.is_empty() && !host.contains(['[', ']', ',']), "{host:?}");
-                    prop_assert_eq!(list.get(index), Some(host));
                     count += 1;
                 }
                 prop_assert_eq!(count, list.len().min(100));

@@ -5,9 +5,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
-use crate::cluster::info::ClusterInfo;
 use crate::command::doctor;
-use crate::finding::Finding;
+use crate::{ClusterInfo, Finding};
 use mpienv_core::seam::InfoSeam as _;
 
 /// How long a name may take to resolve. The ranks meet in the meantime.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::crew::{Crew, Order};
 use super::{CheckError, JobMap};
-use crate::finding::{Finding, Severity};
-use mpienv_core::seam::{finding, list_of_ranks, runs_of_ranks};
+use crate::{Finding, Severity};
+use mpienv_core::seam::{finding, ranges};
 
 /// Below this part of the median, a rank is slow.
 const SLOW: f64 = 0.7;
@@ -181,7 +181,7 @@ fn findings(slow: &[usize], ranks: &[RankSpeed]) -> Vec<Finding> {
         };
         let (adds, copy) = (least(|rank| rank.multiply_adds), least(|rank| rank.copy));
         let (noun, verb) = if own.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
-        let list = list_of_ranks(&runs_of_ranks(&own), ",");
+        let list = ranges(&own);
         finding(
             Severity::Warning,
             "compute-slow",

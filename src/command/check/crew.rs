@@ -12,9 +12,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{CheckError, rendezvous};
-use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::Rendezvous;
-use crate::value::printable::printable;
+use crate::{ClusterInfo, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
 const SILENCE: Duration = Duration::from_secs(120);

@@ -19,12 +19,8 @@ use self::measure::Measured;
 use self::plan::Pair;
 use super::crew::{Crew, Order};
 use super::{CheckError, rendezvous};
-use crate::cluster::info::ClusterInfo;
-use crate::finding::Finding;
-use crate::host_name;
 use crate::rendezvous::{Meeting, Rendezvous};
-use crate::value::port::Port;
-use crate::value::printable::printable;
+use crate::{ClusterInfo, Finding, Port, host_name, printable};
 
 /// How long two hosts may take to connect, at first and if they are to try again.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];

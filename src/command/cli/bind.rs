@@ -56,7 +56,7 @@ pub(super) fn this_process(
             "this process is bound to CPUs {cpus} already and stays there; start it with {unbind}"
         ))
     } else {
-        let (share, note) = Node::here(bind, environment)?.of_this(bind, info)?;
+        let (share, note) = Node::here(bind, environment)?.of_this(info)?;
         bind_to_share(bind, &share)?;
         note
     };

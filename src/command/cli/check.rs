@@ -13,7 +13,7 @@ use crate::command::protection::Protection;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{UNPLACED, list_of_ranks, runs_of_ranks};
+use mpienv_core::seam::{UNPLACED, counted, ranges};
 use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
@@ -140,9 +140,7 @@ pub(super) fn meet(
 
 fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     let hosts = map.hosts();
-    let many =
-        |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let (ranks, on) = (many(map.ranks.len(), "rank"), many(hosts.len(), "host"));
+    let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
     let launcher = match info.launcher() {
         Launcher::Alone => Launcher::Alone.title(),
         launcher => launcher.name(),
@@ -154,24 +152,15 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
         }
     };
     let mut text = format!("{ranks} on {on}, started by {launcher}{met}\n");
-    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned)];
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned).to_vec()];
     for (host, ranks) in &hosts {
         let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
         let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
         let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
-        let local = local.map_or("-".to_owned(), |local| runs(&local));
-        rows.push([(*host).to_owned(), address.unwrap_or_default(), runs(&numbers), local]);
+        let local = local.map_or("-".to_owned(), |local| ranges(&local));
+        rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
     }
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths = [width(0), width(1), width(2)];
-    for [host, address, ranks, local] in &rows {
-        text += &format!(
-            "{host:0$}  {address:1$}  {ranks:2$}  {local}\n",
-            widths[0], widths[1], widths[2]
-        );
-    }
+    text += &measured::table(&rows, false);
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
     }
@@ -201,9 +190,4 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
         master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
     let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
     (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
-}
-
-/// Formats numbers, with consecutive ones joined: `0-3,5`.
-pub(super) fn runs(numbers: &[u32]) -> String {
-    list_of_ranks(&runs_of_ranks(numbers), ",")
 }

@@ -11,11 +11,11 @@ use crate::command::protection;
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
 use clap::Args;
+use mpienv_core::seam::ranges;
 use serde::Serialize;
 
 use self::ranks::Summary;
 use self::shared_cores::Cores;
-use super::check::runs;
 use super::overrides::{self, Overrides};
 use super::threads::{For, Shown, ThreadsOption};
 use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
@@ -137,8 +137,8 @@ fn comparison(reports: &[Summary]) -> String {
     for (ranks, lines) in ranks::differences(reports) {
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
         text += &match lines[..] {
-            [] => format!("{noun} {}: no difference\n", runs(&ranks)),
-            _ => format!("{noun} {}:\n  {}\n", runs(&ranks), lines.join("\n  ")),
+            [] => format!("{noun} {}: no difference\n", ranges(&ranks)),
+            _ => format!("{noun} {}:\n  {}\n", ranges(&ranks), lines.join("\n  ")),
         };
     }
     text

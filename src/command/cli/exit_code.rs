@@ -1,7 +1,7 @@
 //! What the command's exit codes mean.
 
 use std::fmt;
-use std::process::{self, ExitStatus};
+use std::process;
 
 use mpienv_core::seam as codes;
 
@@ -40,14 +40,6 @@ codes! {
 impl fmt::Display for ExitCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl ExitCode {
-    /// Returns a child's own exit code, or 128 plus the signal's number if a signal killed it, as
-    /// in shells.
-    pub(crate) fn of_child(status: ExitStatus) -> ExitCode {
-        ExitCode(codes::of_child(status))
     }
 }
 

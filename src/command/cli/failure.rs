@@ -75,7 +75,7 @@ impl Failure {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
             Failure::Check(error) => error.kind().into(),
             Failure::Launch(error) => error.kind().into(),
-            Failure::Rank { status, .. } => ExitCode::of_child(*status),
+            Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
             Failure::Disagreement
             | Failure::Measured

@@ -24,8 +24,6 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
 /// subcommands, because users do not call them. The rank's process and what it has asked over follow.
 const START: &str = "__start-keeper";
 const KEEP: &str = "__keeper";
-const PMI: &str = "pmi";
-const PMIX: &str = "pmix";
 /// How often the keeper looks whether the rank still runs, on a system that does not tell it.
 const EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// The field of `/proc/PID/stat` that has the exit status, counted from the one after the name.
@@ -34,12 +32,8 @@ const STATUS: usize = 49;
 /// Starts the keeper of a connection.
 pub(super) fn start(connection: Connection) -> io::Result<()> {
     let Connection { server, socket, process } = connection;
-    let server = match server {
-        Server::Pmi => PMI,
-        Server::Pmix => PMIX,
-    };
     let mut starter = Command::new(std::env::current_exe()?);
-    starter.args([START, &process.to_string(), server]).stdin(Stdio::from(socket));
+    starter.args([START, &process.to_string(), server.word()]).stdin(Stdio::from(socket));
     let status = starter.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("it was not started")) }
 }
@@ -78,7 +72,7 @@ fn keep(rank: Pid, server: &OsStr) -> io::Result<()> {
     // The terminal's signals are for the rank.
     let _ = setsid();
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
-    if wait(rank, &socket)? && server == PMI && has_succeeded(rank) {
+    if wait(rank, &socket)? && server == Server::Pmi.word() && has_succeeded(rank) {
         // The launcher may have ended meanwhile.
         let _ = Link::of(socket).finalize();
     }

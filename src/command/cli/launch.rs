@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
-use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_launch::seam::{
     for_terminal, foreseen, places, share_of_workers, try_run, whole_process,
 };
@@ -212,8 +212,8 @@ fn count(
     let (workers, source) =
         nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
     if !quiet.is_asked(environment) {
-        let noun = if workers == 1 { "worker" } else { "workers" };
-        stream::report(format!("mpienv: {workers} {noun} on this node: {source}\n").as_bytes());
+        let workers = counted(workers as usize, "worker");
+        stream::report(format!("mpienv: {workers} on this node: {source}\n").as_bytes());
     }
     Ok(workers)
 }

@@ -5,7 +5,7 @@ use std::io;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
-use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
@@ -174,10 +174,9 @@ fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
 
 /// Returns the row of the CPUs that this process may use.
 fn cores_row(Binding { cpus, cores, nodes }: &Binding) -> [String; 3] {
-    let noun = if *cores == 1 { "core" } else { "cores" };
     // The list may be long, and a long value would push away all sources.
     let on = if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
-    ["binding".to_owned(), format!("{cores} {noun}"), format!("CPUs {cpus}{on}")]
+    ["binding".to_owned(), counted(*cores, "core"), format!("CPUs {cpus}{on}")]
 }
 
 /// Returns a variable of the interface, what the program finds in it, and whether the user set it.

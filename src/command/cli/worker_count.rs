@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::{ClusterInfo, Environment, Error, Reason};
 use mpienv_core::seam::{self, Sourced, visible};
-use mpienv_launch::seam::cores_of_children;
+use mpienv_launch::seam::{cores_of_children, is_numbered};
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,12 +131,7 @@ impl Node {
 
 /// Counts the files in `/dev` that have this name followed by a number.
 fn numbered(name: &str) -> u32 {
-    let is_device = |file: &str| {
-        let number = file.strip_prefix(name);
-        number.is_some_and(|number| {
-            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-        })
-    };
+    let is_device = |file: &str| is_numbered(file, name);
     let files = fs::read_dir("/dev").into_iter().flatten().flatten();
     count(files.filter(|file| file.file_name().to_str().is_some_and(is_device)))
 }

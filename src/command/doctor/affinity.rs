@@ -2,9 +2,7 @@
 
 use super::finding;
 use super::machine::Machine;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_launch::seam::{nodes_of, numa_nodes};
 
 /// Compares the NUMA node of this rank's GPU with those of its cores.

@@ -1,9 +1,7 @@
 //! Checks whether this process may use all cores that its cgroup allows.
 
 use super::finding;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_core::seam::LauncherSeam as _;
 use mpienv_launch::seam::BOUND_BY;
 

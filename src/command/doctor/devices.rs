@@ -1,9 +1,7 @@
 //! Checks whether each rank on this node has a device.
 
 use super::finding;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_core::seam::{LauncherSeam as _, is_device, visible};
 
 /// Compares `CUDA_VISIBLE_DEVICES` with the ranks on this node.

@@ -4,10 +4,7 @@ use std::net::IpAddr;
 
 use super::machine::Machine;
 use super::{finding, several_nodes};
-use crate::Error;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::{ClusterInfo, Environment, Error, Finding, Severity};
 use mpienv_core::seam::is_bridge;
 
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.

@@ -6,11 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::value::host::Host;
-use crate::value::host_name::host_name;
-use mpienv_core::seam::{self, interfaces};
+use crate::{ClusterInfo, Environment, Host, host_name};
+use mpienv_core::seam::{self, interfaces, names_of};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::is_in_use;
 
@@ -68,13 +65,7 @@ impl Machine {
     /// Returns the names of the interfaces, each once.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for (name, _) in &self.interfaces {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        names
+        names_of(&self.interfaces)
     }
 }
 

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use super::finding;
 use super::machine::Machine;
-use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
 
 /// An MPI library on this host.
@@ -32,7 +30,7 @@ impl MpiLibrary {
         }
         let vars = crate::mpi::MpiVars::of(environment);
         // `Launcher::Alone` stands for libraries of all families.
-        let found = [info.launcher(), crate::value::launcher::Launcher::Alone]
+        let found = [info.launcher(), crate::Launcher::Alone]
             .into_iter()
             .find_map(|l| crate::mpi::find_library(l, &vars).ok());
         found.map(|(file, version)| MpiLibrary { file, version })

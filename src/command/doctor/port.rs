@@ -3,11 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::machine::port_is_free;
-use super::{Machine, Nodes, finding, known_nodes};
-use crate::cluster::info::ClusterInfo;
-use crate::finding::{Finding, Severity};
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use super::{Machine, finding, is_on_one_node};
+use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
 use mpienv_core::seam::{self, ASKED, InfoSeam as _};
 
 /// The variables that set the master's port.
@@ -22,7 +19,7 @@ pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 /// Reports the same before a program starts, for rank 0 of a job that is known to be on one node.
 /// It is a warning, because the program may not use the port, or it may be what listens there.
 pub(crate) fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
-    let is_first = info.rank().is_first() && known_nodes(info) == Some(Nodes::One);
+    let is_first = info.rank().is_first() && is_on_one_node(info) == Some(true);
     let is_taken = is_first && !info.agent_listens() && !port_is_free(info);
     is_taken.then(|| taken(info, Severity::Warning))
 }

@@ -205,12 +205,8 @@ fn tracer() -> Option<u32> {
 
 /// Returns how long the other ranks may take. Zero if a user does not want to ask.
 fn patience(environment: &Environment) -> Result<Duration, Error> {
-    let Some(text) = environment.get_str(ASK).map_err(Error::reading_setting)? else {
-        return Ok(PATIENCE);
-    };
-    let seconds: u32 =
-        text.parse().map_err(|_| Error::of_setting(Reason::NotANumber, ASK, text))?;
-    Ok(Duration::from_secs(seconds.into()))
+    let seconds = environment.setting::<u32>(ASK)?;
+    Ok(seconds.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.value.into())))
 }
 
 /// Returns the job's secret, if the launcher has passed it on.

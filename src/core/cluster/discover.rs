@@ -21,7 +21,6 @@ use std::mem;
 
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
-use crate::cluster::interface::Network;
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{self, Overrides, answer};
@@ -56,7 +55,8 @@ impl ClusterInfoBuilder {
         let passed_on = PassedOn {
             overrides: self.overrides.exported(),
             to_unset: lints::to_unset(&place, &surroundings.nccl.ifname),
-            network: Network { asked: asked.interface, own: None },
+            asked_interface: asked.interface,
+            interface: None,
             // A process that reads the exports must get the overridden place again.
             leaves_context: self.overrides.reader(placement.launcher()),
             said: own_context.map(|own| own.said.clone()).unwrap_or_default(),

@@ -8,7 +8,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::cluster::discover::surroundings::Surroundings;
-use crate::cluster::interface::Network;
+use crate::cluster::interface::{Interface, OwnInterface};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides;
 use crate::cluster::threads::Threads;
@@ -21,7 +21,7 @@ use crate::value::launcher::Launcher;
 use crate::value::munge::Munge;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
-use crate::value::sourced::value_of;
+use crate::value::sourced::{Sourced, value_of};
 use crate::value::token::Token;
 
 /// The place of this process in its job: its rank and node, and where the ranks meet.
@@ -66,8 +66,10 @@ pub(crate) struct PassedOn {
     pub overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub to_unset: Vec<&'static str>,
-    /// Which network interface the program uses.
-    pub network: Network,
+    /// The network interface that was asked for.
+    pub asked_interface: Option<Sourced<Interface>>,
+    /// The one that was found.
+    pub interface: Option<OwnInterface>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
     /// variable.
     pub leaves_context: Option<Launcher>,

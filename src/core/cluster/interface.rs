@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::cluster::info::ClusterInfo;
-use crate::value::sourced::Sourced;
 use crate::value::subnet::Subnet;
 
 /// Which network interface the program's libraries use for connections to other hosts.
@@ -100,23 +99,11 @@ pub struct OwnInterface {
     pub kept: Vec<&'static str>,
 }
 
-/// What was asked for, and what was found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Network {
-    pub asked: Option<Sourced<Interface>>,
-    pub own: Option<OwnInterface>,
-}
-
 impl ClusterInfo {
     /// Returns the interface that [`ClusterInfo::on_interface`] has found. `None` before that, and
     /// if there is nothing to set.
     #[must_use]
     pub fn interface(&self) -> Option<&OwnInterface> {
-        self.passed_on.network.own.as_ref()
-    }
-
-    /// Returns the variables that name the interface.
-    pub(crate) fn interface_variables(&self) -> &[(&'static str, String)] {
-        self.interface().map_or(&[], |own| &own.variables)
+        self.passed_on.interface.as_ref()
     }
 }

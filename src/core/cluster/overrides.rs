@@ -208,11 +208,6 @@ impl Overrides {
         ifname.chain(interface).chain(range).collect()
     }
 
-    /// Returns whether the launcher has answered.
-    fn has_answer(&self) -> bool {
-        self.answer.is_some() || self.ask_pmix
-    }
-
     /// Returns the job's secret, if the launcher has passed it on.
     pub(crate) fn secret(&self) -> Option<&str> {
         self.answer.as_ref().and_then(answer::secret)
@@ -226,8 +221,9 @@ impl Overrides {
         if self.node_rank.is_some() || self.one_per_node {
             return Some(Launcher::User);
         }
+        let has_answer = self.answer.is_some() || self.ask_pmix;
         let places = self.launcher.is_some() || self.master_addr.is_some();
-        (places || self.has_answer() || self.master_port.is_some()).then_some(launcher)
+        (places || has_answer || self.master_port.is_some()).then_some(launcher)
     }
 }
 

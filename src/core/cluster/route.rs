@@ -140,3 +140,15 @@ pub fn interfaces() -> Vec<(String, IpAddr)> {
     let found = if_addrs::get_if_addrs().unwrap_or_default();
     found.into_iter().map(|interface| (interface.name.clone(), interface.ip())).collect()
 }
+
+/// Returns the names of interfaces, each once.
+#[must_use]
+pub fn names_of(interfaces: &[(String, IpAddr)]) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in interfaces {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    names
+}

@@ -135,7 +135,7 @@ pub struct TargetFile {
 /// Returns the file that a program reads. `None` if it needs none, or if the user named one.
 type Filing = fn(&ClusterInfo) -> Result<Option<TargetFile>, Error>;
 
-/// A variable and its value. `None` if it is not set, or if the set's `place` or `file` decides.
+/// A variable and its value, `None` if it is not set.
 struct Addition {
     variable: TargetVariable,
     value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
@@ -149,6 +149,37 @@ const fn addition(
     value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
 ) -> Addition {
     Addition { variable: TargetVariable { name, meaning, page }, value }
+}
+
+// The rows that several programs have.
+
+const fn rank(name: &'static str, page: &'static str) -> Addition {
+    addition(name, "the number of this process, from 0", page, |info| {
+        number(Some(info.rank().index()))
+    })
+}
+
+const fn size(name: &'static str, page: &'static str) -> Addition {
+    addition(name, "the number of processes", page, |info| number(Some(info.world_size())))
+}
+
+const fn local_size(name: &'static str, page: &'static str) -> Addition {
+    addition(name, "the number of processes on this node", page, |info| {
+        number(info.local_world_size())
+    })
+}
+
+const fn master(name: &'static str, page: &'static str) -> Addition {
+    addition(name, "`host:port` of rank 0", page, endpoint_of_master)
+}
+
+/// A variable that the set's `place` or `file` decides.
+const fn decided(name: &'static str, meaning: &'static str, page: &'static str) -> Addition {
+    addition(name, meaning, page, |_| Ok(None))
+}
+
+fn endpoint_of_master(info: &ClusterInfo) -> Result<Option<String>, Error> {
+    Ok(Some(info.master_addr()?.with_port(info.master_port())))
 }
 
 /// Returns the variables that give a program its place, depending on the inherited ones.

@@ -8,15 +8,22 @@ pub(crate) type Reason = &'static str;
 /// Returns the lines that set a variable, including their line ends. The value contains no NUL.
 pub(super) fn set(dialect: Dialect, name: &str, value: &str) -> Result<String, Reason> {
     let refused = match dialect {
-        Dialect::Csh => csh_refuses(value),
+        Dialect::Csh => value
+            .contains('\n')
+            .then_some("backticks, through which csh reads it, split a value at a newline"),
         Dialect::PowerShell => value.is_empty().then_some(
             "before version 7.5 PowerShell removes a variable that is set to an empty text",
         ),
         Dialect::Cmd => cmd_refuses(value),
         Dialect::Dotenv => dotenv_refuses(value),
         Dialect::Docker => docker_refuses(value),
-        Dialect::Apptainer => apptainer_refuses(value),
-        Dialect::GitHub => github_refuses(value),
+        // What is the same with and without the evaluation that `--no-eval` prevents.
+        Dialect::Apptainer => value.contains(['$', '`', '\\']).then_some(
+            r"without --no-eval, Apptainer and Singularity evaluate $, ` and \ in a value",
+        ),
+        Dialect::GitHub => value.ends_with('\r').then_some(
+            "a runner on Windows takes a carriage return at the end for a part of the line's end",
+        ),
         Dialect::Posix | Dialect::Fish => None,
         Dialect::Json => Some("JSON is written as a whole"),
     };
@@ -116,11 +123,6 @@ fn fish_quoted(value: &str) -> String {
     format!("'{}'", value.replace('\n', r"'\n'"))
 }
 
-fn csh_refuses(value: &str) -> Option<Reason> {
-    let reason = "backticks, through which csh reads it, split a value at a newline";
-    value.contains('\n').then_some(reason)
-}
-
 /// Returns a sum that begins with a quoted string, so that everything after it is text too.
 fn powershell_sum(value: &str) -> String {
     let mut text = String::from("'");
@@ -195,18 +197,6 @@ fn docker_refuses(value: &str) -> Option<Reason> {
     } else {
         None
     }
-}
-
-/// Limits a value to what is the same with and without the evaluation that `--no-eval` prevents.
-fn apptainer_refuses(value: &str) -> Option<Reason> {
-    let reason = r"without --no-eval, Apptainer and Singularity evaluate $, ` and \ in a value";
-    value.contains(['$', '`', '\\']).then_some(reason)
-}
-
-fn github_refuses(value: &str) -> Option<Reason> {
-    let reason =
-        "a runner on Windows takes a carriage return at the end for a part of the line's end";
-    value.ends_with('\r').then_some(reason)
 }
 
 /// Returns the shortest of EOF, EOF_, EOF__, ... that does not occur in the value.

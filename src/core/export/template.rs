@@ -5,11 +5,11 @@ mod placeholder;
 mod secret;
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
-use parse::{Operand, Piece, parse};
+use parse::{NODE_RANK, Operand, Piece, parse};
 use placeholder::{
     ASKED, MASTER_PORT, OF_PROCESS, PLACEHOLDERS, Placeholder, SECRET, Unknown, Value,
 };
@@ -46,7 +46,7 @@ impl Placeholders {
     /// Returns an error if a placeholder does not exist or has no value here, or if braces do not
     /// form a placeholder.
     pub fn expand(&self, word: &str) -> Result<Option<String>, TemplateError> {
-        self.expanded(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
+        self.expanded(word).map_err(|fault| fault.of(word.as_ref()))
     }
 
     /// Checks the words for errors that would occur on every node, without using any values.
@@ -57,9 +57,7 @@ impl Placeholders {
     pub fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
         let mut texts = words.iter().filter_map(|word| word.to_str());
         let check = |word| parse(word)?.iter().try_for_each(check);
-        texts.try_for_each(|word| {
-            check(word).map_err(|fault| TemplateError { word: word.to_owned(), fault })
-        })?;
+        texts.try_for_each(|word| check(word).map_err(|fault| fault.of(word.as_ref())))?;
         secret::check_words(words)
     }
 
@@ -67,17 +65,8 @@ impl Placeholders {
     /// processes.
     pub fn are_for_a_node(words: &[OsString]) -> bool {
         let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
-        let names = |piece| match piece {
-            Piece::Condition { .. } => vec!["node_rank"],
-            Piece::Value(name) => vec![name],
-            Piece::Sum { left, right, .. } => {
-                [left, right].into_iter().filter_map(Operand::name).collect()
-            }
-            Piece::Text(_) => Vec::new(),
-        };
-        let names: BTreeSet<&str> = pieces.flat_map(names).collect();
-        names.contains("node_rank")
-            && !["rank", "local_rank"].iter().any(|name| names.contains(name))
+        let names: BTreeSet<&str> = pieces.flat_map(|piece| piece.names()).collect();
+        names.contains(NODE_RANK) && !["rank", "local_rank"].iter().any(|name| names.contains(name))
     }
 
     /// Returns the words of a command with each placeholder replaced, without the words for other
@@ -94,18 +83,14 @@ impl Placeholders {
             match word.to_str() {
                 Some(text) => expanded.extend(self.expand(text)?.map(OsString::from)),
                 None if word.as_encoded_bytes().iter().any(|byte| b"{}".contains(byte)) => {
-                    return Err(TemplateError {
-                        word: word.to_string_lossy().into_owned(),
-                        fault: Fault::NotUnicode,
-                    });
+                    return Err(Fault::NotUnicode.of(word));
                 }
                 None => expanded.push(word.clone()),
             }
         }
         if expanded.is_empty() {
-            let word =
-                words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
-            return Err(TemplateError { word, fault: Fault::NothingLeft });
+            let word = words.first().cloned().unwrap_or_default();
+            return Err(Fault::NothingLeft.of(&word));
         }
         Ok(expanded)
     }
@@ -117,7 +102,7 @@ impl Placeholders {
                 Piece::Text(piece) => text += &piece,
                 Piece::Condition { first_node } => {
                     // A condition is the first piece of its word.
-                    if (self.node_rank()? == 0) != first_node {
+                    if (self.number(NODE_RANK)? == 0) != first_node {
                         // An error in the rest of the word is an error on every node.
                         return parse(word)?.iter().try_for_each(check).map(|()| None);
                     }
@@ -129,10 +114,6 @@ impl Placeholders {
             }
         }
         Ok(Some(text))
-    }
-
-    fn node_rank(&self) -> Result<u64, Fault> {
-        self.number("node_rank")
     }
 
     fn value(&self, name: &str) -> Result<Value, Fault> {
@@ -197,15 +178,7 @@ impl Placeholders {
 
 /// Returns an error if a name in a piece does not exist.
 fn check(piece: &Piece<'_>) -> Result<(), Fault> {
-    let names = match *piece {
-        Piece::Value(name) => [Operand::Name(name), Operand::Number(0)],
-        Piece::Sum { left, right, .. } => [left, right],
-        _ => return Ok(()),
-    };
-    names.into_iter().try_for_each(|operand| match operand {
-        Operand::Name(name) => find(name).map(drop),
-        Operand::Number(_) => Ok(()),
-    })
+    piece.names().try_for_each(|name| find(name).map(drop))
 }
 
 fn find(name: &str) -> Result<&'static Placeholder, Fault> {
@@ -277,6 +250,12 @@ pub(crate) enum Fault {
     SecretIsVisible,
     #[error("no word of the command is left on this node; give this node a command too")]
     NothingLeft,
+}
+
+impl Fault {
+    fn of(self, word: &OsStr) -> TemplateError {
+        TemplateError { word: word.to_string_lossy().into_owned(), fault: self }
+    }
 }
 
 fn all_names() -> String {

@@ -1,7 +1,6 @@
 //! Expands a list into its hosts, one by one.
 
 use std::borrow::Cow;
-use std::iter::FusedIterator;
 
 use super::scan::{Element, Range, Scanner, opening, push_number};
 
@@ -19,14 +18,14 @@ pub struct Hosts<'a> {
 
 /// A host expression, at one of its hosts.
 #[derive(Debug, Default)]
-pub(super) struct Expression<'a> {
+struct Expression<'a> {
     brackets: Vec<Bracket<'a>>,
     /// The text after the last bracket.
     tail: &'a str,
 }
 
 /// A bracket, at one of its numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Bracket<'a> {
     /// The text before the bracket.
     before: &'a str,
@@ -44,7 +43,7 @@ impl<'a> Hosts<'a> {
 
 impl<'a> Expression<'a> {
     /// Returns an expression of a list that was checked, at its first host.
-    pub(super) fn new(text: &'a str, element: Element) -> Option<Expression<'a>> {
+    fn new(text: &'a str, element: Element) -> Option<Expression<'a>> {
         let mut brackets = Vec::new();
         let mut from = element.start;
         for open in opening(text, element) {
@@ -56,28 +55,15 @@ impl<'a> Expression<'a> {
         Some(Expression { brackets, tail: text.get(from..element.end)? })
     }
 
-    /// The brackets from the one that varies fastest: the last, then the first, the second and so
-    /// on, which is Slurm's order.
-    fn by_speed(&mut self) -> impl Iterator<Item = &mut Bracket<'a>> {
-        let (last, others) = self.brackets.split_last_mut().unzip();
-        last.into_iter().chain(others.into_iter().flatten())
-    }
-
     /// Advances to the next host. After the last one, returns to the first and returns false.
     fn advance(&mut self, text: &str) -> bool {
-        self.by_speed().any(|bracket| bracket.advance(text))
+        // In Slurm's order: the last varies fastest, then the first, the second and so on.
+        let (last, others) = self.brackets.split_last_mut().unzip();
+        let mut by_speed = last.into_iter().chain(others.into_iter().flatten());
+        by_speed.any(|bracket| bracket.advance(text))
     }
 
-    /// Advances from the first host by this many.
-    pub(super) fn skip(&mut self, text: &str, mut index: u64) {
-        for bracket in self.by_speed() {
-            let size = bracket.size(text);
-            bracket.skip(text, index % size);
-            index /= size;
-        }
-    }
-
-    pub(super) fn host(&self, capacity: usize) -> Cow<'a, str> {
+    fn host(&self, capacity: usize) -> Cow<'a, str> {
         if self.brackets.is_empty() {
             return Cow::Borrowed(self.tail);
         }
@@ -112,28 +98,6 @@ impl Bracket<'_> {
         self.number = self.range.low;
         more
     }
-
-    /// Returns how many numbers it holds, from the first one, which is where it must be. At least 1.
-    fn size(mut self, text: &str) -> u64 {
-        let mut size: u64 = 0;
-        loop {
-            size = size.saturating_add(self.range.high - self.range.low).saturating_add(1);
-            if !self.next_range(text) {
-                return size;
-            }
-        }
-    }
-
-    /// Advances from the first number by fewer than it holds.
-    fn skip(&mut self, text: &str, mut place: u64) {
-        while let Some(rest) = place.checked_sub(self.range.high - self.range.low)
-            && rest > 0
-        {
-            place = rest - 1;
-            self.next_range(text);
-        }
-        self.number = self.range.low + place;
-    }
 }
 
 impl<'a> Iterator for Hosts<'a> {
@@ -148,11 +112,4 @@ impl<'a> Iterator for Hosts<'a> {
         self.length = host.len();
         Some(host)
     }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.left);
-        (left.unwrap_or(usize::MAX), left.ok())
-    }
 }
-
-impl FusedIterator for Hosts<'_> {}

@@ -1,6 +1,8 @@
 //! The grammar: reads one host expression, one bracket, one range. Nothing is allocated.
 
-use super::error::{Found, HostlistError, column};
+use std::fmt::Write as _;
+
+use super::error::{Fault, Found, HostlistError};
 
 /// Scans a list, one host expression at a time.
 #[derive(Debug)]
@@ -47,12 +49,7 @@ impl<'a> Scanner<'a> {
         }
         match self.byte() {
             None if !comma => return Ok(None),
-            None | Some(b',') => {
-                return Err(HostlistError::ExpectedHost {
-                    column: self.column(),
-                    found: self.found(),
-                });
-            }
+            None | Some(b',') => return Err(self.error(Fault::ExpectedHost(self.found()))),
             Some(_) => {}
         }
         let start = self.at;
@@ -61,19 +58,12 @@ impl<'a> Scanner<'a> {
             match self.byte() {
                 Some(b'[') => {
                     let hosts = self.bracket()?;
-                    count = hosts.and_then(|hosts| count.checked_mul(hosts)).ok_or_else(|| {
-                        HostlistError::TooMany { column: column(self.text, start) }
-                    })?;
+                    let all = hosts.and_then(|hosts| count.checked_mul(hosts));
+                    let too_many = || HostlistError::new(self.text, start, Fault::TooMany);
+                    count = all.ok_or_else(too_many)?;
                 }
-                Some(b']') => {
-                    return Err(HostlistError::Unopened { column: self.column() });
-                }
-                Some(b'{' | b'}') => {
-                    return Err(HostlistError::Function {
-                        column: self.column(),
-                        found: self.found(),
-                    });
-                }
+                Some(b']') => return Err(self.error(Fault::Unopened)),
+                Some(b'{' | b'}') => return Err(self.error(Fault::Function(self.found()))),
                 None | Some(b',' | b' ' | b'\t' | b'\n') => break,
                 Some(_) => self.at += 1,
             }
@@ -108,8 +98,8 @@ impl<'a> Scanner<'a> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn column(&self) -> usize {
-        column(self.text, self.at)
+    fn error(&self, fault: Fault) -> HostlistError {
+        HostlistError::new(self.text, self.at, fault)
     }
 
     fn found(&self) -> Found {
@@ -126,18 +116,16 @@ impl Range {
             Some(b'-') => number(text, open, low_end + 1)?,
             _ => (low, low_end),
         };
+        let error = |at, fault| Err(HostlistError::new(text, at, fault));
         match text.as_bytes().get(end) {
-            None => Err(HostlistError::Unclosed { column: column(text, open) }),
-            Some(b'[') => Err(HostlistError::Nested { column: column(text, end) }),
-            Some(b',' | b']') if low > high => {
-                Err(HostlistError::Backwards { column: column(text, start), low, high })
-            }
+            None => error(open, Fault::Unclosed),
+            Some(b'[') => error(end, Fault::Nested),
+            Some(b',' | b']') if low > high => error(start, Fault::Backwards { low, high }),
             Some(b',' | b']') => Ok(Range { low, high, width, end }),
-            Some(_) => Err(HostlistError::ExpectedNext {
-                column: column(text, end),
-                found: Found::at(text, end),
-                range: end > low_end,
-            }),
+            Some(_) => {
+                let (found, range) = (Found::at(text, end), end > low_end);
+                error(end, Fault::ExpectedNext { found, range })
+            }
         }
     }
 }
@@ -150,17 +138,18 @@ fn number(text: &str, open: usize, start: usize) -> Result<(u64, usize), Hostlis
         value = value
             .checked_mul(10)
             .and_then(|value| value.checked_add(u64::from(digit - b'0')))
-            .ok_or_else(|| HostlistError::TooBig { column: column(text, start) })?;
+            .ok_or_else(|| HostlistError::new(text, start, Fault::TooBig))?;
         at += 1;
     }
     if at > start {
         return Ok((value, at));
     }
-    match Found::at(text, start) {
-        Found::End => Err(HostlistError::Unclosed { column: column(text, open) }),
-        Found::Character('[') => Err(HostlistError::Nested { column: column(text, start) }),
-        found => Err(HostlistError::ExpectedNumber { column: column(text, start), found }),
-    }
+    let (at, fault) = match Found::at(text, start) {
+        Found::End => (open, Fault::Unclosed),
+        Found::Character('[') => (start, Fault::Nested),
+        found => (start, Fault::ExpectedNumber(found)),
+    };
+    Err(HostlistError::new(text, at, fault))
 }
 
 /// Returns the bytes where the brackets of an element open.
@@ -172,17 +161,7 @@ pub(super) fn opening(text: &str, element: Element) -> impl Iterator<Item = usiz
 /// Appends a number with at least `width` digits.
 pub(super) fn push_number(name: &mut String, number: u64, width: usize) {
     // Not `{:0width$}`, which panics on a width beyond `u16`.
-    let mut digits = [0; 20];
-    let mut rest = number;
-    let mut length = 0;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        length += 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    name.extend(std::iter::repeat_n('0', width.saturating_sub(length)));
-    name.extend(digits.iter().skip(20 - length).map(|&digit| char::from(digit)));
+    let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
+    name.extend(std::iter::repeat_n('0', width.saturating_sub(digits)));
+    let _ = write!(name, "{number}");
 }

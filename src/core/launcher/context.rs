@@ -46,8 +46,9 @@ impl Server {
         Server::ALL.into_iter().find(|server| server.master() == source)
     }
 
-    /// How the text of a context names it.
-    fn word(self) -> &'static str {
+    /// How the text of a context names it, and a command line of mpienv's own.
+    #[must_use]
+    pub fn word(self) -> &'static str {
         match self {
             Server::Pmi => "pmi",
             Server::Pmix => "pmix",

@@ -13,6 +13,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::batch::{Size, counted, number};
 use crate::launcher::display_variable;
+use crate::value::counted::counted as plural;
 
 pub(super) const JOB: &str = "PBS_JOBID";
 
@@ -67,16 +68,14 @@ fn read(environment: &Environment) -> Option<String> {
 /// Counts the lines and the hosts in the file of nodes.
 fn lines(environment: &Environment, text: &str) -> Option<Size> {
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let hosts = lines.iter().collect::<BTreeSet<_>>().len() as u64;
-    let plural = |count: u64| if count == 1 { "" } else { "s" };
-    let count = lines.len() as u64;
+    let hosts = lines.iter().collect::<BTreeSet<_>>().len();
     let shown = display_variable(environment, NODE_FILE);
-    let text =
-        format!("{shown} with {count} line{} for {hosts} host{}", plural(count), plural(hosts));
+    let count = lines.len();
+    let text = format!("{shown} with {} for {}", plural(count, "line"), plural(hosts, "host"));
     // OpenPBS has a line for each process that was asked for (`mpiprocs`), Torque one for each
     // core.
     let is_several = hosts > 1 || count > 1 && !environment.is_set(PER_NODE);
-    (count > 0).then_some(Size { is_several, hosts: Some(hosts), text })
+    (count > 0).then_some(Size { is_several, hosts: Some(hosts as u64), text })
 }
 
 /// Returns what Torque's variables say. All of a job's slots are on one node if no more are on each

@@ -83,17 +83,8 @@ fn groups(text: &str) -> Option<Vec<Group>> {
         };
         let (inner, after) = repeated.split_once("]x")?;
         let end = after.find(',').unwrap_or(after.len());
-        let mut once = Vec::new();
-        let mut inner = inner;
-        loop {
-            let (group, later) = group(inner)?;
-            once.push(group);
-            match later.strip_prefix(',') {
-                Some(next) => inner = next,
-                None if later.is_empty() => break,
-                None => return None,
-            }
-        }
+        let inner = inner.strip_prefix('(')?.strip_suffix(')')?.split("),(");
+        let once = inner.map(numbers).collect::<Option<Vec<Group>>>()?;
         let times = usize::try_from(number(&after[..end])?).ok()?;
         if times.checked_mul(once.len())? > MOST_RANKS as usize {
             return None;
@@ -107,9 +98,14 @@ fn groups(text: &str) -> Option<Vec<Group>> {
 /// Parses a group, and returns it with what follows.
 fn group(text: &str) -> Option<(Group, &str)> {
     let (inside, later) = text.strip_prefix('(')?.split_once(')')?;
-    let numbers: Option<Vec<u32>> = inside.split(',').map(number).collect();
+    Some((numbers(inside)?, later))
+}
+
+/// Reads the three numbers of a group.
+fn numbers(text: &str) -> Option<Group> {
+    let numbers: Option<Vec<u32>> = text.split(',').map(number).collect();
     let [first, nodes, ranks] = numbers?[..] else { return None };
-    Some((Group { first, nodes, ranks }, later))
+    Some(Group { first, nodes, ranks })
 }
 
 fn number(text: &str) -> Option<u32> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU16;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// The lowest port that every user may open, unless a host is set up otherwise.
 pub const UNPRIVILEGED: u16 = 1024;
@@ -21,7 +21,7 @@ pub const UNPRIVILEGED: u16 = 1024;
 /// let error: PortError = "65536".parse::<Port>().unwrap_err();
 /// assert_eq!(error.to_string(), "a port is a number from 1 to 65535");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Port(NonZeroU16);
 
 impl Port {
@@ -78,12 +78,6 @@ impl FromStr for Port {
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-impl Serialize for Port {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u16(self.get())
     }
 }
 

@@ -6,6 +6,12 @@ pub fn runs(ranks: &[u32]) -> Vec<(u32, u32)> {
     runs.filter_map(|run| Some((*run.first()?, *run.last()?))).collect()
 }
 
+/// Formats sorted numbers as `0-3,7`.
+#[must_use]
+pub fn ranges(numbers: &[u32]) -> String {
+    list(&runs(numbers), ",")
+}
+
 /// Formats runs as `0-3` and `7`, with this text between them.
 pub fn list<'a>(runs: impl IntoIterator<Item = &'a (u32, u32)>, between: &str) -> String {
     let texts = runs.into_iter().map(|(first, last)| match first == last {

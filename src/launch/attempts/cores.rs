@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::environment::Environment;
 use crate::launch::bind::{Bind, Division, Node};
 use crate::launch::core_share::CoreShare;
 use crate::launch::error::LaunchError;
 use crate::launch::{Launch, Threads, share, tell};
+use mpienv_core::Environment;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
 
 impl Launch {
@@ -43,7 +43,7 @@ impl Launch {
         }
         let environment = Environment::current();
         let Division { shares, note } =
-            Node::here(self.bind, &environment)?.among_workers(self.bind, &self.workers)?;
+            Node::here(self.bind, &environment)?.among_workers(&self.workers)?;
         if let Some(note) = note.filter(|_| attempt.again == 0) {
             tell(&format!("bind {}: {note}", self.bind.name()));
         }

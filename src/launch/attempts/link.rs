@@ -4,16 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::coordinator::Coordinator;
 use super::mailbox::Mailbox;
-use super::message::{Event, Haste, Order};
+use super::message::Event;
 use super::nodes::Nodes;
-use crate::launch::stall::Stall;
-use crate::launch::supervisor::Waker;
 
 /// The connection to the coordinator, which decides for all nodes.
 #[derive(Debug)]
 pub(crate) struct Link {
-    node: u32,
-    mailbox: Arc<Mailbox>,
+    /// The number of this node.
+    pub(super) node: u32,
+    /// The orders that have come.
+    pub(crate) mailbox: Arc<Mailbox>,
     route: Route,
 }
 
@@ -38,11 +38,6 @@ impl Link {
         Link { node, mailbox, route: Route::Several(nodes) }
     }
 
-    /// Returns the number of this node.
-    pub(crate) fn node(&self) -> u32 {
-        self.node
-    }
-
     /// Returns whether this process reports for the whole job.
     pub(super) fn speaks(&self) -> bool {
         self.node == 0 || matches!(self.route, Route::Alone(_))
@@ -57,28 +52,5 @@ impl Link {
             }
             Route::Several(nodes) => nodes.send(event),
         }
-    }
-
-    /// Returns how soon the workers of this attempt must be stopped, if they must.
-    pub(crate) fn stop(&self, again: u32) -> Option<Haste> {
-        self.mailbox.stop(again)
-    }
-
-    /// Takes the round of looks at the workers that was asked for.
-    pub(crate) fn take_look(&self) -> Option<u32> {
-        self.mailbox.take_look()
-    }
-
-    /// Takes the stall that this node is to report.
-    pub(crate) fn take_stall(&self) -> Option<Box<Stall>> {
-        self.mailbox.take_stall()
-    }
-
-    pub(super) fn take(&self) -> Option<Order> {
-        self.mailbox.take()
-    }
-
-    pub(super) fn wake(&self, waker: Waker) {
-        self.mailbox.wake(waker);
     }
 }

@@ -9,7 +9,7 @@ use crate::launch::supervisor::Waker;
 
 /// Orders for this node.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox(Mutex<Content>);
+pub(crate) struct Mailbox(Mutex<Content>);
 
 #[derive(Debug, Default)]
 struct Content {
@@ -39,12 +39,12 @@ impl Mailbox {
     }
 
     /// Takes the stall that is to be reported.
-    pub(super) fn take_stall(&self) -> Option<Box<Stall>> {
+    pub(crate) fn take_stall(&self) -> Option<Box<Stall>> {
         self.lock().stall.take()
     }
 
     /// Takes the round of looks at the workers that was asked for.
-    pub(super) fn take_look(&self) -> Option<u32> {
+    pub(crate) fn take_look(&self) -> Option<u32> {
         self.lock().look.take()
     }
 
@@ -54,7 +54,7 @@ impl Mailbox {
     }
 
     /// Returns how soon the workers of this attempt must be stopped, if they must.
-    pub(super) fn stop(&self, again: u32) -> Option<Haste> {
+    pub(crate) fn stop(&self, again: u32) -> Option<Haste> {
         let content = self.lock();
         let stop = content.stop.filter(|(of, _)| *of == again).map(|(_, haste)| haste);
         let is_over = || content.orders.iter().any(|order| matches!(order, Order::Finish(_)));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::mailbox::Mailbox;
 use super::message::{Event, Introduction};
-use crate::cluster::info::ClusterInfo;
 use crate::launch::error::LaunchError;
+use mpienv_core::ClusterInfo;
 
 /// There are none.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use crate::launch::report::LaunchReport;
 use crate::launch::role::Member;
 use crate::launch::running::Exit;
 use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
-use crate::value::host_name::host_name;
+use mpienv_core::host_name;
 
 /// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
@@ -137,7 +137,7 @@ impl Running {
             request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
         let mut is_told = false;
         loop {
-            if self.link.stop(self.again) == Some(Haste::Now) {
+            if self.link.mailbox.stop(self.again) == Some(Haste::Now) {
                 deadline = asked;
             }
             // The node that a second signal has reached tells the others.

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
+use mpienv_core::seam::ranges;
 
 /// A set of CPUs, by Linux's numbers. Its text is a list as in `/sys`: `0-3,8`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,16 +46,6 @@ impl Cpus {
     pub fn and(&self, other: &Cpus) -> Cpus {
         Cpus(self.0.intersection(&other.0).copied().collect())
     }
-
-    /// Adds a CPU.
-    pub fn insert(&mut self, cpu: u32) {
-        self.0.insert(cpu);
-    }
-
-    /// Adds CPUs.
-    pub fn extend(&mut self, cpus: impl Iterator<Item = u32>) {
-        self.0.extend(cpus);
-    }
 }
 
 impl FromIterator<u32> for Cpus {
@@ -81,7 +71,7 @@ impl FromStr for Cpus {
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cpus: Vec<u32> = self.iter().collect();
-        f.write_str(&list_of_ranks(&runs_of_ranks(&cpus), ","))
+        f.write_str(&ranges(&cpus))
     }
 }
 

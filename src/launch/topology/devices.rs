@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::text;
-use crate::environment::Environment;
+use mpienv_core::Environment;
 use mpienv_core::seam::visible;
 
 const NVIDIA: &str = "0x10de";
@@ -55,7 +55,8 @@ impl Devices {
         let known: BTreeSet<String> =
             names(&root.join("proc/driver/nvidia/gpus")).into_iter().collect();
         let is_known = |device: &Device| known.is_empty() || known.contains(&device.address);
-        let files = names(&root.join("dev")).into_iter().filter(|name| is_nvidia(name)).count();
+        let files =
+            names(&root.join("dev")).into_iter().filter(|name| is_numbered(name, "nvidia")).count();
         let all = nvidia.into_iter().filter(is_known).collect();
         Devices { all, vendor: NVIDIA.to_owned(), files }
     }
@@ -183,8 +184,10 @@ fn domain(address: &str) -> u32 {
     address.split(':').next().and_then(|domain| u32::from_str_radix(domain, 16).ok()).unwrap_or(0)
 }
 
-fn is_nvidia(name: &str) -> bool {
-    let number = name.strip_prefix("nvidia").unwrap_or_default();
+/// Returns whether a file in /dev is a device of this kind: `nvidia0`, and not `nvidiactl`.
+#[must_use]
+pub fn is_numbered(name: &str, kind: &str) -> bool {
+    let number = name.strip_prefix(kind).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 

@@ -2,7 +2,7 @@
 
 use super::gbit;
 use super::judge::{Between, Fault, Medians, Usual};
-use crate::finding::{Finding, Severity};
+use crate::{Finding, Severity};
 use mpienv_core::seam::finding;
 
 /// How many findings of one kind are listed one by one.

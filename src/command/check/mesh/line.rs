@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mpienv_rendezvous::seam::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
 use mpienv_rendezvous::seam::star::{Heard, Star, Times};
 
-use crate::value::rank::Rank;
+use crate::Rank;
 
 /// How often to look whether the time is over.
 const BEAT: Duration = Duration::from_millis(50);

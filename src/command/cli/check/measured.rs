@@ -3,6 +3,7 @@
 use crate::command::check::{ComputeReport, JobMap, MeshReport, PairReport, RankSpeed, figure};
 
 use super::super::lines_of;
+use mpienv_core::seam::counted;
 
 /// Up to so many hosts, the table has a column for each host.
 const MOST_COLUMNS: usize = 16;
@@ -29,15 +30,13 @@ fn of_mesh(mesh: &MeshReport) -> String {
     } else {
         "medians of each host"
     };
-    let plural =
-        |count: usize, noun| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
-    let (pairs, rounds) = (plural(pairs, "pair"), plural(mesh.rounds, "round"));
+    let (pairs, rounds) = (counted(pairs, "pair"), counted(mesh.rounds, "round"));
     let mut text =
         format!("\nmesh: {hosts} hosts, {pairs} in {rounds}, {:.1} s; {what}\n", mesh.seconds);
-    text += &table(&rows(mesh, is_complete));
+    text += &table(&rows(mesh, is_complete), true);
     if !is_complete {
         text += "\nthe slowest pairs\n";
-        text += &table(&slowest(mesh));
+        text += &table(&slowest(mesh), true);
     }
     if mesh.findings.is_empty() && hosts == 2 {
         text += "two hosts have one connection, which nothing is compared with\n";
@@ -90,17 +89,17 @@ fn shown(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), figure)
 }
 
-/// Aligns columns: the first one to the left, the others to the right.
-fn table(rows: &[Vec<String>]) -> String {
+/// Aligns columns to the left, and those of numbers, which are all but the first one, to the right.
+pub(super) fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
     };
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 => format!("{cell:0$}", width(0)),
-            _ => format!("{cell:>0$}", width(column)),
+        let cells = row.iter().enumerate().map(|(column, cell)| match has_numbers && column > 0 {
+            true => format!("{cell:>0$}", width(column)),
+            false => format!("{cell:0$}", width(column)),
         });
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text += "\n";

@@ -4,7 +4,7 @@ use crate::cluster::discover::ClusterInfoBuilder;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::{ASK, Overrides};
 use crate::environment::Environment;
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::pmix;
 use crate::value::launcher::Launcher;
 
@@ -68,21 +68,13 @@ impl ClusterInfoBuilder {
             // `prterun` sets no size.
             Err(error) => error.variable() == Some(pmix::RANK),
         };
-        if !is_open || !pmix::is_harmless(environment) || is_off(environment)? {
+        if !is_open || !pmix::is_harmless(environment) {
+            return Ok(None);
+        }
+        if environment.setting::<u32>(ASK)?.is_some_and(|seconds| seconds.value == 0) {
             return Ok(None);
         }
         let overrides = Overrides { ask_pmix: true, ..self.overrides.clone() };
         ClusterInfoBuilder { overrides, environment: None }.discover(environment).map(Some)
     }
-}
-
-/// Returns whether a user does not want the launcher to be asked.
-fn is_off(environment: &Environment) -> Result<bool, Error> {
-    let Some(text) = environment.get_str(ASK).map_err(Error::reading_setting)? else {
-        return Ok(false);
-    };
-    let seconds = text.parse::<u32>();
-    seconds
-        .map(|seconds| seconds == 0)
-        .map_err(|_| Error::of_setting(Reason::NotANumber, ASK, text))
 }

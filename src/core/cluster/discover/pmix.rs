@@ -1,9 +1,10 @@
 //! What the launcher's PMIx server adds to its variables.
 
+use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
-use crate::pmix::{self, PmixInfo, PmixVars};
+use crate::pmix::{self, PmixInfo};
 use crate::value::host::HostError;
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{Sourced, by};
@@ -14,21 +15,22 @@ use super::{Detected, read};
 ///
 /// `prterun` alone sets no size. For its processes, the server provides every value.
 pub(super) fn placement(detected: &Detected<'_>) -> Result<Placement, Error> {
-    let vars = PmixVars::of(&detected.environment);
-    if detected.is_unplaced && vars.rank.is_some() {
+    let environment: &Environment = &detected.environment;
+    if detected.is_unplaced && environment.get(pmix::RANK).is_some() {
         // `prterun` belongs to PRRTE, which Open MPI's mpirun is based on.
         let launcher = Launcher::OpenMpi;
-        let answer = ask(launcher, &vars)?;
+        let answer = ask(launcher, environment)?;
         let size = answer
             .job_size
             .ok_or_else(|| refused(launcher, "it does not say how many ranks there are".into()))?;
         let placement = Placement::new(launcher, by(pmix::RANK, answer.rank), by(source(), size))?
             .with_local(by(source(), answer.local_rank), by(source(), answer.local_size))?;
-        let namespace = vars.namespace.map(|name| name.to_string_lossy().into_owned());
+        let namespace = environment.get(pmix::NAMESPACE);
+        let namespace = namespace.map(|name| name.to_string_lossy().into_owned());
         return complete(placement.with_job(pmix::NAMESPACE, namespace), answer);
     }
     let placement = read(detected)?;
-    let answer = ask(placement.launcher(), &vars)?;
+    let answer = ask(placement.launcher(), environment)?;
     let (rank, size) = (placement.rank.value, placement.size.value);
     if answer.rank != rank || answer.job_size.is_some_and(|known| known != size) {
         let known = answer.job_size.map_or("?".to_owned(), |known| known.to_string());
@@ -41,8 +43,8 @@ pub(super) fn placement(detected: &Detected<'_>) -> Result<Placement, Error> {
     complete(placement, answer)
 }
 
-fn ask(launcher: Launcher, vars: &PmixVars<'_>) -> Result<PmixInfo, Error> {
-    pmix::ask(vars).map_err(|error| refused(launcher, error.to_string()))
+fn ask(launcher: Launcher, environment: &Environment) -> Result<PmixInfo, Error> {
+    pmix::ask(environment).map_err(|error| refused(launcher, error.to_string()))
 }
 
 fn refused(launcher: Launcher, text: String) -> Error {

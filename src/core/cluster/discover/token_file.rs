@@ -1,8 +1,5 @@
 //! Reads the secret from a file, which `ps` and `/proc` do not show.
 
-#[cfg_attr(not(unix), path = "token_file/no_permissions.rs")]
-mod permissions;
-
 use std::fs::{self, File, Metadata};
 use std::io::Read;
 
@@ -61,11 +58,22 @@ fn new_secret(path: &str) -> String {
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
-    let (owner, own) = permissions::owner(metadata).zip(system::user())?;
+    let (owner, own) = owner_and_mode(metadata).map(|(owner, _)| owner).zip(system::user())?;
     (owner != own && owner != 0).then_some((owner, own))
 }
 
 /// Returns the file's permissions if they let anyone but the owner read or change it.
 fn shared_mode(metadata: &Metadata) -> Option<u32> {
-    permissions::mode(metadata).filter(|mode| mode & 0o066 != 0)
+    owner_and_mode(metadata).map(|(_, mode)| mode).filter(|mode| mode & 0o066 != 0)
+}
+
+#[cfg(unix)]
+fn owner_and_mode(metadata: &Metadata) -> Option<(u32, u32)> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some((metadata.uid(), metadata.mode() & 0o7777))
+}
+
+#[cfg(not(unix))]
+fn owner_and_mode(_: &Metadata) -> Option<(u32, u32)> {
+    None
 }

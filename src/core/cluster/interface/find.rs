@@ -9,7 +9,7 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::{Interface, OwnInterface};
 use crate::cluster::nccl;
 use crate::cluster::overrides::{ASKED, INTERFACE};
-use crate::cluster::route::{self, OwnAddr, interfaces, is_bridge, is_link_local};
+use crate::cluster::route::{self, OwnAddr, interfaces, is_bridge, is_link_local, names_of};
 use crate::error::{Error, Reason};
 use crate::launcher::placement::LaunchStyle;
 use crate::value::host::Host;
@@ -64,7 +64,7 @@ impl ClusterInfo {
     /// interface that other hosts may reach. The default returns no error.
     pub fn on_interface(&self) -> Result<ClusterInfo, Error> {
         let default = || Sourced::new(Interface::Default, "default");
-        let asked = self.passed_on.network.asked.clone().unwrap_or_else(default);
+        let asked = self.passed_on.asked_interface.clone().unwrap_or_else(default);
         let found = match &asked.value {
             Interface::Keep => None,
             Interface::Default if self.gloo_finds_nothing() => {
@@ -90,9 +90,9 @@ impl ClusterInfo {
             }
         };
         let mut info = self.clone();
-        info.passed_on.network.own = found.map(|found| self.named(found, &asked));
+        info.passed_on.interface = found.map(|found| self.named(found, &asked));
         let nccl = &mut info.surroundings.nccl.ifname;
-        for (name, value) in info.passed_on.network.own.iter().flat_map(|own| &own.variables) {
+        for (name, value) in info.passed_on.interface.iter().flat_map(|own| &own.variables) {
             if *name == nccl::VARIABLE {
                 *nccl = Sourced::new(Some(value.clone()), format!("the interface {}", asked.value));
             }
@@ -210,13 +210,7 @@ fn address_on(
 
 fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &[(String, IpAddr)]) -> Error {
     let variable = if asked.source == ASKED { "--interface" } else { INTERFACE };
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in interfaces {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
-    let listed = names.into_iter().map(|name| {
+    let listed = names_of(interfaces).into_iter().map(|name| {
         let own = interfaces.iter().filter(|(own, _)| own == name);
         let own: Vec<_> = own.map(|(_, address)| address.to_string()).collect();
         format!("{name} ({})", own.join(" "))

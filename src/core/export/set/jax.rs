@@ -6,7 +6,7 @@
 //! variables describe another process (the one that started the workers, or an outer launcher),
 //! mpienv sets Open MPI's variables to this process's place, because JAX checks those first.
 
-use super::{Set, Target, Variables, addition, local_rank};
+use super::{Set, Target, Variables, decided, local_rank, master};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -20,16 +20,12 @@ pub(super) const SET: Set = Set {
     title: "JAX",
     note: "; OMPI_* only if JAX would not find the place of the process from Open MPI 4 or Slurm by itself",
     additions: &[
-        addition("JAX_COORDINATOR_ADDRESS", "`host:port` of rank 0", PAGE, |info| {
-            Ok(Some(info.master_addr()?.with_port(info.master_port())))
-        }),
-        addition(OF_OPEN_MPI[0], "the number of processes", CLUSTER, |_| Ok(None)),
-        addition(OF_OPEN_MPI[1], "the number of this process, from 0", CLUSTER, |_| Ok(None)),
-        addition(OF_OPEN_MPI[2], "the number of this process on its node, from 0", CLUSTER, |_| {
-            Ok(None)
-        }),
-        addition(LOCAL_SIZE, "the number of processes on this node", CLUSTER, |_| Ok(None)),
-        addition(OPEN_MPI, "any value: it shows JAX the variables above", CLUSTER, |_| Ok(None)),
+        master("JAX_COORDINATOR_ADDRESS", PAGE),
+        decided(OF_OPEN_MPI[0], "the number of processes", CLUSTER),
+        decided(OF_OPEN_MPI[1], "the number of this process, from 0", CLUSTER),
+        decided(OF_OPEN_MPI[2], "the number of this process on its node, from 0", CLUSTER),
+        decided(LOCAL_SIZE, "the number of processes on this node", CLUSTER),
+        decided(OPEN_MPI, "any value: it shows JAX the variables above", CLUSTER),
     ],
     place: Some(place),
     ..Set::PLAIN
@@ -76,8 +72,6 @@ fn detected(environment: &Environment) -> Option<Names> {
 }
 
 fn says(environment: &Environment, names: Names, values: [Option<u32>; 3]) -> bool {
-    let number = |name: &str| {
-        environment.get_str(name).ok().flatten().and_then(|text| text.parse::<u32>().ok())
-    };
+    let number = |name: &str| environment.text(name)?.parse::<u32>().ok();
     names.iter().zip(values).all(|(name, value)| value.is_some() && number(name) == value)
 }

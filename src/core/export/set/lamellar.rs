@@ -3,9 +3,8 @@
 //! Its processes are on one node. Over several nodes, its `rofi` backend takes its place from the
 //! launcher's PMI server.
 
-use super::{Set, Target, addition, number};
+use super::{Set, Target, addition, rank, size};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::error::{Error, Reason};
 
 const PAGE: &str = "[lamellae/shmem/shmem_comm.rs](https://github.com/pnnl/lamellar-runtime/blob/master/src/lamellae/shmem/\
@@ -18,12 +17,8 @@ pub(super) const SET: Set = Set {
     title: "Lamellar",
     note: "; all ranks must be on one node; remove /dev/shm/lamellar_* if an earlier job was killed",
     additions: &[
-        addition("LAMELLAR_NUM_PES", "the number of processes", PAGE, |info| {
-            number(Some(info.world_size()))
-        }),
-        addition("LAMELLAR_PE_ID", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank().index()))
-        }),
+        size("LAMELLAR_NUM_PES", PAGE),
+        rank("LAMELLAR_PE_ID", PAGE),
         addition(
             "LAMELLAR_JOB_ID",
             "the master's port: the processes of a job share memory under this number",
@@ -41,8 +36,7 @@ pub(super) const SET: Set = Set {
 };
 
 fn backend(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    let inherited: &Environment = &info.inherited;
-    let set = inherited.get_str(BACKEND).map_err(Error::reading_setting)?;
+    let set = info.inherited.get_str(BACKEND).map_err(Error::reading_setting)?;
     if set.is_some_and(|set| !set.is_empty() && set != SHMEM) {
         return Ok(None);
     }

@@ -4,7 +4,7 @@
 //! `LOCAL_RANK` and the number of devices that the program requests, and ignores `RANK`.
 //! `TORCHELASTIC_RUN_ID` makes it read torchrun's variables in preference to Slurm's and MPI's.
 
-use super::{Set, Target, Variables, addition, local_rank, number};
+use super::{Set, Target, Variables, addition, decided, local_rank, number};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -20,15 +20,8 @@ pub(super) const SET: Set = Set {
     title: "Lightning",
     note: "; the program still passes devices and num_nodes: LOCAL_WORLD_SIZE and NNODES",
     additions: &[
-        addition(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", PAGE, |_| {
-            Ok(None)
-        }),
-        addition(
-            GROUP_RANK,
-            "the number of this node, from 0; unset if it is not known",
-            PAGE,
-            |_| Ok(None),
-        ),
+        decided(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", PAGE),
+        decided(GROUP_RANK, "the number of this node, from 0; unset if it is not known", PAGE),
         addition("NNODES", "the number of nodes; unset if it is not known", PAGE, |info| {
             number(info.node_count())
         }),

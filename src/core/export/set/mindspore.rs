@@ -5,7 +5,7 @@
 //!
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
-use super::{Set, addition, number};
+use super::{Set, addition, rank, size};
 
 const PAGE: &str =
     "[msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)";
@@ -15,18 +15,14 @@ pub(super) const SET: Set = Set {
     title: "MindSpore",
     note: "; exec and launch start rank 0's command a second time as the scheduler",
     additions: &[
-        addition("MS_WORKER_NUM", "the number of processes", PAGE, |info| {
-            number(Some(info.world_size()))
-        }),
+        size("MS_WORKER_NUM", PAGE),
         addition("MS_SCHED_HOST", "the host of rank 0", PAGE, |info| {
             Ok(Some(info.master_addr()?.to_string()))
         }),
         addition("MS_SCHED_PORT", "the port at the host of rank 0", PAGE, |info| {
             Ok(Some(info.master_port().to_string()))
         }),
-        addition("MS_NODE_ID", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank().index()))
-        }),
+        rank("MS_NODE_ID", PAGE),
         addition("MS_ROLE", "`MS_WORKER`", PAGE, |_| Ok(Some("MS_WORKER".to_owned()))),
     ],
     unset: &["OMPI_", "PMIX_", "PMI_"],

@@ -4,9 +4,8 @@
 //! it does not read a rank. The ring has one process for each rank, each with a file of its own.
 
 use super::peers::ipv4_endpoints;
-use super::{Set, Target, TargetFile, addition, number};
+use super::{Set, Target, TargetFile, addition, decided, number};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::port::Port;
 
@@ -55,11 +54,10 @@ pub(super) const SET: Set = Set {
             PAGE,
             |info| number(info.rank().index().checked_sub(1).filter(|_| !is_ring(info))),
         ),
-        addition(
+        decided(
             RING,
             "with MISTRALRS_NO_NCCL=1: a temporary file with this rank's place in the ring",
             RING_PAGE,
-            |_| Ok(None),
         ),
     ],
     file: Some(ring),
@@ -68,8 +66,7 @@ pub(super) const SET: Set = Set {
 
 /// Returns whether the user has chosen the ring instead of NCCL, as mistral.rs reads it.
 fn is_ring(info: &ClusterInfo) -> bool {
-    let inherited: &Environment = &info.inherited;
-    inherited.get_str(NO_NCCL).ok().flatten() == Some("1")
+    info.inherited.text(NO_NCCL) == Some("1")
 }
 
 /// Returns whether this is the first of several nodes.
@@ -78,9 +75,8 @@ fn is_head(info: &ClusterInfo) -> bool {
 }
 
 fn ring(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
-    let inherited: &Environment = &info.inherited;
     let size = info.world_size();
-    if size == 1 || !is_ring(info) || inherited.is_set(RING) {
+    if size == 1 || !is_ring(info) || info.inherited.is_set(RING) {
         return Ok(None);
     }
     if !size.is_power_of_two() {

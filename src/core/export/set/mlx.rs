@@ -5,9 +5,8 @@
 //! rank 0 of 1 and says nothing.
 
 use super::peers::ipv4_endpoints;
-use super::{Set, Target, TargetFile, addition, number};
+use super::{Set, Target, TargetFile, addition, decided, endpoint_of_master, rank, size};
 use crate::cluster::info::ClusterInfo;
-use crate::environment::Environment;
 use crate::error::Error;
 
 const HOST_FILE: &str = "MLX_HOSTFILE";
@@ -23,12 +22,8 @@ pub(super) const SET: Set = Set {
     note: "; exec and launch write the ring's MLX_HOSTFILE, for which the hosts of all ranks must be known, from the launcher or by \
            exec --meet; set MLX_IBV_DEVICES for JACCL or NCCL_HOST_IP for NCCL, and none is written",
     additions: &[
-        addition("MLX_RANK", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank().index()))
-        }),
-        addition("MLX_WORLD_SIZE", "the number of processes", PAGE, |info| {
-            number(Some(info.world_size()))
-        }),
+        rank("MLX_RANK", PAGE),
+        size("MLX_WORLD_SIZE", PAGE),
         addition("NCCL_HOST_IP", "the host of rank 0, for the NCCL backend", PAGE, |info| {
             Ok(Some(info.master_addr()?.to_string()))
         }),
@@ -42,26 +37,20 @@ pub(super) const SET: Set = Set {
             "MLX_JACCL_COORDINATOR",
             "`host:port` of rank 0, for the JACCL backend",
             PAGE,
-            coordinator,
+            endpoint_of_master,
         ),
-        addition(
+        decided(
             HOST_FILE,
             "a temporary file for the ring backend: a JSON list of the `address:port` of each rank",
             PAGE,
-            |_| Ok(None),
         ),
     ],
     file: Some(host_file),
     ..Set::PLAIN
 };
 
-fn coordinator(info: &ClusterInfo) -> Result<Option<String>, Error> {
-    Ok(Some(info.master_addr()?.with_port(info.master_port())))
-}
-
 fn host_file(info: &ClusterInfo) -> Result<Option<TargetFile>, Error> {
-    let inherited: &Environment = &info.inherited;
-    if info.world_size() == 1 || BACKENDS.iter().any(|name| inherited.is_set(name)) {
+    if info.world_size() == 1 || BACKENDS.iter().any(|name| info.inherited.is_set(name)) {
         return Ok(None);
     }
     // A rank may have several addresses. Neither hosts nor ports need escapes in JSON.

@@ -1,6 +1,6 @@
 //! What oneCCL reads if no launcher that it knows has started it.
 
-use super::{Set, Target, addition, local_rank, number};
+use super::{Set, Target, addition, local_rank, local_size, number};
 
 const PAGE: &str = "[env-variables.rst](https://github.com/uxlfoundation/oneCCL/blob/master/doc/rst/source/env-variables.rst)";
 
@@ -20,9 +20,7 @@ pub(super) const SET: Set = Set {
             PAGE,
             |info| number(Some(local_rank(info, Target::OneCcl)?)),
         ),
-        addition("CCL_LOCAL_SIZE", "the number of processes on this node", PAGE, |info| {
-            number(info.local_world_size())
-        }),
+        local_size("CCL_LOCAL_SIZE", PAGE),
     ],
     ..Set::PLAIN
 };

@@ -4,7 +4,7 @@
 //! also requires the list of all endpoints.
 
 use super::peers::endpoints;
-use super::{Set, Target, addition, local_rank, number};
+use super::{Set, Target, addition, local_rank, local_size, master, number, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
 
@@ -16,12 +16,8 @@ pub(super) const SET: Set = Set {
     title: "PaddlePaddle",
     note: "; needs the hosts of all ranks, from the launcher or by exec --meet; without GPUs, set PADDLE_DISTRI_BACKEND=gloo too",
     additions: &[
-        addition("PADDLE_TRAINER_ID", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank().index()))
-        }),
-        addition("PADDLE_TRAINERS_NUM", "the number of processes", PAGE, |info| {
-            number(Some(info.world_size()))
-        }),
+        rank("PADDLE_TRAINER_ID", PAGE),
+        size("PADDLE_TRAINERS_NUM", PAGE),
         addition(
             "PADDLE_TRAINER_ENDPOINTS",
             "`host:port` of each rank, with commas",
@@ -29,18 +25,14 @@ pub(super) const SET: Set = Set {
             |info| Ok(Some(endpoints(info, Target::Paddle)?.join(","))),
         ),
         addition("PADDLE_CURRENT_ENDPOINT", "`host:port` of this process", PAGE, own),
-        addition("PADDLE_MASTER", "`host:port` of rank 0", PAGE, |info| {
-            Ok(Some(info.master_addr()?.with_port(info.master_port())))
-        }),
+        master("PADDLE_MASTER", PAGE),
         addition(
             "PADDLE_RANK_IN_NODE",
             "the number of this process on its node, from 0",
             PAGE,
             |info| number(Some(local_rank(info, Target::Paddle)?)),
         ),
-        addition("PADDLE_LOCAL_SIZE", "the number of processes on this node", PAGE, |info| {
-            number(info.local_world_size())
-        }),
+        local_size("PADDLE_LOCAL_SIZE", PAGE),
         addition(
             "FLAGS_selected_gpus",
             "the number of this process's GPU: its local rank",

@@ -3,7 +3,7 @@
 //! Without these variables, it takes the place of Open MPI's or PMI's variables if there are any,
 //! and PyTorch's only then: a worker would get the place of the process that started it.
 
-use super::{Set, addition, number};
+use super::{Set, rank, size};
 
 const PAGE: &str = "[comms/torchcomms/utils/Utils.cpp](https://github.com/meta-pytorch/torchcomms/blob/main/comms/torchcomms/\
                     utils/Utils.cpp)";
@@ -11,13 +11,6 @@ const PAGE: &str = "[comms/torchcomms/utils/Utils.cpp](https://github.com/meta-p
 pub(super) const SET: Set = Set {
     name: "torchcomms",
     title: "torchcomms",
-    additions: &[
-        addition("TORCHCOMM_RANK", "the number of this process, from 0", PAGE, |info| {
-            number(Some(info.rank().index()))
-        }),
-        addition("TORCHCOMM_SIZE", "the number of processes", PAGE, |info| {
-            number(Some(info.world_size()))
-        }),
-    ],
+    additions: &[rank("TORCHCOMM_RANK", PAGE), size("TORCHCOMM_SIZE", PAGE)],
     ..Set::PLAIN
 };

@@ -5,6 +5,9 @@ use super::Fault;
 /// Conditions that a word may begin with. They select the nodes that keep the word.
 pub(super) const CONDITIONS: [&str; 2] = ["first_node", "other_nodes"];
 
+/// The placeholder that decides whether a condition holds.
+pub(super) const NODE_RANK: &str = "node_rank";
+
 /// A part of a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
@@ -21,12 +24,19 @@ pub(super) enum Operand<'a> {
     Number(u64),
 }
 
-impl<'a> Operand<'a> {
-    pub(super) fn name(self) -> Option<&'a str> {
-        match self {
+impl<'a> Piece<'a> {
+    /// Returns the names whose values it needs.
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let operands = match *self {
+            Piece::Text(_) => [None, None],
+            Piece::Value(name) => [Some(Operand::Name(name)), None],
+            Piece::Sum { left, right, .. } => [Some(left), Some(right)],
+            Piece::Condition { .. } => [Some(Operand::Name(NODE_RANK)), None],
+        };
+        operands.into_iter().flatten().filter_map(|operand| match operand {
             Operand::Name(name) => Some(name),
             Operand::Number(_) => None,
-        }
+        })
     }
 }
 

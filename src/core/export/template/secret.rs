@@ -46,10 +46,7 @@ impl Placeholders {
 pub(super) fn check_words(words: &[OsString]) -> Result<(), TemplateError> {
     match words.iter().skip(variables(words)).find(|word| has_secret(word)) {
         None => Ok(()),
-        Some(word) => Err(TemplateError {
-            word: word.to_string_lossy().into_owned(),
-            fault: Fault::SecretIsVisible,
-        }),
+        Some(word) => Err(Fault::SecretIsVisible.of(word)),
     }
 }
 

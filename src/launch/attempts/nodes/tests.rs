@@ -105,6 +105,6 @@ fn a_node_speaks_for_itself_and_cannot_command_a_terminal() {
 fn why_the_nodes_did_not_meet_is_not_returned_as_a_cause_once_more() {
     use std::error::Error as _;
     let error = mpienv_rendezvous::RendezvousError::System(io::Error::other("the reason"));
-    let error = LaunchError::NotMet { port: crate::value::port::Port::ONE_NODE, error };
+    let error = LaunchError::NotMet { port: mpienv_core::Port::ONE_NODE, error };
     assert!(error.to_string().contains("the reason") && error.source().is_none(), "{error}");
 }
