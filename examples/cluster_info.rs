@@ -1,4 +1,6 @@
-//! Prints this process's rank and launcher: `mpirun -n 2 cargo run --example cluster_info`.
+//! Prints this process's rank and launcher: `mpirun -n 2 target/debug/examples/cluster_info`.
+//!
+//! Build it with `cargo build --example cluster_info`.
 
 use mpienv::{ClusterInfo, Error};
 

@@ -1,4 +1,4 @@
-//! Tells a process its place in a cluster.
+//! Tells a process its place in a cluster: its rank, its node, and where the ranks meet.
 //!
 //! Each launcher (Open MPI's mpirun, Slurm, AzureML, ...) describes a job in its own variables.
 //! This crate reads them and returns one [`ClusterInfo`]: rank, world size, local rank, master
@@ -27,7 +27,8 @@
 //!
 //! Programs that ranks start together usually continue with one of these:
 //!
-//! - [`collective::Group`] sums, gathers and broadcasts numbers over all ranks.
+//! - [`collective::Group`] sums, gathers and broadcasts numbers over all ranks, and exchanges them
+//!   between neighbors.
 //! - [`rendezvous::Rendezvous`] lets the ranks exchange a few bytes, such as an NCCL id.
 //! - [`Launch`] starts the ranks of a node, and [`simulate`] imitates a launcher in tests.
 //!

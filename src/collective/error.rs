@@ -282,7 +282,7 @@ impl CollectiveError {
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The address of rank 0 is unknown.
+    /// The environment is wrong, such as `RANK=1x`, or does not say where rank 0 is.
     #[error(transparent)]
     Master(#[from] mpienv_core::Error),
     /// The ranks did not meet at the master.

@@ -57,6 +57,7 @@ impl Group {
     ///
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
+    #[doc(alias("MPI_Init"))]
     pub fn connect(info: &ClusterInfo) -> Result<Group, ConnectError> {
         Group::builder(info).connect()
     }
@@ -81,12 +82,14 @@ impl Group {
     }
 
     /// This rank and the size of the group.
+    #[doc(alias("Comm_rank", "MPI_Comm_rank"))]
     #[must_use]
     pub fn rank(&self) -> Rank {
         self.transport.rank()
     }
 
     /// The number of ranks.
+    #[doc(alias("Comm_size", "MPI_Comm_size"))]
     #[must_use]
     pub fn size(&self) -> u32 {
         self.rank().size()
@@ -136,6 +139,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("MPI_Barrier"))]
     pub fn barrier(&mut self) -> Result<()> {
         self.next().meet(Call::BARRIER)
     }
@@ -161,6 +165,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("Comm_split", "MPI_Comm_split"))]
     pub fn split(&mut self, color: u32, key: u32) -> Result<Group> {
         self.next().split(color, key).map(Group::new)
     }
@@ -170,6 +175,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("MPI_Finalize"))]
     pub fn close(self) -> Result<()> {
         self.transport.close()
     }
@@ -203,6 +209,7 @@ impl Group {
     /// );
     /// # Ok::<(), mpienv::RankError>(())
     /// ```
+    #[doc(alias("MPI_Abort"))]
     pub fn abort(&mut self, code: u8, reason: &str) {
         self.transport.abort(code, reason);
     }

@@ -2,7 +2,7 @@
 //! or MPI.
 //!
 //! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
-//! does not find out a process's place, start processes, or know what the numbers mean.
+//! does not find out a process's rank, start processes, or know what the numbers mean.
 //!
 //! Every rank computes the gradients of its share of the samples, and one call sums them. Here, the
 //! ranks fit the line `y = 2 x + 1`:
@@ -32,7 +32,8 @@
 //!
 //! # Semantics
 //! Every rank of a group must make the same calls in the same order, with the same number and type
-//! of values. Only [`send`](Group::send) and [`receive`](Group::receive) are calls of two ranks.
+//! of values. Only [`send`](Group::send), [`receive`](Group::receive) and
+//! [`send_receive`](Group::send_receive) are calls of a rank and its neighbors, as solvers need them.
 //! Each call of [`Group`] has an example. Calls block. A group makes one call at a time. It may move
 //! to another thread, and [`Group::canceller`] ends its calls from other threads.
 //!
@@ -75,7 +76,8 @@
 //!   other users cannot open. It disappears even if ranks are killed, and does not need `/dev/shm`.
 //!   Every rank checks that it sees the same memory. If one rank does not, because of another
 //!   container or user, all ranks use TCP, and `describe` gives the reason. The TCP connections
-//!   stay open to notice lost ranks.
+//!   stay open to notice lost ranks, and carry [`send`](Group::send), [`receive`](Group::receive) and
+//!   [`send_receive`](Group::send_receive).
 //! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
 //!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
 //!   (`mpienv::guide::security`), all messages are encrypted.

@@ -36,7 +36,8 @@ pub enum ErrorKind {
     Usage,
     /// A rank or a node was lost.
     Lost,
-    /// The ranks, their settings or their calls do not fit together, or this rank's call is wrong.
+    /// The ranks, their settings or their calls do not fit together, this rank's call is wrong, or
+    /// another program uses the port on which the ranks meet.
     Refused,
     /// Another thread of this process canceled the call.
     Canceled,

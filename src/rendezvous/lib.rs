@@ -1,11 +1,11 @@
-//! `mpienv::rendezvous`: all ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange blobs of bytes.
+//! `mpienv::rendezvous`: all ranks meet at `MASTER_ADDR:MASTER_PORT` and exchange data.
 //!
 //! This is for the moment in which a job comes together: who is there, at which address, with which
-//! secret. It does not find out a process's place, and it is not for bulk data, which
+//! secret. It does not find out a process's rank, and it is not for bulk data, which
 //! `mpienv::collective` exchanges.
 //!
-//! Rank 0 listens at that address. Every rank brings a blob and gets the blobs and IP addresses of
-//! all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
+//! Rank 0 listens at that address. Every rank brings some bytes, its blob, and gets the blobs and IP
+//! addresses of all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
 //! is wrong: which ranks are missing, came twice, disagree on the world size, run another version,
 //! or were lost. Before rank 0 announces success, every rank confirms that it is still there.
 //!

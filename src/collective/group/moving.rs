@@ -36,6 +36,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
+    #[doc(alias("Bcast", "MPI_Bcast"))]
     pub fn broadcast<T: Element>(&mut self, values: &mut [T], root: u32) -> Result<()> {
         self.check_root(Operation::Broadcast, root)?;
         let call = Call::moving(Operation::Broadcast, T::KIND, values.len()).with(root);
@@ -90,6 +91,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `all` has no room for as many
     /// values of each rank.
+    #[doc(alias("Allgather", "MPI_Allgather"))]
     pub fn all_gather_into<T: Element>(&mut self, values: &[T], all: &mut [T]) -> Result<()> {
         self.check_parts(Operation::AllGather, values.len(), all.len())?;
         let call = Call::moving(Operation::AllGather, T::KIND, values.len());
@@ -117,6 +119,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("Allgatherv", "MPI_Allgatherv"))]
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let (size, call) = (self.size() as usize, Call::ALL_GATHER);
         let mut lengths = vec![0; size_of::<u64>() * size];
@@ -166,6 +169,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group, or if `all` has no room on the root for as many values of each rank.
+    #[doc(alias("MPI_Gather"))]
     pub fn gather<T: Element>(&mut self, values: &[T], all: &mut [T], root: u32) -> Result<()> {
         self.check_root(Operation::Gather, root)?;
         let is_root = self.rank().index() == root;
@@ -198,6 +202,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group, or if the root does not have as many values for each rank.
+    #[doc(alias("MPI_Scatter"))]
     pub fn scatter<T: Element>(&mut self, values: &[T], part: &mut [T], root: u32) -> Result<()> {
         self.check_root(Operation::Scatter, root)?;
         let is_root = self.rank().index() == root;
@@ -234,6 +239,7 @@ impl Group {
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the lengths differ or do not
     /// divide among the ranks.
+    #[doc(alias("Alltoall", "MPI_Alltoall"))]
     pub fn all_to_all_into<T: Element>(&mut self, values: &[T], into: &mut [T]) -> Result<()> {
         let (size, length) = (self.size() as usize, values.len());
         if length != into.len() {
@@ -293,6 +299,9 @@ impl Group {
     /// which they are sent. Two ranks that send to each other, or ranks that send in a ring, call
     /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the other.
     ///
+    /// Where other calls go over shared memory, messages go over TCP, and short ones take much
+    /// longer than over MPI.
+    ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
@@ -312,16 +321,19 @@ impl Group {
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `to` is not another rank of
     /// the group. If one rank sends where the other makes a call of all ranks, both get an error at
     /// once; over MPI, after the timeout.
+    #[doc(alias("Ssend", "MPI_Send", "MPI_Ssend"))]
     pub fn send<T: Element>(&mut self, values: &[T], to: u32) -> Result<()> {
         self.check_other(Operation::Send.name(), to)?;
         let message = Message::to(to, self.rank().index(), T::KIND, values.len());
         self.transport.pass(Some((message, cast_slice(values))), None)
     }
 
-    /// Receives the values that rank `from` [sends](Group::send) to this one.
+    /// Receives the values that rank `from` [sends](Group::send) to this one: as many, of the same
+    /// type. Messages go over TCP where other calls go over shared memory.
     ///
     /// # Errors
     /// As [`Group::send`].
+    #[doc(alias("Recv", "MPI_Recv"))]
     pub fn receive<T: Element>(&mut self, values: &mut [T], from: u32) -> Result<()> {
         self.check_other(Operation::Receive.name(), from)?;
         let message = Message::from(from, self.rank().index(), T::KIND, values.len());
@@ -330,8 +342,15 @@ impl Group {
     }
 
     /// Sends `values` to rank `to`, and meanwhile receives those that rank `from` sends to this one
-    /// in `into`. Both may be the same rank, which must then make this call too; if they are this
-    /// rank, it copies the values.
+    /// in `into`. If both are this rank, it copies the values.
+    ///
+    /// If `to` and `from` are two ranks, each of them may call this, or [`receive`](Group::receive)
+    /// and [`send`](Group::send): the first rank of a chain only sends. If they are one rank, it must
+    /// call this too. Over shared memory and TCP, `send` and then `receive` may also work, but over
+    /// MPI this is an error.
+    ///
+    /// Messages go over TCP where other calls go over shared memory. The guide has an exchange of
+    /// halos: `mpienv::guide::rust`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
@@ -348,6 +367,7 @@ impl Group {
     /// # Errors
     /// As [`Group::send`]; [`CollectiveError::Argument`] if only one of the ranks is this one, or if
     /// both are and the lengths differ.
+    #[doc(alias("Sendrecv", "MPI_Sendrecv"))]
     pub fn send_receive<T: Element>(
         &mut self,
         values: &[T],

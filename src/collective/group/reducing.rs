@@ -39,6 +39,7 @@ impl Group {
     /// # Errors
     /// If a rank is lost, hangs, passes another length or makes another call. The values are then
     /// undefined.
+    #[doc(alias("MPI_SUM"))]
     pub fn all_reduce_sum<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.all_reduce(values, Reduction::Sum)
     }
@@ -58,6 +59,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("MPI_MIN"))]
     pub fn all_reduce_min<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.all_reduce(values, Reduction::Min)
     }
@@ -77,6 +79,7 @@ impl Group {
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
+    #[doc(alias("MPI_MAX"))]
     pub fn all_reduce_max<T: Element>(&mut self, values: &mut [T]) -> Result<()> {
         self.all_reduce(values, Reduction::Max)
     }
@@ -102,6 +105,7 @@ impl Group {
     /// As [`Group::all_reduce_sum`]; [`Argument`] for a mean of integers or `bool`.
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
+    #[doc(alias("Allreduce", "MPI_Allreduce"))]
     pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
         self.check_mean(T::KIND, by, Results::ToAll)?;
         self.reduce_to(values, by, Results::ToAll)
@@ -188,6 +192,7 @@ impl Group {
     /// group, or for a mean of integers or `bool`.
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
+    #[doc(alias("MPI_Reduce"))]
     pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
         self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
         self.check_mean(T::KIND, by, Results::To(root))?;
@@ -216,6 +221,7 @@ impl Group {
     /// a mean of integers or `bool`.
     ///
     /// [`Argument`]: crate::CollectiveError::Argument
+    #[doc(alias("MPI_Reduce_scatter", "MPI_Reduce_scatter_block"))]
     pub fn reduce_scatter_into<T: Element>(
         &mut self,
         values: &[T],
