@@ -66,7 +66,6 @@ def main():
     dist.all_gather(weights, model.module.weight.detach())
     same = all(torch.equal(weights[0], other) for other in weights)
     print(f"rank {rank} of {size}: all ranks hold the same weights: {same}", flush=True)
-    dist.barrier()
     dist.destroy_process_group()
 
 
