@@ -298,6 +298,29 @@ fn where_python_code_waits_tells_the_odd_rank_from_the_others() {
 }
 
 #[test]
+fn a_report_without_py_spy_says_how_to_install_it() {
+    if !is_there("python3") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let job = |timeout: &str| {
+        let mut command = python("no-spy", timeout, folder.path());
+        let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+        let folders = std::env::split_paths(path.unwrap());
+        let others: Vec<_> = folders.filter(|folder| !folder.join("py-spy").exists()).collect();
+        command.env("PATH", std::env::join_paths(others).unwrap());
+        command
+    };
+    let text = said(&in_time_on_one(job, "  ranks 0-2: waiting in futex"));
+    assert_eq!(
+        text.matches("py-spy is not on PATH; after `pip install py-spy`").count(),
+        1,
+        "{text}"
+    );
+    assert_eq!(living("no-spy"), [""; 0]);
+}
+
+#[test]
 fn a_py_spy_that_hangs_delays_the_report_but_does_not_stop_it() {
     if !is_there("python3") {
         return;

@@ -1,6 +1,7 @@
 //! The Python module, as a program sees it that has installed the wheel.
 
 use std::fs;
+use std::path::Path;
 
 use super::wheel::{Fresh, sorted, succeeded};
 use crate::support::port::free_port;
@@ -192,6 +193,24 @@ fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+#[test]
+fn a_module_without_the_library_names_the_script_that_builds_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join(".python/python/mpienv_rs");
+    let place = folder.path().join("mpienv_rs");
+    succeeded(clean("cp").arg("-r").args([&module, &place]));
+    // Another test may have built it.
+    let _ = fs::remove_file(place.join("libmpienv_torch.so"));
+    let mut python = clean("python3");
+    python.env("PYTHONPATH", folder.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    python.args(["-c", "from mpienv_rs.torch._library import library; library()"]);
+    let output = python.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let remedy =
+        "run .python/library in the project's folder before you build or install mpienv-rs";
+    assert!(!output.status.success() && said.contains(remedy), "{said}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::launch::tell;
 use crate::launch::thread::small_thread;
 use crate::value::printable::printable;
 
@@ -42,6 +43,11 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
             started
                 .into_iter()
                 .map(|spy| spy.map_or_else(Vec::new, |spy| frames(&spy.finish(deadline)))),
+        );
+    }
+    if is_absent {
+        tell(
+            "py-spy is not on PATH; after `pip install py-spy`, the report shows Python functions",
         );
     }
     stacks

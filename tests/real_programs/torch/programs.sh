@@ -71,6 +71,26 @@ on_both() {
     printf '%s\nok\n' "$output"
 }
 
+# behind_firewall: only the master's port is open between two hosts. Over mpienv, the rank that cannot connect must say so.
+behind_firewall() {
+    local node nodes=() said='did not reach rank 0 .* within 20 s: no answer to the connection: .* firewall'
+    local program='import datetime, torch.distributed as d
+d.init_process_group("mpienv", timeout=datetime.timedelta(seconds=20))
+d.barrier()'
+    printf '== two hosts, a firewall that opens only the port of the master\n'
+    "$hosts" exec nodeA -- iptables -A INPUT -p tcp --syn -s 10.77.0.2 ! --dport 29512 -j DROP
+    for node in 0 1; do
+        RANK=$node WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=10.77.0.1 MASTER_PORT=29512 \
+            timeout $limit "$hosts" exec "$([ $node = 0 ] && echo nodeA || echo nodeB)" -- \
+            mpienv exec -- python -c "$program" >"$scratch/node.$node" 2>&1 &
+        nodes+=($!)
+    done
+    for node in 0 1; do
+        wait "${nodes[node]}" && fail "$(cat "$scratch/node.$node")" "rank $node has passed the firewall"
+    done
+    grep -m 1 -oE "$said" "$scratch/node.1" || fail "$(cat "$scratch/node.1")" "rank 1 did not say $said"
+}
+
 outside=$PATH
 torch_programs() {
     local version ranks here=$top/tests/real_programs/torch train=$top/examples/pytorch/train.py
@@ -97,6 +117,7 @@ torch_programs() {
             "$hosts" up -n 2
             on_both "" python "$train" --backend BACKEND
             on_both sesame python "$train" --backend BACKEND
+            behind_firewall
             "$hosts" down
         fi
         step_of python "$here/table.py" --check

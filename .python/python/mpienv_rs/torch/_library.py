@@ -49,7 +49,10 @@ def library() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(path)
     except OSError as error:
-        raise ImportError(f"{error}; install mpienv-rs again, from a wheel for this system") from error
+        remedy = "install mpienv-rs again, from a wheel for this system"
+        if not os.path.exists(path):
+            remedy = "run .python/library in the project's folder before you build or install mpienv-rs"
+        raise ImportError(f"{error}; {remedy}") from error
     for name, arguments in _ARGUMENTS.items():
         function = getattr(loaded, f"mpienv_torch_{name}")
         function.argtypes = arguments

@@ -52,7 +52,7 @@ impl Context<'_> {
             Severity::Error,
             "mesh-host-blocked",
             format!(
-                "{name} and the other hosts cannot connect to each other, except at the master's port ({tried})"
+                "except at the master's port, {name} and the other hosts cannot connect to each other ({tried})"
             ),
             format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
             format!(
@@ -64,15 +64,15 @@ impl Context<'_> {
     fn blocked_pair(&self, pair: &Between) -> Finding {
         let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
         let what = match pair.reached {
-            [true, _] => format!("{second} cannot connect to {first}, but {first} can to {second}"),
-            [_, true] => format!("{first} cannot connect to {second}, but {second} can to {first}"),
+            [true, _] => one_way(second, first),
+            [_, true] => one_way(first, second),
             _ => format!("{first} and {second} cannot connect to each other"),
         };
         let tried: Vec<_> = tried(pair).collect();
         finding(
             Severity::Error,
             "mesh-pair-blocked",
-            format!("{what}, except at the master's port ({})", tried.join(", ")),
+            format!("except at the master's port, {what} ({})", tried.join(", ")),
             WHY.to_owned(),
             format!(
                 "open all TCP ports between {first} and {second}, or choose a network with --interface"
@@ -142,6 +142,10 @@ impl Context<'_> {
 const WHY: &str = "NCCL, gloo and MPI connect all hosts on ports that the system chooses, and a \
                    firewall lets only some ports through";
 
+fn one_way(from: &str, to: &str) -> String {
+    format!("{from} cannot connect to {to}, although {to} can connect to {from}")
+}
+
 /// Where the hosts of a pair tried in vain to connect to.
 fn tried(pair: &Between) -> impl Iterator<Item = String> + '_ {
     let sides = pair.tried.iter().zip(pair.reached);
@@ -188,7 +192,8 @@ mod tests {
         let found = of(&[Fault::BlockedPair(0)], &["a", "b"], &[pair]);
         assert_eq!(
             found[0].what,
-            "b cannot connect to a, but a can to b, except at the master's port (tried 10.0.0.1:8: timed out)"
+            "except at the master's port, b cannot connect to a, although a can connect to b \
+             (tried 10.0.0.1:8: timed out)"
         );
     }
 }

@@ -39,7 +39,7 @@ fn of_mesh(mesh: &MeshReport) -> String {
         text += &table(&slowest(mesh), true);
     }
     if mesh.findings.is_empty() && hosts == 2 {
-        text += "two hosts have one connection, which nothing is compared with\n";
+        text += "with two hosts there is only one pair, so nothing can be compared\n";
     }
     text
 }
