@@ -13,13 +13,13 @@ pub use mpi_library::MpiLibrary;
 
 pub(crate) use machine::addresses;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::command::check::SIMULATED;
-use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Severity, host_name};
-use mpienv_core::seam::{self, interfaces, is_bridge, is_link_local};
+use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
+use mpienv_core::seam::{self, ASKED, InfoSeam as _, interfaces, is_bridge, is_link_local};
 use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
@@ -117,7 +117,7 @@ pub(crate) fn master_elsewhere(
     let host = info.master_addr().ok().filter(|_| info.rank().is_first())?;
     let interfaces = interfaces();
     match machine::addresses(host, patience) {
-        Err(reason) => Some((unresolved(host, &reason)?, Vec::new())),
+        Err(reason) => Some((unresolved(info, host, &reason)?, Vec::new())),
         Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,
         Ok(found) => Some((not_here(info, &interfaces)?, found)),
     }
@@ -152,18 +152,34 @@ fn is_on_one_node(info: &ClusterInfo) -> Option<bool> {
 }
 
 fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    unresolved(info.master_addr().ok()?, machine.master.as_ref().err()?)
+    unresolved(info, info.master_addr().ok()?, machine.master.as_ref().err()?)
 }
 
-fn unresolved(host: &Host, reason: &str) -> Option<Finding> {
+fn unresolved(info: &ClusterInfo, host: &Host, reason: &str) -> Option<Finding> {
     finding(
         Severity::Error,
         "master-unresolved",
         format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
-        "this rank cannot reach rank 0",
-        "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host"
-            .into(),
+        match info.rank().is_first() {
+            true => "the other ranks look for this rank, rank 0, by that name",
+            false => "this rank cannot reach rank 0",
+        },
+        unless_stale(
+            info,
+            "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host",
+        ),
     )
+}
+
+/// Returns a remedy for a wrong master, after the one for a master that a user named for another
+/// job.
+fn unless_stale(info: &ClusterInfo, remedy: &str) -> String {
+    let Some((host, own)) = info.users_master() else { return remedy.to_owned() };
+    let how = match &*host.source {
+        ASKED => format!("omit the option that names {}", host.value),
+        source => format!("unset {source}={}, if it is left from another job", host.value),
+    };
+    format!("{how}: this job then uses {own}; or {remedy}")
 }
 
 fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -200,9 +216,12 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
             routed(interfaces)
         ),
         "the other ranks look for rank 0 on another host and never find it",
-        format!(
-            "set {variable} to one of these addresses on all ranks, unless this one forwards to this host (a Kubernetes \
-             Service, NAT)"
+        unless_stale(
+            info,
+            &format!(
+                "set {variable} to one of these addresses on all ranks, unless this one forwards to this host (a \
+                 Kubernetes Service, NAT)"
+            ),
         ),
     )
 }
@@ -216,8 +235,32 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the master's
+/// address is a loopback address as it stands, so that no lookup is made.
+pub(crate) fn loopback_of_several_nodes(
+    info: &ClusterInfo,
+    environment: &Environment,
+) -> Option<Finding> {
+    let host = info.master_addr().ok().filter(|host| host.is_loopback())?;
+    let is_told = ![Launcher::User, Launcher::Alone].contains(&info.launcher());
+    if !is_told || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
+        return None;
+    }
+    let address = host.address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let own = if info.rank().is_first() { interfaces() } else { Vec::new() };
+    loopback(info, &[address], &own)
+}
+
 fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let (host, found) = (info.master_addr().ok()?, machine.master.as_ref().ok()?);
+    loopback(info, machine.master.as_ref().ok()?, &machine.interfaces)
+}
+
+fn loopback(
+    info: &ClusterInfo,
+    found: &[IpAddr],
+    interfaces: &[(String, IpAddr)],
+) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
     let first = found.first()?;
     if !several_nodes(info)
         || !found.iter().all(|address| address.is_loopback() || address.is_unspecified())
@@ -236,8 +279,7 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     } else {
         format!("MASTER_ADDR is {host}")
     };
-    let own =
-        Some(routed(&machine.interfaces)).filter(|own| info.rank().is_first() && !own.is_empty());
+    let own = Some(routed(interfaces)).filter(|own| info.rank().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
     let mend = if is_name { ", or correct /etc/hosts" } else { "" };
     finding(
@@ -245,8 +287,11 @@ fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         "master-loopback",
         format!("{what}, and {nodes}"),
         "on each host this address means the host itself: ranks on other hosts look for rank 0 on their own host and never find it",
-        format!(
-            "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"
+        unless_stale(
+            info,
+            &format!(
+                "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"
+            ),
         ),
     )
 }

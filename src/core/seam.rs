@@ -12,6 +12,7 @@ use crate::export::{Exports, Target};
 use crate::finding::{Finding, Severity};
 use crate::launcher::markers;
 use crate::launcher::starter::Starter;
+use crate::value::host::Host;
 use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
@@ -89,6 +90,9 @@ methods! {
         }
         fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
+        fn users_master(self: &Self) -> Option<(&Sourced<Host>, Host)> {
+            ClusterInfo::users_master(self)
+        }
         fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
             ClusterInfo::set_own_port(self, port, source);
         }

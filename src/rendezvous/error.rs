@@ -205,7 +205,9 @@ pub enum ConnectFailure {
     )]
     TimedOut,
     /// Something else listens there.
-    #[error("another program answered ({0}); give all ranks another MASTER_PORT")]
+    #[error(
+        "another program answered ({0}); give all ranks another MASTER_PORT, or correct MASTER_ADDR if rank 0 is on another host"
+    )]
     NotMpienv(String),
     /// Something greets like rank 0, but does not have the job's token.
     #[error(

@@ -45,7 +45,8 @@ const STALE_MASTER: Vars = &[
 ];
 
 /// Jobs that probably have several processes, of which none got a place.
-const UNPLACED: [(Vars, &str); 9] = [
+const UNPLACED: [(Vars, &str); 10] = [
+    (&[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0")], "place-unknown"),
     (SCRIPT, "slurm-not-a-task"),
     (&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], "slurm-not-a-task"),
     (&[("FLUX_ENCLOSING_ID", "f1")], "flux-not-a-task"),

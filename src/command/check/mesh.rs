@@ -274,7 +274,15 @@ impl Between {
     fn note(&mut self, side: usize, answer: &Answer) {
         match &answer.unreached {
             None => self.reached[side] = true,
-            Some(tried) => self.tried[side].push(printable(tried.as_bytes())),
+            Some(tried) => {
+                // Later attempts take the same ports once more.
+                let tried = printable(tried.as_bytes());
+                let address = |text: &str| text.split_once(": ").map(|(at, _)| at.to_owned());
+                let known = &mut self.tried[side];
+                if known.iter().all(|other| address(other) != address(&tried)) {
+                    known.push(tried);
+                }
+            }
         }
         let measured = answer.measured.map(|own| if side == 0 { own } else { own.reversed() });
         if let Some(own) = measured {

@@ -88,7 +88,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
-        stream::print_styled(lines_of_map(map, &info).as_bytes())?;
+        stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().is_empty());
     if fits && (mesh || compute) {
@@ -101,9 +101,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     } else {
         stream::print_styled(measured.as_bytes())?;
     }
-    match map.measured_findings().next() {
+    match measured::summary(&map) {
         _ if !fits => Err(Failure::Disagreement),
-        Some(_) => Err(Failure::Measured),
+        Some(summary) => Err(Failure::Measured(summary)),
         None => Ok(()),
     }
 }
@@ -138,7 +138,7 @@ pub(super) fn meet(
     met
 }
 
-fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
+fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
     let hosts = map.hosts();
     let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
     let launcher = match info.launcher() {
@@ -170,6 +170,9 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo) -> String {
     }
     if map.simulated {
         text += "the job is simulated on this host: hosts and local ranks are not compared\n";
+    }
+    if hosts.len() > 1 && !tests_all {
+        text += "only the master's port was tested: --mesh tests other ports, between all hosts\n";
     }
     let findings = map.findings();
     let gap = if findings.is_empty() { "" } else { "\n" };

@@ -34,8 +34,8 @@ pub(crate) enum Failure {
     Check(#[from] CheckError),
     #[error("all ranks connected, but their settings conflict; see above")]
     Disagreement,
-    #[error("all ranks met, but not all hosts or ranks are as fast as the others; see above")]
-    Measured,
+    #[error("all ranks met, but {0}; see above")]
+    Measured(&'static str),
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
     #[error(transparent)]
@@ -78,7 +78,7 @@ impl Failure {
             Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
             Failure::Disagreement
-            | Failure::Measured
+            | Failure::Measured(_)
             | Failure::NotATask { .. }
             | Failure::Findings
             | Failure::NotCompared => ExitCode::CHECK_FAILED,

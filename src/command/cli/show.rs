@@ -50,7 +50,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let cores = Binding::here(&topology(&environment));
     let details = Details { info: &info, environment: &environment, own, threads, cores };
     let binding = doctor::cpu_binding(&info, &environment);
-    let findings: Vec<&Finding> = info.findings().iter().chain(&binding).chain(&too_many).collect();
+    let loopback = doctor::loopback_of_several_nodes(&info, &environment);
+    let of_host = loopback.iter().chain(&binding).chain(&too_many);
+    let findings: Vec<&Finding> = info.findings().iter().chain(of_host).collect();
     if json {
         return Ok(stream::print_json(&details.object(&findings)?)?);
     }

@@ -51,7 +51,8 @@ impl Quiet {
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
         let mut warnings = info.warnings_and(|| {
-            let master = doctor::master_of_one_node(info, PATIENCE);
+            let master = doctor::master_of_one_node(info, PATIENCE)
+                .or_else(|| doctor::loopback_of_several_nodes(info, environment));
             master.into_iter().chain(doctor::stale_open_mpi(environment)).chain(also).collect()
         });
         stream::report(lines_of(&warnings).as_bytes());

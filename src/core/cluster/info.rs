@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::cluster::discover::surroundings::Surroundings;
 use crate::cluster::interface::{Interface, OwnInterface};
+use crate::cluster::master;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides;
 use crate::cluster::threads::Threads;
@@ -145,6 +146,15 @@ impl ClusterInfo {
     /// text lists the ways to name it.
     pub fn master_addr(&self) -> Result<&Host, Error> {
         self.meeting.addr.as_ref().map(|host| &host.value).map_err(Error::clone)
+    }
+
+    /// Returns rank 0's host as a user named it, and the one that the job has otherwise, if both are
+    /// known and differ.
+    pub(crate) fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
+        let addr = self.meeting.addr.as_ref().ok()?;
+        let own = master::of_launcher(&self.placement)?.value;
+        let is_users = self.meeting.addr_scope == Scope::User;
+        (is_users && own != addr.value).then_some((addr, own))
     }
 
     /// Returns the port on rank 0's host, the same on all ranks.

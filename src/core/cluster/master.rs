@@ -70,10 +70,15 @@ fn named(
     if inherited.is_some() {
         return Ok(inherited);
     }
+    Ok(of_launcher(placement))
+}
+
+/// Returns rank 0's host if only the launcher names it.
+pub(crate) fn of_launcher(placement: &Placement) -> Known<Host> {
     if placement.is_one_node() {
-        return Ok(Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node")));
+        return Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node"));
     }
-    Ok(placement.master_addr.clone())
+    placement.master_addr.clone()
 }
 
 fn azure_addr(

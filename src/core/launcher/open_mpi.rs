@@ -230,8 +230,8 @@ fn mpirun_host(uri: &str) -> Option<Option<Host>> {
     let mut best: Option<(Reach, IpAddr)> = None;
     for contact in contacts.split(';') {
         let (scheme, rest) = contact.split_once("://")?;
-        let (addresses, port) = rest.rsplit_once(':')?;
-        let _port: u16 = port.parse().ok()?;
+        let (addresses, ports) = rest.rsplit_once(':')?;
+        ports.split(',').try_for_each(|port| port.parse::<u16>().map(drop)).ok()?;
         let addresses = match scheme {
             "tcp" => addresses,
             "tcp6" => addresses.strip_prefix('[')?.strip_suffix(']')?,
@@ -254,7 +254,7 @@ fn uri_unreadable(uri: &str) -> Finding {
         severity: Severity::Warning,
         code: "mpirun-address-unreadable",
         what: format!("{HNP_URI} is {}", quote(uri)),
-        why: "it is not of the form JOB;tcp://ADDRESS,...:PORT, so it names no host".into(),
+        why: "it is not of the form JOB;tcp://ADDRESS,...:PORT,..., so it names no host".into(),
         remedy: "where MASTER_ADDR is needed, give it: `mpirun -x MASTER_ADDR=HOST`".into(),
     }
 }
@@ -304,6 +304,9 @@ mod tests {
                 Some("2620:10d:c083:150e::3000:2"),
             ),
             ("1.0;tcp6://[fe80::1,::1]:43370", None),
+            // With `--mca oob_tcp_dynamic_ipv4_ports 15000-15001`.
+            ("3059154944.0;tcp://10.77.0.1:15000,15001", Some("10.77.0.1")),
+            ("1.0;tcp6://[fd77::1]:15000,15001", Some("fd77::1")),
         ] {
             assert_eq!(host(uri).as_deref(), expected, "{uri}");
         }
@@ -313,7 +316,7 @@ mod tests {
     fn a_uri_of_another_form_names_no_host() {
         let others = "x 1.0; 1.0;tcp:// 1.0;tcp://10.0.0.1 1.0;tcp://10.0.0.1:x 1.0;tcp://h:1 \
                       1.0;udp://10.0.0.1:1 1.0;tcp6://fd00::1:1 1.0;tcp://10.0.0.1,:1 \
-                      1.0;tcp://10.0.0.1:1;";
+                      1.0;tcp://10.0.0.1:1; 1.0;tcp://10.0.0.1:1,";
         for bad in others.split(' ').chain([""]) {
             assert_eq!(mpirun_host(bad), None, "{bad}");
         }

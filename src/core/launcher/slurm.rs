@@ -104,7 +104,11 @@ fn is_step(environment: &Environment) -> bool {
     match environment.get_str(STEP_ID) {
         // Older versions print the special numbers with a sign.
         Ok(Some(number)) => number.parse().is_ok_and(|number: u32| number < NO_STEP_FROM),
-        Ok(None) => environment.is_set(STEP_SIZE) || environment.is_set(NODELIST),
+        // A batch script is always rank 0.
+        Ok(None) => {
+            [STEP_SIZE, NODELIST].iter().any(|name| environment.is_set(name))
+                || environment.text(RANK).is_some_and(|rank| rank != "0")
+        }
         Err(_) => true,
     }
 }
@@ -113,9 +117,14 @@ fn is_step(environment: &Environment) -> bool {
 /// not a task.
 pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     let evidence = first_set(environment, &[RANK, JOB_ID]).filter(|_| !is_step(environment))?;
+    let sizes = [SIZE, NODES, PER_NODE];
+    // Slurm tells every script the number of nodes, so some of this process's variables are lost.
+    if evidence == RANK && !sizes.iter().any(|name| environment.is_set(name)) {
+        return None;
+    }
     let is_of_one = |name: &str| matches!(environment.get_str(name), Ok(None | Some("1")));
     // If the job has one task, a script without srun is just as good.
-    let is_small = [SIZE, NODES, PER_NODE].into_iter().all(is_of_one);
+    let is_small = sizes.into_iter().all(is_of_one);
     let severity = if is_small { Severity::Note } else { Severity::Warning };
     let mut evidence = display_variable(environment, evidence);
     let verb = if environment.is_set(SIZE) { "are" } else { "is" };
@@ -368,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_recognized_by_its_number_its_size_or_its_nodes() {
+    fn a_step_is_recognized_by_its_number_its_size_its_nodes_or_a_rank_above_0() {
         for (vars, expected) in [
             (&[(STEP_ID, "0")][..], true),
             (&[(STEP_ID, "4294967279")], true),
@@ -377,6 +386,8 @@ mod tests {
             (&[(STEP_SIZE, "2")], true),
             (&[(NODELIST, "a")], true),
             (&[(JOB_ID, "7")], false),
+            (&[(JOB_ID, "7"), (RANK, "0")], false),
+            (&[(JOB_ID, "7"), (RANK, "1")], true),
         ] {
             assert_eq!(
                 is_step(&Environment::from_vars(vars.iter().copied())),

@@ -65,6 +65,7 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     let (code, said) = rank_0_with(&[
         ("MASTER_PORT", &port),
         ("MASTER_ADDR", "127.0.0.1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
         ("PMIX_NAMESPACE", "3024551937"),
     ]);
     assert_eq!(code, Some(3), "{said}");
@@ -79,6 +80,7 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
         ("MASTER_ADDR", "127.0.0.1"),
         ("PMIX_NAMESPACE", "3024551937"),
         ("MPIENV_MASTER_PORT", &port),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
     ];
     let (_, said) = rank_0_with(&job);
     assert!(
@@ -106,4 +108,38 @@ fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
         said.contains("is in use on this host") && !said.contains("or unset MASTER_PORT"),
         "{said}"
     );
+}
+
+#[test]
+fn every_command_says_at_once_that_a_job_of_several_nodes_has_a_loopback_master() {
+    let commands: [&[&str]; 6] = [
+        &["show"],
+        &["export"],
+        &["exec", "--", "true"],
+        &["exec", "--meet", "1", "--", "true"],
+        &["launch", "--nproc-per-node", "1", "--", "true"],
+        &["check", "--timeout", "1"],
+    ];
+    let said = |words: &[&str], vars: &[(&str, &str)]| {
+        let mut command: Command = clean("mpienv");
+        command.args(words).env("MASTER_PORT", free_port().to_string());
+        let output = command.envs(vars.iter().copied()).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let by_mpirun = [
+        ("OMPI_COMM_WORLD_RANK", "0"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ];
+    let by_hand = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1")];
+    for words in commands {
+        let found = said(words, &by_mpirun);
+        let finding =
+            "error [master-loopback]: MASTER_ADDR is 127.0.0.1, and the job is on several nodes\n";
+        assert_eq!(found.matches(finding).count(), 1, "{words:?}: {found}");
+        let found = said(words, &by_hand);
+        assert!(!found.contains("master-loopback"), "{words:?}: {found}");
+    }
 }

@@ -85,6 +85,53 @@ fn a_loopback_master_is_as_bad_as_what_is_known_of_the_nodes() {
 }
 
 #[test]
+fn a_master_of_another_job_is_to_be_unset_first() {
+    let remedy = |code: &str, more: &[(&str, &str)], machine: &Machine| {
+        let found = findings(more, machine).into_iter().find(|finding| finding.code == code);
+        found.map(|finding| finding.remedy).unwrap_or_default()
+    };
+    let one_node = ("OMPI_COMM_WORLD_LOCAL_SIZE", "4");
+    let mpirun = ("OMPI_MCA_orte_hnp_uri", "1.0;tcp://10.0.0.4:39829");
+    let at = |addresses: Result<&str, &str>| Machine {
+        master: addresses.map(|one| vec![one.parse().unwrap()]).map_err(str::to_owned),
+        ..host()
+    };
+    let unresolved = at(Err("unknown"));
+    for (code, vars, machine, start) in [
+        (
+            "master-unresolved",
+            [("MASTER_ADDR", "oldnode"), one_node],
+            &unresolved,
+            "unset MASTER_ADDR=oldnode, if it is left from another job: this job then uses 127.0.0.1; or use rank 0's IP",
+        ),
+        (
+            "master-unresolved",
+            [("MPIENV_MASTER_ADDR", "oldnode"), mpirun],
+            &unresolved,
+            "unset MPIENV_MASTER_ADDR=oldnode, if it is left from another job: this job then uses 10.0.0.4; or use",
+        ),
+        (
+            "master-not-here",
+            [("MASTER_ADDR", "10.0.0.9"), one_node],
+            &at(Ok("10.0.0.9")),
+            "unset MASTER_ADDR=10.0.0.9, if it is left from another job: this job then uses 127.0.0.1; or set MASTER_ADDR",
+        ),
+        (
+            "master-loopback",
+            [("MASTER_ADDR", "127.0.0.1"), mpirun],
+            &at(Ok("127.0.0.1")),
+            "unset MASTER_ADDR=127.0.0.1, if it is left from another job: this job then uses 10.0.0.4; or set MASTER_ADDR",
+        ),
+    ] {
+        let remedy = remedy(code, &vars, machine);
+        assert!(remedy.starts_with(start), "{code}: {remedy}");
+    }
+    // Nothing else names a master.
+    let remedy = remedy("master-unresolved", &[("MASTER_ADDR", "oldnode")], &unresolved);
+    assert!(remedy.starts_with("use rank 0's IP address instead"), "{remedy}");
+}
+
+#[test]
 fn anothers_link_local_address_is_not_here() {
     let machine = Machine { master: Ok(vec!["fe80::9".parse().unwrap()]), ..host() };
     assert_eq!(

@@ -51,9 +51,7 @@ impl Context<'_> {
         finding(
             Severity::Error,
             "mesh-host-blocked",
-            format!(
-                "except at the master's port, {name} and the other hosts cannot connect to each other ({tried})"
-            ),
+            format!("{name} and the other hosts cannot connect to each other ({BESIDE}: {tried})"),
             format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
             format!(
                 "open all TCP ports between {name} and the other hosts, or choose a network with --interface"
@@ -72,7 +70,7 @@ impl Context<'_> {
         finding(
             Severity::Error,
             "mesh-pair-blocked",
-            format!("except at the master's port, {what} ({})", tried.join(", ")),
+            format!("{what} ({BESIDE}: {})", tried.join(", ")),
             WHY.to_owned(),
             format!(
                 "open all TCP ports between {first} and {second}, or choose a network with --interface"
@@ -146,11 +144,13 @@ fn one_way(from: &str, to: &str) -> String {
     format!("{from} cannot connect to {to}, although {to} can connect to {from}")
 }
 
+const BESIDE: &str = "tried ports other than the master's";
+
 /// Where the hosts of a pair tried in vain to connect to.
 fn tried(pair: &Between) -> impl Iterator<Item = String> + '_ {
     let sides = pair.tried.iter().zip(pair.reached);
     let sides = sides.filter(|(_, reached)| !reached).flat_map(|(tried, _)| tried);
-    sides.map(|tried| format!("tried {tried}"))
+    sides.cloned()
 }
 
 fn late(host: &str, others: &str, ahead: f64) -> Finding {
@@ -176,6 +176,7 @@ pub(crate) fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Answer;
     use super::*;
 
     #[test]
@@ -192,8 +193,18 @@ mod tests {
         let found = of(&[Fault::BlockedPair(0)], &["a", "b"], &[pair]);
         assert_eq!(
             found[0].what,
-            "except at the master's port, b cannot connect to a, although a can connect to b \
-             (tried 10.0.0.1:8: timed out)"
+            "b cannot connect to a, although a can connect to b (tried ports other than the master's: \
+             10.0.0.1:8: timed out)"
         );
+    }
+
+    #[test]
+    fn a_port_that_was_tried_twice_is_listed_once() {
+        let mut pair = Between::new((0, 1));
+        for port in [7, 8, 7, 8] {
+            let tried = format!("10.0.0.2:{port}: timed out");
+            pair.note(0, &Answer { unreached: Some(tried), ..Answer::default() });
+        }
+        assert_eq!(pair.tried[0], ["10.0.0.2:7: timed out", "10.0.0.2:8: timed out"]);
     }
 }

@@ -19,16 +19,35 @@ pub(super) fn lines(map: &JobMap) -> String {
     text + gap + &findings
 }
 
+/// Returns what stands out in a few words, the worst first. `None` if nothing does.
+pub(super) fn summary(map: &JobMap) -> Option<&'static str> {
+    let rank = |code: &str| match code {
+        "mesh-host-blocked" | "mesh-pair-blocked" => 0,
+        "mesh-pair-broken" => 1,
+        "mesh-clock" => 3,
+        _ => 2,
+    };
+    let worst = map.measured_findings().map(|finding| rank(finding.code)).min()?;
+    Some(match worst {
+        0 => "some hosts cannot connect to each other",
+        1 => "some hosts do not receive what others send",
+        2 => "not all hosts or ranks are as fast as the others",
+        _ => "the clocks of some hosts differ",
+    })
+}
+
 fn of_mesh(mesh: &MeshReport) -> String {
     let [hosts, pairs] = [mesh.hosts.len(), mesh.pairs.len()];
     if hosts < 2 {
         return "\nmesh: all ranks are on one host, so there is nothing to measure\n".to_owned();
     }
     let is_complete = hosts <= MOST_COLUMNS;
-    let what = if is_complete {
-        "Gbit/s from the row's host to the column's"
-    } else {
-        "medians of each host"
+    let what = match hosts {
+        2 => "Gbit/s from the row's host to the column's",
+        3..=MOST_COLUMNS => {
+            "Gbit/s from the row's host to the column's; medians of each connection's slower direction"
+        }
+        _ => "medians of each connection's slower direction",
     };
     let (pairs, rounds) = (counted(pairs, "pair"), counted(mesh.rounds, "round"));
     let mut text =
@@ -49,13 +68,17 @@ fn rows(mesh: &MeshReport, is_complete: bool) -> Vec<Vec<String>> {
     let columns = if is_complete { mesh.hosts.len() } else { 0 };
     let mut head = vec!["host".to_owned()];
     head.extend(mesh.hosts.iter().take(columns).map(|host| host.host.clone()));
-    head.extend(["median Gbit/s", "round trip ms", "clock s"].map(str::to_owned));
+    // Two hosts have one pair, which is its own median.
+    let has_medians = mesh.hosts.len() > 2;
+    head.extend(has_medians.then(|| "median Gbit/s".to_owned()));
+    head.extend(["round trip ms", "clock s"].map(str::to_owned));
     let mut rows = vec![head];
     for (at, host) in mesh.hosts.iter().enumerate() {
         let mut row = vec![host.host.clone()];
         row.extend((0..columns).map(|column| shown(rate(mesh, at, column))));
         let clock = host.clock_s.map_or("-".to_owned(), |ahead| format!("{:+.3}", ahead + 0.0));
-        row.extend([shown(host.gbit_per_s), shown(host.round_trip_ms), clock]);
+        row.extend(has_medians.then(|| shown(host.gbit_per_s)));
+        row.extend([shown(host.round_trip_ms), clock]);
         rows.push(row);
     }
     rows

@@ -100,7 +100,7 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
     let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
-    let others = if launcher == Launcher::User { "" } else { "the other variables of " };
+    let others = if launcher == Launcher::User { "" } else { "other variables of " };
     // Users set LOCAL_RANK=0 for programs that require it. A node's number or the number of nodes
     // indicates a job.
     let value = environment.text(name);
