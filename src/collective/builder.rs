@@ -55,8 +55,8 @@ pub enum Backend {
 /// let builder: GroupBuilder = Group::builder(&info).timeout(Duration::from_secs(300)).backend(Backend::Tcp);
 /// let group = builder
 ///     .on_lost(|error| {
-///         eprintln!("{error}");
-///         3
+///         eprintln!("solver: {error}");
+///         error.kind().exit_code()
 ///     })
 ///     .connect()?;
 /// println!("{}", group.describe());
@@ -89,7 +89,7 @@ impl<'a> GroupBuilder<'a> {
                 // In one piece: a launcher merges what several ranks write at this time.
                 let line = format!("{error}\n");
                 eprint!("{line}");
-                1
+                error.kind().exit_code()
             },
         }
     }
@@ -189,7 +189,8 @@ impl<'a> GroupBuilder<'a> {
     /// calls return errors instead.
     ///
     /// The function runs in a thread other than the group's. By default, it prints the error to
-    /// stderr and returns 1.
+    /// stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
+    /// does that gets the error from a call.
     pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
         GroupBuilder { on_lost, ..self }
     }
