@@ -314,3 +314,19 @@ fn meeting_point(
 fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
     info.has_secret() || uses_munge(rendezvous)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::CollectiveError;
+
+    #[test]
+    fn over_mpi_a_process_exits_by_default_as_a_program_that_gets_the_error() {
+        let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "2")]).unwrap();
+        let on_lost = Group::builder(&info).on_lost;
+        let (host, reason) = ("node1".to_owned(), "it was killed".to_owned());
+        let lost = CollectiveError::Lost { rank: 1, host: host.clone(), reason };
+        let late = CollectiveError::TimedOut { rank: 1, host, seconds: 1.0 };
+        assert_eq!([lost, late].map(|error| on_lost(&error)), [3, 124]);
+    }
+}

@@ -113,9 +113,7 @@ pub enum CollectiveError {
         expected: u64,
     },
     /// A rank made another call.
-    #[error(
-        "rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order"
-    )]
+    #[error("rank {rank} called {found}, rank {own} {expected}: {rule}")]
     #[non_exhaustive]
     Differs {
         /// The other rank, by its number in the job.
@@ -126,6 +124,8 @@ pub enum CollectiveError {
         own: u32,
         /// What this rank called.
         expected: String,
+        /// What the two calls break.
+        rule: &'static str,
     },
     /// Another rank found that ranks made different calls or contributed different counts of
     /// numbers.
@@ -233,6 +233,7 @@ impl CollectiveError {
                 found: found.to_string(),
                 own,
                 expected: expected.to_string(),
+                rule: expected.rule_broken_with(found),
             };
         }
         let [found, expected] = [found.count, expected.count];
