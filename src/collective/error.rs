@@ -31,6 +31,9 @@ pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
 
+/// Why a rank is lost whose thread drops the group because it panics.
+pub(super) const PANICKED: &str = "it panicked";
+
 /// Why a collective call failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
@@ -81,14 +84,18 @@ pub enum CollectiveError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// An unknown rank did not arrive in time.
+    /// An unknown rank did not arrive in time, over MPI. Every rank waited in a call, or no rank
+    /// could be asked.
     #[error(
-        "a rank did not come within {seconds} s over MPI; the launcher names the one that was lost"
+        "a rank did not arrive within {seconds} s; which one is unknown, because this rank waited in {call}: \
+         compare the calls of the ranks, or use a longer timeout"
     )]
     #[non_exhaustive]
     SomeTimedOut {
         /// How long this rank waited.
         seconds: f64,
+        /// The call in which this rank waited.
+        call: String,
     },
     /// MPI's initialization took too long.
     #[error(
