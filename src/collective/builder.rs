@@ -55,8 +55,8 @@ pub enum Backend {
 /// let builder: GroupBuilder = Group::builder(&info).timeout(Duration::from_secs(300)).backend(Backend::Tcp);
 /// let group = builder
 ///     .on_lost(|error| {
-///         eprintln!("{error}");
-///         3
+///         eprintln!("solver: {error}");
+///         error.kind().exit_code()
 ///     })
 ///     .connect()?;
 /// println!("{}", group.describe());
@@ -89,7 +89,7 @@ impl<'a> GroupBuilder<'a> {
                 // In one piece: a launcher merges what several ranks write at this time.
                 let line = format!("{error}\n");
                 eprint!("{line}");
-                1
+                error.kind().exit_code()
             },
         }
     }
@@ -189,7 +189,8 @@ impl<'a> GroupBuilder<'a> {
     /// calls return errors instead.
     ///
     /// The function runs in a thread other than the group's. By default, it prints the error to
-    /// stderr and returns 1.
+    /// stderr and returns [the code of its kind](mpienv_core::ErrorKind::exit_code), as a program
+    /// does that gets the error from a call.
     pub fn on_lost(self, on_lost: fn(&super::CollectiveError) -> u8) -> GroupBuilder<'a> {
         GroupBuilder { on_lost, ..self }
     }
@@ -312,4 +313,20 @@ fn meeting_point(
 /// Returns whether the ranks have a key that other users do not.
 fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
     info.has_secret() || uses_munge(rendezvous)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::CollectiveError;
+
+    #[test]
+    fn over_mpi_a_process_exits_by_default_as_a_program_that_gets_the_error() {
+        let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "2")]).unwrap();
+        let on_lost = Group::builder(&info).on_lost;
+        let (host, reason) = ("node1".to_owned(), "it was killed".to_owned());
+        let lost = CollectiveError::Lost { rank: 1, host: host.clone(), reason };
+        let late = CollectiveError::TimedOut { rank: 1, host, seconds: 1.0 };
+        assert_eq!([lost, late].map(|error| on_lost(&error)), [3, 124]);
+    }
 }

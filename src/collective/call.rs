@@ -189,6 +189,20 @@ impl Call {
         self.operation.is_reduction() && Call { count: other.count, ..self } == other
     }
 
+    /// What this call and a different one of another rank break.
+    pub(super) fn rule_broken_with(self, other: Call) -> &'static str {
+        if !(self.is_message() && other.is_message()) {
+            return "all ranks must make the same calls in the same order";
+        }
+        // Of a `send_receive`, either half may have been compared.
+        let is_answer = self.operation != other.operation || self.is_half && other.is_half;
+        if is_answer && (self.kind, self.count) != (other.kind, other.count) {
+            "a message needs the same count and type on both ranks"
+        } else {
+            "one rank must receive what the other sends; send_receive does both"
+        }
+    }
+
     /// Whether only two ranks make the call.
     pub(super) fn is_message(self) -> bool {
         matches!(self.operation, Send | Receive)
@@ -298,6 +312,26 @@ mod tests {
         has("operation", NAMES.iter().map(|(operation, name)| (*operation as u8, *name)).collect());
         let kinds = (1..).map_while(|code| Some((code, ElementKind::from_code(code)??.name())));
         has("type", kinds.collect());
+    }
+
+    #[test]
+    fn two_ranks_whose_messages_do_not_match_learn_what_they_must_do() {
+        let (kind, other) = (ElementKind::F64, ElementKind::F32);
+        let sent = |kind, count| Message::to(1, 0, kind, count);
+        let received = |kind, count| Message::from(0, 1, kind, count);
+        let ends = |one: Message, another: Message, end| {
+            let rule = one.said.rule_broken_with(another.said);
+            assert!(rule.starts_with(end), "{one:?}, {another:?}: {rule}");
+        };
+        let (direction, length) = ("one rank must receive", "a message needs the same count");
+        ends(sent(kind, 3), Message::to(0, 1, kind, 3), direction);
+        ends(sent(kind, 3), Message::to(0, 1, kind, 4).as_half(), direction);
+        ends(sent(kind, 3).as_half(), Message::to(0, 1, kind, 3).as_half(), direction);
+        ends(sent(kind, 3), received(kind, 4), length);
+        ends(sent(kind, 3), received(other, 3).as_half(), length);
+        ends(sent(kind, 3).as_half(), Message::to(0, 1, kind, 4).as_half(), length);
+        let rule = sent(kind, 3).said.rule_broken_with(Call::BARRIER);
+        assert_eq!(rule, "all ranks must make the same calls in the same order");
     }
 
     #[test]

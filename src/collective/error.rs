@@ -31,6 +31,9 @@ pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
 
+/// Why a rank is lost whose thread drops the group because it panics.
+pub(super) const PANICKED: &str = "it panicked";
+
 /// Why a collective call failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
@@ -81,14 +84,18 @@ pub enum CollectiveError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// An unknown rank did not arrive in time.
+    /// An unknown rank did not arrive in time, over MPI. Every rank waited in a call, or no rank
+    /// could be asked.
     #[error(
-        "a rank did not come within {seconds} s over MPI; the launcher names the one that was lost"
+        "a rank did not arrive within {seconds} s; which one is unknown, because this rank waited in {call}: \
+         compare the calls of the ranks, or use a longer timeout"
     )]
     #[non_exhaustive]
     SomeTimedOut {
         /// How long this rank waited.
         seconds: f64,
+        /// The call in which this rank waited.
+        call: String,
     },
     /// MPI's initialization took too long.
     #[error(
@@ -113,9 +120,7 @@ pub enum CollectiveError {
         expected: u64,
     },
     /// A rank made another call.
-    #[error(
-        "rank {rank} called {found}, rank {own} {expected}: all ranks must make the same calls in the same order"
-    )]
+    #[error("rank {rank} called {found}, rank {own} {expected}: {rule}")]
     #[non_exhaustive]
     Differs {
         /// The other rank, by its number in the job.
@@ -126,6 +131,8 @@ pub enum CollectiveError {
         own: u32,
         /// What this rank called.
         expected: String,
+        /// What the two calls break.
+        rule: &'static str,
     },
     /// Another rank found that ranks made different calls or contributed different counts of
     /// numbers.
@@ -233,6 +240,7 @@ impl CollectiveError {
                 found: found.to_string(),
                 own,
                 expected: expected.to_string(),
+                rule: expected.rule_broken_with(found),
             };
         }
         let [found, expected] = [found.count, expected.count];

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::sum::Sum;
-use self::watch::{Socket, Watch};
+use self::watch::{Passing, Socket, Watch};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
@@ -138,9 +138,10 @@ impl Mpi {
 impl From<MpiError> for CollectiveError {
     fn from(error: MpiError) -> CollectiveError {
         match error {
-            MpiError::TimedOut { limit, .. } => {
-                CollectiveError::SomeTimedOut { seconds: limit.as_secs_f64() }
-            }
+            MpiError::TimedOut { call, limit, .. } => CollectiveError::SomeTimedOut {
+                seconds: limit.as_secs_f64(),
+                call: call.to_owned(),
+            },
             MpiError::Forked { initialized, .. } => {
                 CollectiveError::Forked { connected: initialized }
             }
@@ -246,10 +247,19 @@ impl Transport for Mpi {
         let messages = send.iter().map(|(message, _)| *message);
         let messages: Vec<_> =
             messages.chain(receive.iter().map(|(message, _)| *message)).collect();
-        self.agree_on(&messages)?;
+        let of = |message: &Message| (message.said.name(), self.numbers[message.other as usize]);
+        let passing = messages.first().zip(messages.last()).map(|(first, last)| {
+            let ((name, first), (_, last)) = (of(first), of(last));
+            Passing { name, others: [first, last] }
+        });
+        self.watch.notes(passing);
         let send = send.map(|(Message { other, .. }, bytes)| (other, bytes));
         let mut receive = receive.map(|(Message { other, .. }, bytes)| (other, bytes));
-        self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice())
+        let agreed = self.agree_on(&messages);
+        let passed =
+            agreed.and_then(|()| self.pass_on(PASSED, send.as_slice(), receive.as_mut_slice()));
+        self.watch.notes(None);
+        passed
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use self::board::{Brought, Shared, Taken};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::error::{CANCELED, CollectiveError, Result, UNREADABLE, aborted};
+use super::error::{CANCELED, CollectiveError, PANICKED, Result, UNREADABLE, aborted};
 use super::group::Group;
 use super::numbers::Numbers;
 use super::reduction::Reduction;
@@ -165,7 +165,8 @@ impl From<ThreadRank> for Group {
 
 impl Drop for ThreadRank {
     fn drop(&mut self) {
-        self.leave("it exited".to_owned());
+        let reason = if std::thread::panicking() { PANICKED } else { "it exited" };
+        self.leave(reason.to_owned());
     }
 }
 

@@ -167,6 +167,20 @@ fn all_other_ranks_name_a_rank_that_aborts_although_it_stays() {
     }
 }
 
+#[test]
+fn all_other_ranks_learn_that_a_rank_has_panicked() {
+    for backend in ["shared-memory", "tcp"] {
+        let outputs = Job::start("collective_halo", &[backend, "1200", "panic"]).end();
+        for (output, code) in outputs.iter().zip([3, 101, 3]) {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{backend}: {said}");
+            let is_told =
+                said.starts_with("rank 1 on ") && said.ends_with(" is lost: it panicked\n");
+            assert!(is_told || code == 101, "{backend}: {said}");
+        }
+    }
+}
+
 /// Checks that all ranks have ended well, after a line that begins like this.
 fn check_sums(job: Job, described: &str) {
     for output in job.end() {

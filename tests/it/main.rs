@@ -68,6 +68,7 @@ mod foreign_processes;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod generated;
+mod halo;
 mod host_lists;
 mod hostlist;
 mod hosts;

@@ -10,11 +10,12 @@ mod coordinator;
 mod tests;
 mod worker;
 
+use std::fmt;
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -74,6 +75,25 @@ struct Heartbeat {
     /// Calls begun plus calls ended: odd during a call.
     calls: AtomicU64,
     ended: AtomicBool,
+    /// The call of two or three ranks that the main thread makes; `None` in a call of all ranks.
+    passing: Mutex<Option<Passing>>,
+}
+
+/// A call that passes messages, for errors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing {
+    pub(super) name: &'static str,
+    /// The ranks to which and from which, by their numbers in the job.
+    pub(super) others: [u32; 2],
+}
+
+impl fmt::Display for Passing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.others {
+            [one, other] if one == other => write!(f, "{} with rank {one}", self.name),
+            [one, other] => write!(f, "{} with ranks {one} and {other}", self.name),
+        }
+    }
 }
 
 /// A rank's watch. Dropping it announces that this rank exits normally.
@@ -126,6 +146,11 @@ impl Watch {
         let result = call();
         self.heartbeat.calls.fetch_add(1, Ordering::Relaxed);
         result
+    }
+
+    /// Notes which call of two or three ranks the next ones are part of.
+    pub(super) fn notes(&self, passing: Option<Passing>) {
+        *self.heartbeat.passing.lock().unwrap_or_else(PoisonError::into_inner) = passing;
     }
 
     /// Returns whether this process is the rank, and not a child that was forked from it.
@@ -237,7 +262,9 @@ impl Own {
     }
 
     fn some_rank_is_late(&self) -> CollectiveError {
-        CollectiveError::SomeTimedOut { seconds: self.times.silence.as_secs_f64() }
+        let passing = *self.heartbeat.passing.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = passing.map_or("a call of all ranks".to_owned(), |passing| passing.to_string());
+        CollectiveError::SomeTimedOut { seconds: self.times.silence.as_secs_f64(), call }
     }
 }
 

@@ -400,7 +400,9 @@ impl Drop for Links {
         }
         if self.failed.is_some() {
             self.linger();
-        } else if !std::thread::panicking() {
+        } else if std::thread::panicking() {
+            self.leave_panicking();
+        } else {
             self.peers.iter_mut().flatten().for_each(Peer::bye);
         }
     }

@@ -58,3 +58,17 @@ fn a_rank_that_does_not_come_is_named() {
         "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or needs a longer timeout"
     );
 }
+
+#[test]
+fn the_others_learn_that_a_rank_has_panicked() {
+    let mut ranks = group(2, PLENTY).unwrap();
+    let mut first = Group::from(ranks.remove(0));
+    let second = Group::from(ranks.remove(0));
+    let panics = std::thread::spawn(move || {
+        let _group = second;
+        panic!("the matrix is singular");
+    });
+    let error = first.barrier().unwrap_err();
+    assert_eq!(error.to_string(), "rank 1 on this process is lost: it panicked");
+    assert!(panics.join().is_err());
+}

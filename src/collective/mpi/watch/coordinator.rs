@@ -1,7 +1,7 @@
 //! Rank 0's watch, which monitors all ranks and reports a lost or late one to all others.
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{LAST_WORD, Message, Own, host, reason};
 use crate::error::CollectiveError;
@@ -107,9 +107,19 @@ impl Coordinator<'_> {
         };
         let waiting = all().filter(|(_, known)| is_waiting(known));
         if let Some(furthest) = waiting.map(|(_, known)| known.calls).max() {
+            // A rank in a call waits too. One that passes messages makes other numbers of calls
+            // than the others: it is late if it makes none.
+            let away = |known: &Progress, for_at_least: Duration| {
+                known.calls.is_multiple_of(2) && now.duration_since(known.since) >= for_at_least
+            };
+            let silence = self.own.times.silence;
             let behind = all()
-                .filter(|(_, known)| known.calls < furthest)
+                .filter(|(_, known)| known.calls < furthest && away(known, silence / 2))
                 .min_by_key(|&(rank, known)| (known.calls, rank));
+            let behind = behind.or_else(|| {
+                let idle = all().filter(|(_, known)| away(known, silence));
+                idle.min_by_key(|&(rank, known)| (known.since, rank))
+            });
             // If all others have come to a call, they wait for the only rank that has never
             // connected.
             let absent = match self.star.absent() {

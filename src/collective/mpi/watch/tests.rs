@@ -108,15 +108,36 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
 }
 
 #[test]
-fn if_all_ranks_wait_in_the_same_call_none_is_named() {
-    let ranks = Ranks::new(2);
-    ranks.calls(&[7, 7]);
+fn a_rank_that_hangs_between_messages_is_named_although_it_made_more_calls_than_those_who_wait() {
+    let ranks = Ranks::new(3);
+    ranks.calls(&[7, 100, 5]);
     for found in ranks.found() {
-        assert!(
-            found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")),
-            "{found:?}"
-        );
+        let text = "rank 1 on node1 did not come within 6 s: it hangs";
+        assert!(found.as_ref().is_some_and(|found| found.starts_with(text)), "{found:?}");
     }
+}
+
+#[test]
+fn if_all_ranks_wait_none_is_named_although_one_made_fewer_calls() {
+    for calls in [[7, 7], [3, 7], [7, 3]] {
+        check_that_none_is_named(&calls);
+    }
+}
+
+fn check_that_none_is_named(calls: &[u64; 2]) {
+    let ranks = Ranks::new(2);
+    ranks.calls(calls);
+    let passing = Passing { name: "send", others: [1, 1] };
+    *ranks.heartbeats[0].passing.lock().unwrap() = Some(passing);
+    let found = ranks.found();
+    let waits = |found: &Option<String>, call| {
+        let text = format!(
+            "a rank did not arrive within 6 s; which one is unknown, because this rank waited in {call}: "
+        );
+        found.as_ref().is_some_and(|found| found.starts_with(&text))
+    };
+    let all = waits(&found[0], "send with rank 1") && waits(&found[1], "a call of all ranks");
+    assert!(all, "{found:?}");
 }
 
 #[test]
@@ -136,7 +157,9 @@ fn of_two_ranks_that_never_connected_none_is_named() {
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
         assert!(
-            found.as_ref().is_some_and(|found| found.starts_with("a rank did not come within 6 s")),
+            found
+                .as_ref()
+                .is_some_and(|found| found.starts_with("a rank did not arrive within 6 s")),
             "{found:?}"
         );
     }

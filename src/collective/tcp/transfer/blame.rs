@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::super::frame::Transfer;
 use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Exchange, Links};
-use crate::error::{CANCELED, CollectiveError, aborted};
+use crate::error::{CANCELED, CollectiveError, PANICKED, aborted};
 
 /// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
 /// one is to blame.
@@ -13,6 +13,8 @@ const SHORTEST_ATTRIBUTION: Duration = Duration::from_millis(500);
 const LONGEST_ATTRIBUTION: Duration = Duration::from_secs(5);
 /// How long the peers may take to read why this rank gave up.
 const DELIVERY: Duration = Duration::from_secs(1);
+/// How long a busy machine may take from closing the connections of a process to its end.
+const EXIT: Duration = Duration::from_millis(50);
 
 /// A peer that does not know yet why this rank gives up.
 struct Unaware<'a> {
@@ -119,6 +121,9 @@ impl Links {
         };
         self.abort_all(all, culprit, &reason);
         self.hang_up();
+        if matches!(&reason, Reason::Lost(reason) if reason == PANICKED) {
+            self.await_exit_of(culprit);
+        }
         self.failed = Some((culprit, reason.clone()));
         found.unwrap_or_else(|| self.failure(culprit, reason))
     }
@@ -126,6 +131,13 @@ impl Links {
     /// Gives up because this rank aborts the job, and reports itself to all peers.
     pub(in super::super) fn abort(&mut self, code: u8, reason: &str) {
         self.leave(&[], aborted("it", code, reason));
+    }
+
+    /// Reports that this rank panics. Its connections stay open until the process exits, so that its
+    /// exit code comes before those of the ranks that fail because of it.
+    pub(super) fn leave_panicking(&mut self) {
+        self.abort_all(&[], self.own, &Reason::Lost(PANICKED.to_owned()));
+        std::mem::forget(std::mem::take(&mut self.peers));
     }
 
     /// Gives up because another thread cancels the calls.
@@ -228,6 +240,20 @@ impl Links {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Waits until a rank that panics has exited. A launcher names the first rank that fails.
+    fn await_exit_of(&mut self, culprit: u32) {
+        let until = Instant::now() + DELIVERY.min(self.timeout);
+        let Some(Some(peer)) = self.peers.get_mut(culprit as usize) else { return };
+        while !peer.discard() {
+            if Instant::now() >= until {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The system closes the connections of a process before its parent can see it exit.
+        std::thread::sleep(EXIT);
     }
 
     fn hang_up(&mut self) {

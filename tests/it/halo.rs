@@ -1,0 +1,85 @@
+//! What a solver's ranks print and return if one of them hangs, panics or makes another call between
+//! messages.
+
+use std::process::{Command, Output};
+
+use crate::collective::example;
+use crate::mpi;
+use crate::support::launched::{launch, text};
+use crate::support::timeout::in_time;
+
+/// Starts three ranks with `mpienv launch`.
+fn launched(backend: &str, mistake: &str) -> Output {
+    let script = format!("exec {} {backend} 1200 {mistake}", example("collective_halo").display());
+    launch("halo", 3, &[], &script).output().unwrap()
+}
+
+/// Runs ranks under each of the system's MPI launchers, with longer and longer timeouts until they
+/// print what is expected.
+fn over_mpi(ranks: u32, mistake: &str, wanted: &str, check: impl Fn(&Output)) {
+    for launcher in mpi::of_system() {
+        let run = |timeout: u32| {
+            let _guard = mpi::one_job();
+            let mut command: Command = mpi::command(launcher.as_ref());
+            command.args(["-n", &ranks.to_string()]).arg(example("collective_halo"));
+            command.args(["mpi", &timeout.to_string(), mistake]).output().unwrap()
+        };
+        check(&in_time(run, |output| text(&output.stderr).contains(wanted)));
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_in_a_halo_exchange_over_mpi_is_named_and_the_exit_code_is_124() {
+    over_mpi(3, "hang", "rank 1 on ", |output| {
+        let said = text(&output.stderr);
+        assert!(said.contains(" s: it hangs, is cut off, or needs a longer timeout"), "{said}");
+        assert_eq!(output.status.code(), Some(124), "{said}");
+        assert!(!said.contains("rank 0 on ") && !said.contains("rank 2 on "), "{said}");
+    });
+}
+
+#[test]
+fn no_rank_is_blamed_over_mpi_if_one_calls_barrier_and_the_other_send_receive() {
+    over_mpi(2, "barrier", " s; which one is unknown", |output| {
+        let said = text(&output.stderr);
+        let waits = "because this rank waited in ";
+        assert!(said.contains(waits), "{said}");
+        assert!(!said.contains("it hangs, is cut off"), "{said}");
+        assert_eq!(output.status.code(), Some(124), "{said}");
+    });
+}
+
+#[test]
+fn two_ranks_that_both_send_learn_that_one_must_receive() {
+    for backend in ["shared-memory", "tcp"] {
+        let said = text(&launched(backend, "send").stderr);
+        let rule = ": one rank must receive what the other sends; send_receive does both";
+        assert!(said.contains(rule), "{backend}: {said}");
+    }
+}
+
+#[test]
+fn a_halo_of_another_length_is_named_with_both_lengths() {
+    for backend in ["shared-memory", "tcp"] {
+        let said = text(&launched(backend, "length").stderr);
+        let rule = ": a message needs the same count and type on both ranks";
+        assert!(said.contains(rule), "{backend}: {said}");
+        assert!(said.contains(" of 3 f64 ") && said.contains(" of 4 f64 "), "{backend}: {said}");
+    }
+}
+
+#[test]
+fn a_rank_that_panics_is_the_one_that_failed() {
+    for backend in ["shared-memory", "tcp"] {
+        for _ in 0..5 {
+            let output = launched(backend, "panic");
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(101), "{backend}: {said}");
+            let failed = said.lines().find(|line| line.starts_with("mpienv: rank 1 on "));
+            assert!(
+                failed.is_some_and(|line| line.contains(" failed with exit code 101")),
+                "{said}"
+            );
+        }
+    }
+}
