@@ -28,9 +28,13 @@ class Mpienv(CargoPackage):
     build_args = ["--locked", "--features", "cli"]
 
     @run_after("install")
-    def install_manual_page_and_completions(self):
+    def install_manual_page_completions_and_guide(self):
         source = self.stage.source_path
         install_tree(join_path(source, ".dist", "data", "share"), self.prefix.share)
-        mkdirp(self.prefix.share.doc.mpienv)
-        for name in ("LICENSE-MIT", "LICENSE-APACHE"):
-            install(join_path(source, name), self.prefix.share.doc.mpienv)
+        documents = self.prefix.share.doc.mpienv
+        mkdirp(documents)
+        for name in ("README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"):
+            install(join_path(source, name), documents)
+        # The pages link to each other, so each folder keeps its place.
+        for folder in (("src", "guide"), ("examples",), (".recipes",)):
+            install_tree(join_path(source, *folder), join_path(documents, *folder))

@@ -64,6 +64,66 @@ fn easybuild_reads_its_easyconfig() {
     assert!(said.contains("mpienv-0.1.0.eb (module: mpienv/0.1.0-GCCcore-"), "{said}");
 }
 
+/// What is in a folder: the paths below it, sorted. Panics if other users cannot read it.
+fn readable_files(root: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            let mode = path.metadata().unwrap().permissions().mode();
+            let needed = if path.is_dir() { 0o755 } else { 0o644 };
+            assert_eq!(mode & needed, needed, "{} has mode {mode:o}", path.display());
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                found.push(path.strip_prefix(root).unwrap().to_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn run_in_the_project(umask: &str, commands: &str) {
+    let mut bash = clean("bash");
+    bash.args(["-ec", &format!("umask {umask}\n{commands}")]);
+    assert!(bash.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success(), "{commands}");
+}
+
+#[test]
+fn all_users_can_read_what_the_guides_commands_and_easybuild_install() {
+    let folder = tempfile::tempdir().unwrap();
+    let (by_hand, easybuild) = (folder.path().join("hand"), folder.path().join("eb"));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide/administrators.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, block) = page.split_once("```text\n$ cargo install ").unwrap();
+    let (block, _) = block.split_once("\n```").unwrap();
+    let commands: Vec<_> = block.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+    // Cargo makes the folder with the umask of the user.
+    let commands = format!("mkdir -p /opt/mpienv/0.1.0/bin\n{}", commands.join("\n"));
+    run_in_the_project("077", &commands.replace("/opt/mpienv", by_hand.to_str().unwrap()));
+    let installed = by_hand.join("0.1.0");
+    let mut files = readable_files(&by_hand.join("0.1.0"));
+    let mode = by_hand.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o755, 0o755, "{mode:o}");
+    let documents = installed.join("share/doc/mpienv");
+    for file in ["src/guide/hangs.md", "examples/slurm/srun.sbatch", "LICENSE-MIT", "README.md"] {
+        assert!(documents.join(file).is_file(), "{file}");
+    }
+
+    if is_there("python3") {
+        let mut python = clean("python3");
+        let program = "import sys; SOURCE_TAR_GZ = ''; exec(open(sys.argv[1]).read()); \
+                       print('\\n'.join(postinstallcmds))";
+        let output = python.args(["-c", program]).arg(recipe("easybuild/mpienv-0.1.0.eb")).output();
+        let commands = String::from_utf8(output.unwrap().stdout).unwrap();
+        fs::create_dir(&easybuild).unwrap();
+        run_in_the_project("022", &commands.replace("%(installdir)s", easybuild.to_str().unwrap()));
+        // EasyBuild writes a module of its own.
+        files.retain(|file| !file.starts_with("share/modulefiles"));
+        assert_eq!(readable_files(&easybuild), files);
+    }
+}
+
 #[test]
 fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
     let (version, rust) = (env!("CARGO_PKG_VERSION"), env!("CARGO_PKG_RUST_VERSION"));
@@ -74,6 +134,10 @@ fn the_recipes_name_this_version_its_features_and_the_oldest_compiler() {
         "build_args = [\"--locked\", \"--features\", \"cli\"]".to_owned(),
     ] {
         assert!(spack.contains(&line), "{line}: {spack}");
+    }
+    for name in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "guide", "examples"]
+    {
+        assert!(spack.contains(&format!("\"{name}\"")), "{name}: {spack}");
     }
     let easybuild = fs::read_to_string(recipe("easybuild/mpienv-0.1.0.eb")).unwrap();
     assert!(easybuild.contains(&format!("\nversion = '{version}'\n")), "{easybuild}");

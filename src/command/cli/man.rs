@@ -18,6 +18,10 @@ use super::{Failure, stream};
 /// The day of the page's last change.
 const DATE: &str = "2026-11-25";
 
+/// Where the recipes install the guide. The page does not know in which folder it is.
+const GUIDE: &str = "If the command is PREFIX/bin/mpienv and the guide is installed, it begins at \
+    PREFIX/share/doc/mpienv/src/guide/README.md.";
+
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
     write(command, &mut page)?;
@@ -170,5 +174,6 @@ fn see_also(to: &mut Vec<u8>) -> io::Result<()> {
         let end = if number == last { "" } else { "," };
         roff.text([bold(name), roman(format!("({section}){end}"))]);
     }
+    roff.control("PP", []).text([roman(GUIDE)]);
     roff.to_writer(to)
 }
