@@ -87,8 +87,8 @@ pub enum CollectiveError {
     /// An unknown rank did not arrive in time, over MPI. Every rank waited in a call, or no rank
     /// could be asked.
     #[error(
-        "a rank did not arrive within {seconds} s; which one is unknown, because this rank waited in {call}: \
-         compare the calls of the ranks, or use a longer timeout"
+        "a rank did not arrive within {seconds} s; which one is unknown, because this rank \
+         waited in {call}: compare the calls of the ranks, or use a longer timeout"
     )]
     #[non_exhaustive]
     SomeTimedOut {

@@ -26,7 +26,8 @@ pub use untyped::Untyped;
 /// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors.
 ///
 /// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
-/// for the other ranks.
+/// for the other ranks. If it is dropped because the thread panics, the other ranks get an error that
+/// says so; over MPI, they end when the process exits.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;

@@ -132,7 +132,8 @@ fn check_that_none_is_named(calls: &[u64; 2]) {
     let found = ranks.found();
     let waits = |found: &Option<String>, call| {
         let text = format!(
-            "a rank did not arrive within 6 s; which one is unknown, because this rank waited in {call}: "
+            "a rank did not arrive within 6 s; which one is unknown, because this rank \
+             waited in {call}: "
         );
         found.as_ref().is_some_and(|found| found.starts_with(&text))
     };
