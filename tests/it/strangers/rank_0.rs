@@ -82,8 +82,7 @@ fn what_answers_in_rank_0s_place_does_not_hold_a_rank_up() {
                 assert_eq!(code, Some(124), "{stderr}");
                 assert!(stderr.contains(expected), "{stderr}");
                 // The host may be the wrong one, too.
-                let is_other = expected.starts_with("another program");
-                assert_eq!(stderr.contains("or correct MASTER_ADDR if"), is_other, "{stderr}");
+                assert!(stderr.contains("or correct MASTER_ADDR if"), "{stderr}");
                 assert!(waited < SLACK, "{waited:?}: {stderr}");
             });
         }
