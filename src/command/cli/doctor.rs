@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::command::check;
 use crate::command::doctor::{self, Machine};
+use crate::command::open_files::OpenFiles;
 use crate::command::protection;
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
@@ -124,6 +125,7 @@ fn meet(
 ) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
     let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
     let blob = serde_json::to_vec(own).ok()?;
+    let _files = OpenFiles::for_meeting(info);
     let meeting = check::rendezvous(info, master.clone(), timeout).gather(blob);
     let report = |member: &Member| {
         serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())
