@@ -63,6 +63,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
+    let munged = protection::ask_munged(&info);
+    findings.extend(protection::no_answer(&info, munged.as_ref()));
     findings.extend(threads.finding());
     findings.extend(no_interface);
     if json {
@@ -75,7 +77,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [nccl_row(&info, &machine), protection::row(&info, true), threads.row()];
+    let more = [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row()];
     let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
     let own =
         Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
