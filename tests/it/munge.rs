@@ -284,9 +284,7 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let output = Command::new(munged.folder.path().join("mpienv"))
         .args(["check", "--timeout", PATIENT])
         .env_clear()
-        .envs(
-            command.env("PATH", "/nowhere").get_envs().filter_map(both),
-        )
+        .envs(command.env("PATH", "/nowhere").get_envs().filter_map(both))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -314,9 +312,8 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     munged.daemon = Munged::start(munged.folder.path());
     let port = free_port();
     let mut first = munged.rank(0, port).spawn().unwrap();
-    let (code, text) = said(
-        munged.rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap(),
-    );
+    let (code, text) =
+        said(munged.rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap());
     first.kill().unwrap();
     first.wait().unwrap();
     assert_eq!(code, Some(3), "{text}");
