@@ -17,9 +17,9 @@ use serde::Serialize;
 
 use self::ranks::Summary;
 use self::shared_cores::Cores;
-use super::overrides::{self, Overrides};
+use super::overrides::{AskOption, Overrides};
 use super::threads::{For, Shown, ThreadsOption};
-use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
+use super::{Failure, examples, lines_of, seconds_or_none, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -47,6 +47,8 @@ struct Examined<'a> {
 pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    ask: AskOption,
     /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
     timeout: Duration,
@@ -56,15 +58,17 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, timeout, json } = options;
+    let Options { overrides, ask, timeout, json } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
+    // A rank that is inspected alone must not wait for the others.
+    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(overrides, &environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
     let munged = protection::ask_munged(&info);
     findings.extend(protection::no_answer(&info, munged.as_ref()));
+    findings.extend(no_answer);
     findings.extend(threads.finding());
     findings.extend(no_interface);
     if json {
