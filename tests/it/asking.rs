@@ -353,7 +353,7 @@ fn doctor_asks_as_check_does_and_compares_all_ranks() {
         let text = String::from_utf8_lossy(&output.stdout);
         let row = text.lines().find(|line| line.starts_with("master address")).unwrap();
         assert!(row.contains(&host) && row.ends_with("PMI: rank 0's host"), "{text}");
-        assert!(text.contains("\nranks 1-3: ") || text.contains("\nrank 1: "), "{text}");
+        assert!(text.contains("\nrank 1:") || text.contains("\nranks 1"), "{text}");
         assert!(!text.contains("master-unknown"), "{text}");
     }
 }

@@ -67,7 +67,8 @@ fn no_answer(error: &Error) -> Finding {
         "launcher-no-answer",
         what.to_owned(),
         "the commands that ask the launcher for rank 0's host fail with this error".into(),
-        error.remedy().to_owned(),
+        // After the reason, an error's remedy may go on with "or".
+        error.remedy().trim_start_matches("or ").to_owned(),
     )
 }
 
