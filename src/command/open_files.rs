@@ -34,7 +34,7 @@ impl OpenFiles {
         let raised = before.maximum.map_or(needed, |hard| needed.min(hard));
         // If this fails, the meeting may still fit, and its own error says what it lacks.
         let is_raised =
-            setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..before.clone() }).is_ok();
+            setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..before }).is_ok();
         OpenFiles { before: is_raised.then_some(before) }
     }
 
