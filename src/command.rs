@@ -3,6 +3,7 @@
 pub(crate) mod check;
 mod cli;
 pub mod doctor;
+mod open_files;
 pub(crate) mod protection;
 mod resolve;
 

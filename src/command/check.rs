@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::command::doctor::port::another;
+use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Host, Port, Severity, printable};
@@ -59,6 +60,7 @@ pub(crate) fn check(
     let rendezvous = rendezvous(info, master, timeout);
     let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
     let protection = Protection::of(info, uses_munge(&rendezvous));
+    let _files = OpenFiles::for_meeting(info);
     let begun = Instant::now();
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
@@ -125,6 +127,7 @@ pub(crate) fn measure(
     map: Option<&mut JobMap>,
     progress: &dyn Fn(usize, usize),
 ) -> Result<(), CheckError> {
+    let _files = OpenFiles::for_meeting(info);
     // A rank that is alone has a map, and meets no other rank.
     let simulated = Environment::current().get(SIMULATED).is_some();
     let meet = |most| Mesh::meet(info, timeout, bind, most, simulated);
@@ -161,6 +164,7 @@ pub(crate) fn exchange_endpoints(
     own: &str,
     timeout: Duration,
 ) -> Result<Vec<String>, CheckError> {
+    let _files = OpenFiles::for_meeting(info);
     let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather(own)?;
     let endpoint = |member: &Member| {
         let text = printable(member.blob());
@@ -174,6 +178,7 @@ pub(crate) fn exchange_endpoints(
 
 /// Lets all ranks meet, and returns a random secret that only they know then.
 pub(crate) fn exchange_secret(info: &ClusterInfo, timeout: Duration) -> Result<String, CheckError> {
+    let _files = OpenFiles::for_meeting(info);
     let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather("")?;
     let key = meeting.derive_key("secret of a command");
     Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -1,10 +1,10 @@
 //! What keeps other programs out of a meeting of the job's ranks: a secret, MUNGE, or nothing.
 
-use mpienv_core::seam::InfoSeam as _;
-use mpienv_rendezvous::seam::why_no_munge;
+use mpienv_core::seam::{InfoSeam as _, finding};
+use mpienv_rendezvous::seam::{MUNGE_REMEDY, why_no_munge};
 use serde::Serialize;
 
-use crate::ClusterInfo;
+use crate::{ClusterInfo, Finding, Severity};
 
 /// What protects a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -35,13 +35,19 @@ impl Protection {
     }
 }
 
-/// Returns the row of a table: what protects the meeting, and why. Asks munged only if `may_ask`.
-pub(crate) fn row(info: &ClusterInfo, may_ask: bool) -> [String; 3] {
-    let (protection, reason) = known(info, may_ask);
+/// Returns whether munged answers on this host, or why not. `None` if this process has no use for it.
+pub(crate) fn ask_munged(info: &ClusterInfo) -> Option<Result<(), String>> {
+    Some(why_no_munge(info.munge()?).map_or(Ok(()), Err))
+}
+
+/// Returns the row of a table: what protects the meeting, and why. `munged` is what [`ask_munged`]
+/// returned, if it was asked.
+pub(crate) fn row(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> [String; 3] {
+    let (protection, reason) = known(info, munged);
     ["protection".to_owned(), protection.to_owned(), reason]
 }
 
-fn known(info: &ClusterInfo, may_ask: bool) -> (&'static str, String) {
+fn known(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> (&'static str, String) {
     let secret = info.secret_source();
     let without = match secret {
         Some(source) => ("secret", source.to_owned()),
@@ -49,12 +55,31 @@ fn known(info: &ClusterInfo, may_ask: bool) -> (&'static str, String) {
     };
     let Some(munge) = info.munge() else { return without };
     let setting = format!("MPIENV_AUTH={munge}");
-    if !munge.is_auto() {
-        return ("MUNGE", setting);
+    match munged {
+        Some(Err(reason)) => {
+            // Nothing replaces MUNGE where ranks must use it.
+            let protection = if munge.is_auto() { without.0 } else { "MUNGE" };
+            (protection, format!("{setting}: {reason}"))
+        }
+        None if munge.is_auto() => {
+            (if secret.is_some() { "MUNGE or secret" } else { "MUNGE or none" }, setting)
+        }
+        Some(Ok(())) | None => ("MUNGE", setting),
     }
-    match may_ask.then(|| why_no_munge(munge)) {
-        None => (if secret.is_some() { "MUNGE or secret" } else { "MUNGE or none" }, setting),
-        Some(None) => ("MUNGE", setting),
-        Some(Some(reason)) => (without.0, format!("{setting}: {reason}")),
-    }
+}
+
+/// Returns the finding `munge-no-answer`.
+pub(crate) fn no_answer(
+    info: &ClusterInfo,
+    munged: Option<&Result<(), String>>,
+) -> Option<Finding> {
+    let munge = info.munge().filter(|munge| !munge.is_auto())?;
+    let reason = munged?.as_ref().err()?;
+    Some(finding(
+        Severity::Error,
+        "munge-no-answer",
+        format!("MPIENV_AUTH={munge}: {reason}"),
+        "the ranks must authenticate with MUNGE, so this rank cannot meet the others".into(),
+        MUNGE_REMEDY.into(),
+    ))
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use super::frame::LONGEST_TEXT;
+use super::munge::REMEDY as MUNGE_REMEDY;
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
 use crate::value::port::Port;
 use mpienv_core::ErrorKind;
@@ -117,9 +118,7 @@ pub enum RendezvousError {
     },
     /// MUNGE does not work on this rank's host.
     #[error(
-        "the ranks authenticate with MUNGE, which does not work on this host: {reason}; start munged here and check it with \
-         `munge -n | unmunge`, name its socket with MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set \
-         MPIENV_TOKEN_FILE"
+        "the ranks authenticate with MUNGE, which does not work on this host: {reason}; {MUNGE_REMEDY}"
     )]
     #[non_exhaustive]
     Munge {

@@ -43,7 +43,8 @@
 //! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of
 //! [`Rendezvous::gather`] is linear in the number of ranks. [`Rendezvous::all_gather`] sends every
 //! rank the whole table, so its traffic is quadratic. Rank 0 needs an open file for each rank
-//! (`ulimit -n`).
+//! (`ulimit -n`). A meeting does not change this limit, which belongs to the whole process: a program
+//! with more ranks raises its soft limit itself, as the `mpienv` command does while it meets.
 //!
 //! For 100,000 ranks, meet in two levels:
 //! 1. On each node, the ranks meet at a loopback address, with the local rank and local world size

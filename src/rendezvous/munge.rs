@@ -26,9 +26,13 @@ const EXPIRED: i32 = 15;
 const REWOUND: i32 = 16;
 const REPLAYED: i32 = 17;
 /// How long munged may take to answer whether it is there.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to look whether a program has finished.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// What to do where MUNGE does not work.
+pub const REMEDY: &str = "start munged here and check it with `munge -n | unmunge`, name its socket with \
+     MPIENV_AUTH=munge:SOCKET, or unset MPIENV_AUTH on all ranks and set MPIENV_TOKEN_FILE";
 
 /// Why a credential cannot be decoded.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,13 +59,17 @@ pub(super) enum NoMunge {
 
 /// Returns what [`Munge::is_auto`] means on this host.
 pub(super) fn settled(munge: Munge) -> Result<Munge, NoMunge> {
-    if !munge.is_auto() {
-        return Ok(munge);
+    if munge.is_auto() {
+        answers(&munge, PATIENCE).map_err(NoMunge::Unanswered)?;
     }
-    let output = run(&munge, "munge", &["--no-input"], &[], Instant::now() + PATIENCE);
-    let output = output.map_err(NoMunge::Unanswered)?;
-    let is_there = output.status.success();
-    if is_there { Ok(munge) } else { Err(NoMunge::Unanswered(complaint("munge", &output))) }
+    Ok(munge)
+}
+
+/// Asks munged on this host for a credential, and returns why it gives none.
+pub(super) fn answers(munge: &Munge, within: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + within.min(PATIENCE);
+    let output = run(munge, "munge", &["--no-input"], &[], deadline)?;
+    if output.status.success() { Ok(()) } else { Err(complaint("munge", &output)) }
 }
 
 /// Returns a new key and a credential that holds it. The deadline applies to each program that it

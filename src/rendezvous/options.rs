@@ -35,9 +35,10 @@ impl Rendezvous {
     /// Makes the ranks authenticate with MUNGE: only processes of this user can meet, without a
     /// secret token. All ranks need this setting. A token is still compared.
     ///
-    /// Rank 0 runs `munge` and `unmunge`, and each other rank runs `unmunge`. Each takes some
-    /// milliseconds. With [`auto`](Munge::is_auto), this method runs `munge`, and ranks on whose host
-    /// it fails do not authenticate with MUNGE: they meet only each other.
+    /// Each rank runs `munge` and then `unmunge`, each of which takes some milliseconds. A rank on
+    /// whose host `munge` fails gets an error at once. With [`auto`](Munge::is_auto), this method also
+    /// runs `munge`, and ranks on whose host it fails do not authenticate with MUNGE: they meet only
+    /// each other.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;

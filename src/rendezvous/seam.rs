@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use self::star::Channel;
 pub use crate::auth::{Role, nonce};
+pub use crate::munge::REMEDY as MUNGE_REMEDY;
 use crate::value::munge::Munge;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
 
@@ -16,10 +17,12 @@ pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
     rendezvous.munge.is_ok()
 }
 
-/// Returns why munged does not answer on this host, or `None` if it does.
+/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks must
+/// use MUNGE or use it only if it answers.
 #[must_use]
 pub fn why_no_munge(munge: &Munge) -> Option<String> {
-    munge::settled(munge.clone()).err().map(|error| error.to_string())
+    let answer = munge::answers(munge, munge::PATIENCE);
+    answer.err().map(|reason| munge::NoMunge::Unanswered(reason).to_string())
 }
 
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.

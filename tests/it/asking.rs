@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::support::clock::SLACK;
 use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, Server, heard, question};
 use crate::support::python::from_python;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, is_there};
 use mpienv_core::seam::{Answer, Link};
 use proptest::prelude::*;
@@ -344,30 +345,56 @@ fn a_number_that_is_no_connection_to_the_launcher_is_named() {
 }
 
 #[test]
-fn show_and_doctor_talk_to_no_launcher() {
+fn doctor_asks_as_check_does_and_compares_all_ranks() {
+    let host = mpienv::host_name().unwrap();
+    for hydra in hydras() {
+        let words = [MPIENV, "doctor", "--timeout", PATIENT];
+        let output = on_two_nodes(&hydra).args(words).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let row = text.lines().find(|line| line.starts_with("master address")).unwrap();
+        assert!(row.contains(&host) && row.ends_with("PMI: rank 0's host"), "{text}");
+        assert!(text.contains("\nrank 1:") || text.contains("\nranks 1"), "{text}");
+        assert!(!text.contains("master-unknown"), "{text}");
+    }
+}
+
+#[test]
+fn doctor_reports_what_it_can_if_the_launcher_does_not_answer() {
+    let vars = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "77")];
+    let output = clean(MPIENV).arg("doctor").envs(vars).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    let found = "error [launcher-no-answer]: Hydra: PMI_FD=\"77\": it is not a connection";
+    assert!(text.contains(found) && text.contains("master-unknown"), "{text}");
+}
+
+#[test]
+fn show_and_a_doctor_of_one_rank_talk_to_no_launcher() {
     if !is_there("strace") {
         return;
     }
     for hydra in hydras() {
         // Each thread has a file of its own: in one, a call that another one interrupts has two lines.
-        let trace = |command: &str| {
+        let trace = |command: &[&str]| {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let file = folder.path().join("traced");
             let words = ["strace", "-ff", "-e", "trace=network,process", "-o"];
-            on_two_nodes(&hydra).args(words).arg(file).args([MPIENV, command]).output().unwrap();
+            on_two_nodes(&hydra).args(words).arg(file).arg(MPIENV).args(command).output().unwrap();
             let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
             files.map(|file| fs::read_to_string(file).unwrap()).collect::<String>()
         };
-        let said = trace("show");
+        let said = trace(&["show"]);
         assert!(said.contains("exit_group(0)"), "{said}");
         for call in ["connect(", "socket(", "sendto(", "sendmsg(", "recvfrom(", "recvmsg("] {
             assert!(!said.contains(call), "{call}: {said}");
         }
         let starts = said.lines().filter(|line| line.contains("clone") || line.contains("fork("));
         assert!(starts.clone().all(|line| line.contains("CLONE_THREAD")), "{said}");
-        let said = trace("doctor");
-        assert!(said.contains("exit_group(") && !said.contains("cmd=init"), "{said}");
+        for option in [&["--timeout", "0"][..], &["--no-ask"]] {
+            let said = trace(&[&["doctor"], option].concat());
+            assert!(said.contains("exit_group(") && !said.contains("cmd=init"), "{said}");
+        }
         // The same commands would show it.
-        assert!(trace("check").contains("sendto("));
+        assert!(trace(&["doctor"]).contains("cmd=init"));
     }
 }

@@ -1,9 +1,11 @@
 //! Excessive numbers and limits: an error that states the range or the limit, never a panic.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use crate::support::copy::copy_for_all_users;
+use crate::support::port::free_port;
 use crate::support::root::is_root;
+use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, is_there};
 use mpienv::simulate::{Job, JobError};
 use mpienv::{ClusterInfo, Launcher};
@@ -124,4 +126,40 @@ fn a_launch_without_memory_for_a_thread_says_so() {
         said_so += u32::from(said(&output).contains("ulimit -v"));
     }
     assert!(said_so > 0, "no launch met the limit");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_program_has_the_old_one() {
+    if !is_there("prlimit") {
+        return;
+    }
+    // More ranks than rank 0 may open files.
+    let size = 24;
+    let meet = |words: &[&str]| {
+        let port = free_port().to_string();
+        let ranks: Vec<_> = (0..size)
+            .map(|index: u32| {
+                let files = if index == 0 { "--nofile=24:4096" } else { "--nofile=1024:4096" };
+                let mut command = clean("prlimit");
+                command.args([files, "mpienv"]).args(words);
+                command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
+                command.env("LOCAL_RANK", index.to_string());
+                command.env("LOCAL_WORLD_SIZE", size.to_string());
+                command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+                command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        let ranks = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
+        ranks.collect::<Vec<_>>()
+    };
+    let limits = "ulimit -Sn; ulimit -Hn";
+    for rank in meet(&["check", "--compute", "--timeout", PATIENT]) {
+        // On a busy machine, a rank may compute slower than the others.
+        assert!(matches!(rank.status.code(), Some(0 | 3)), "{}", said(&rank));
+        assert!(rank.stderr.is_empty() || rank.status.code() == Some(3), "{}", said(&rank));
+    }
+    let ranks = meet(&["exec", "--meet", PATIENT, "--", "sh", "-c", limits]);
+    assert!(ranks.iter().all(|rank| rank.status.success()), "{}", said(&ranks[0]));
+    assert_eq!(String::from_utf8_lossy(&ranks[0].stdout), "24\n4096\n");
 }

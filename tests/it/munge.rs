@@ -1,5 +1,6 @@
 //! Ranks that authenticate with MUNGE, with a real munged: only processes of one user meet.
 
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -171,6 +172,7 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
     let mark = folder.path().join("ran");
     let script = "#!/bin/sh\n[ -e \"$MARK\" ] && exec sleep 3000\n: > \"$MARK\"\necho 'unmunge: Error: reason' >&2\nexit 14\n";
     crate::support::script::script(&unmunge, script);
+    crate::support::script::script(&folder.path().join("munge"), "#!/bin/sh\nexit 0\n");
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     // The first rank leaves the mark, so that the only unmunge of the second one never finishes.
     for reason in [
@@ -204,6 +206,11 @@ fn an_unmunge_that_the_deadline_stops_does_not_hide_why_the_credential_was_refus
         assert_eq!(code, Some(124), "{text}");
         assert!(text.contains(reason), "{text}");
     }
+}
+
+/// A variable that a command sets.
+fn both<'a>((name, value): (&'a OsStr, Option<&'a OsStr>)) -> Option<(&'a OsStr, &'a OsStr)> {
+    Some((name, value?))
 }
 
 /// Greets every connection with this credential until it is over, and answers a hello; returns what
@@ -277,29 +284,40 @@ fn without_munged_or_munge_the_error_names_what_is_missing_on_which_side() {
     let output = Command::new(munged.folder.path().join("mpienv"))
         .args(["check", "--timeout", PATIENT])
         .env_clear()
-        .envs(
-            command
-                .env("PATH", "/nowhere")
-                .get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
+        .envs(command.env("PATH", "/nowhere").get_envs().filter_map(both))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("munge cannot run (No such file or directory (os error 2))"), "{text}");
 
+    // Both ranks know at once: rank 1 needs no rank 0 for it.
+    for (index, words) in [(1, "check"), (0, "doctor"), (1, "doctor")] {
+        let mut rank = clean("mpienv");
+        rank.arg(words).envs(munged.rank(index, free_port()).get_envs().filter_map(both));
+        let begun = Instant::now();
+        let output = rank.args(["--timeout", PATIENT]).output().unwrap();
+        assert!(begun.elapsed() < SLACK, "{words} waited: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{text}{said}");
+        let found = "error [munge-no-answer]: MPIENV_AUTH=munge:";
+        match words {
+            "check" => assert!(said.starts_with(start), "{said}"),
+            _ => assert!(text.contains(found) && !text.contains("no problems found"), "{text}"),
+        }
+    }
+
     // Rank 0's munged runs, that of rank 1 does not.
     munged.daemon = Munged::start(munged.folder.path());
     let port = free_port();
     let mut first = munged.rank(0, port).spawn().unwrap();
-    let (code, text) = said(
-        munged.waiting_rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap(),
-    );
+    let (code, text) =
+        said(munged.rank(1, port).env("MPIENV_AUTH", "munge:/no/such/socket").spawn().unwrap());
     first.kill().unwrap();
     first.wait().unwrap();
-    assert_eq!(code, Some(124), "{text}");
-    assert!(text.contains("unmunge: Error: Failed to access \"/no/such/socket\""), "{text}");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains(": munge: Error: Failed to access \"/no/such/socket\""), "{text}");
 
     // A munged that hangs does not hold up rank 0 for longer than its timeout.
     signal("STOP", &munged.daemon);

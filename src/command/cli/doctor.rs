@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::command::check;
 use crate::command::doctor::{self, Machine};
+use crate::command::open_files::OpenFiles;
 use crate::command::protection;
 use crate::rendezvous::{self, Member};
 use crate::{ClusterInfo, Environment, Severity};
@@ -16,9 +17,9 @@ use serde::Serialize;
 
 use self::ranks::Summary;
 use self::shared_cores::Cores;
-use super::overrides::{self, Overrides};
+use super::overrides::{AskOption, Overrides};
 use super::threads::{For, Shown, ThreadsOption};
-use super::{Failure, Quiet, examples, lines_of, seconds_or_none, show, stream};
+use super::{Failure, examples, lines_of, seconds_or_none, show, stream};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -46,6 +47,8 @@ struct Examined<'a> {
 pub(super) struct Options {
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    ask: AskOption,
     /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
     timeout: Duration,
@@ -55,13 +58,17 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, timeout, json } = options;
+    let Options { overrides, ask, timeout, json } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
+    // A rank that is inspected alone must not wait for the others.
+    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(overrides, &environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
+    let munged = protection::ask_munged(&info);
+    findings.extend(protection::no_answer(&info, munged.as_ref()));
+    findings.extend(no_answer);
     findings.extend(threads.finding());
     findings.extend(no_interface);
     if json {
@@ -74,7 +81,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [nccl_row(&info, &machine), protection::row(&info, true), threads.row()];
+    let more = [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row()];
     let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
     let own =
         Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
@@ -124,6 +131,7 @@ fn meet(
 ) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
     let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
     let blob = serde_json::to_vec(own).ok()?;
+    let _files = OpenFiles::for_meeting(info);
     let meeting = check::rendezvous(info, master.clone(), timeout).gather(blob);
     let report = |member: &Member| {
         serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())

@@ -1,9 +1,9 @@
 //! Reads the process's place with the options that take precedence over the environment.
 
-use crate::{ClusterInfo, Environment, Error};
+use crate::{ClusterInfo, Environment, Error, Finding, Severity};
 use clap::Args;
 pub(super) use mpienv_core::seam::Overrides;
-use mpienv_core::seam::{asked, builder, keep_pmix, precludes_mpi};
+use mpienv_core::seam::{asked, builder, finding, keep_pmix, precludes_mpi};
 
 use super::{Quiet, keeper, stream};
 
@@ -33,6 +33,43 @@ impl AskOption {
         }
         read
     }
+
+    /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
+    /// returns what the variables say, and the finding `launcher-no-answer`.
+    pub(super) fn inspect(
+        self,
+        overrides: Overrides,
+        environment: &Environment,
+    ) -> Result<(ClusterInfo, Option<Finding>), Error> {
+        let read = read(overrides.clone(), environment, Quiet::NEVER);
+        if self.no_ask {
+            return Ok((read?, None));
+        }
+        let unasked = read.as_ref().ok().cloned();
+        match (asked(read, overrides, environment, keeper::start), unasked) {
+            (Ok(info), _) => Ok((info, None)),
+            (Err(error), None) => Err(error),
+            (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),
+        }
+    }
+
+    /// Asks only if `condition` holds too.
+    pub(super) fn only_if(self, condition: bool) -> AskOption {
+        AskOption { no_ask: self.no_ask || !condition }
+    }
+}
+
+fn no_answer(error: &Error) -> Finding {
+    let text = error.to_string();
+    let what = text.strip_suffix(&format!("; {}", error.remedy())).unwrap_or(&text);
+    finding(
+        Severity::Error,
+        "launcher-no-answer",
+        what.to_owned(),
+        "the commands that ask the launcher for rank 0's host fail with this error".into(),
+        // After the reason, an error's remedy may go on with "or".
+        error.remedy().trim_start_matches("or ").to_owned(),
+    )
 }
 
 pub(super) fn read(

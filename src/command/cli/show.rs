@@ -97,7 +97,7 @@ impl Details<'_> {
         rows.extend(self.cores.as_ref().map(cores_row));
         rows.insert(0, self.threads.row());
         // munged may take its time, and show connects to nothing.
-        rows.insert(0, protection::row(self.info, false));
+        rows.insert(0, protection::row(self.info, None));
         rows.extend(interface(self.info, self.environment));
         rows
     }

@@ -1,0 +1,56 @@
+//! The soft limit of open files while this process is rank 0 of a meeting.
+
+#[cfg(unix)]
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::ClusterInfo;
+
+/// How many files each rank may take: its connection in the meeting, and one that a measurement
+/// adds.
+#[cfg(unix)]
+const FOR_EACH_RANK: u64 = 2;
+
+/// A raised soft limit. Dropping it restores the limit that was there before: a program that this
+/// process starts must not inherit the raised one, because some close every possible descriptor,
+/// and `select` fails above 1024.
+#[must_use]
+pub(crate) struct OpenFiles {
+    #[cfg(unix)]
+    before: Option<Rlimit>,
+}
+
+impl OpenFiles {
+    /// Raises the limit as far as rank 0 of this job needs and the hard limit allows. The other
+    /// ranks need no more files.
+    #[cfg(unix)]
+    pub(crate) fn for_meeting(info: &ClusterInfo) -> OpenFiles {
+        let others = u64::from(info.world_size().saturating_sub(1));
+        let before = getrlimit(Resource::Nofile);
+        // Without a soft limit there is nothing to raise.
+        let Some(soft) = before.current.filter(|_| info.rank().is_first() && others > 0) else {
+            return OpenFiles { before: None };
+        };
+        let needed = soft.saturating_add(FOR_EACH_RANK * others);
+        let raised = before.maximum.map_or(needed, |hard| needed.min(hard));
+        // If this fails, the meeting may still fit, and its own error says what it lacks.
+        let is_raised =
+            setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..before }).is_ok();
+        OpenFiles { before: is_raised.then_some(before) }
+    }
+
+    /// Does nothing: this system has no such limit.
+    #[cfg(not(unix))]
+    pub(crate) fn for_meeting(_info: &ClusterInfo) -> OpenFiles {
+        OpenFiles {}
+    }
+}
+
+#[cfg(unix)]
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        if let Some(before) = self.before.take() {
+            // To lower a soft limit is always allowed, and files above it stay open.
+            let _ = setrlimit(Resource::Nofile, before);
+        }
+    }
+}
