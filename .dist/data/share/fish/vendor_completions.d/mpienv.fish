@@ -288,6 +288,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The 
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 inspects this rank only' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l json -d 'Print one JSON object'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l launcher -d 'Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]' -r -f -a "torchrun\t''
