@@ -42,12 +42,9 @@ fn of_mesh(mesh: &MeshReport) -> String {
         return "\nmesh: all ranks are on one host, so there is nothing to measure\n".to_owned();
     }
     let is_complete = hosts <= MOST_COLUMNS;
-    let what = match hosts {
-        2 => "Gbit/s from the row's host to the column's",
-        3..=MOST_COLUMNS => {
-            "Gbit/s from the row's host to the column's; medians of each connection's slower direction"
-        }
-        _ => "medians of each connection's slower direction",
+    let what = match is_complete {
+        true => "Gbit/s from the row's host to the column's",
+        false => "medians of each connection's slower direction",
     };
     let (pairs, rounds) = (counted(pairs, "pair"), counted(mesh.rounds, "round"));
     let mut text =
