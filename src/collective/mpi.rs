@@ -283,7 +283,7 @@ impl Transport for Mpi {
                 let own = format!("rank {}", self.numbers[self.rank().index() as usize]);
                 // In one piece: a launcher merges what several ranks write at this time.
                 let line = aborted(&own, code, reason) + "\n";
-                // If nobody reads it, the job still ends.
+                // The job ends even if stderr is closed.
                 let _ = io::stderr().write_all(line.as_bytes());
             }
             self.ranks.communicator().abort(code.into())

@@ -4,10 +4,11 @@
 //! secret. It does not find out a process's rank, and it is not for bulk data, which
 //! `mpienv::collective` exchanges.
 //!
-//! Rank 0 listens at that address. Every rank brings some bytes, its blob, and gets the blobs and IP
-//! addresses of all ranks. Either all ranks succeed, or every rank that came gets the same explanation of what
-//! is wrong: which ranks are missing, came twice, disagree on the world size, run another version,
-//! or were lost. Before rank 0 announces success, every rank confirms that it is still there.
+//! Rank 0 listens at that address. Every rank brings some bytes, its blob, and gets the blobs and
+//! IP addresses of all ranks. Either all ranks succeed, or every rank that came gets the same
+//! explanation of what is wrong: which ranks are missing, came twice, disagree on the world size,
+//! run another version, or were lost. Before rank 0 announces success, every rank confirms that it
+//! is still there.
 //!
 //! ```
 //! use std::time::{Duration, Instant};

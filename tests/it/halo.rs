@@ -53,23 +53,26 @@ fn no_rank_is_blamed_over_mpi_if_one_calls_barrier_and_the_other_send_receive() 
     });
 }
 
-#[test]
-fn two_ranks_that_both_send_learn_that_one_must_receive() {
+/// Checks what the ranks print after this mistake, over shared memory and over TCP.
+fn check_that_ranks_say(mistake: &str, wanted: &[&str]) {
     for backend in ["shared-memory", "tcp"] {
-        let said = text(&launched(backend, "send").stderr);
-        let rule = ": one rank must receive what the other sends; send_receive does both";
-        assert!(said.contains(rule), "{backend}: {said}");
+        let said = text(&launched(backend, mistake).stderr);
+        for part in wanted {
+            assert!(said.contains(part), "{backend}: {said}");
+        }
     }
 }
 
 #[test]
+fn two_ranks_that_both_send_learn_that_one_must_receive() {
+    let rule = ": one rank must receive what the other sends; send_receive does both";
+    check_that_ranks_say("send", &[rule]);
+}
+
+#[test]
 fn a_halo_of_another_length_is_named_with_both_lengths() {
-    for backend in ["shared-memory", "tcp"] {
-        let said = text(&launched(backend, "length").stderr);
-        let rule = ": a message needs the same count and type on both ranks";
-        assert!(said.contains(rule), "{backend}: {said}");
-        assert!(said.contains(" of 3 f64 ") && said.contains(" of 4 f64 "), "{backend}: {said}");
-    }
+    let rule = ": a message needs the same count and type on both ranks";
+    check_that_ranks_say("length", &[rule, " of 3 f64 ", " of 4 f64 "]);
 }
 
 #[test]
