@@ -8,6 +8,7 @@ mod masks;
 
 use std::io;
 
+use crate::launch::thread::small_thread;
 use crate::launch::topology::Cpus;
 
 pub use self::masks::bind;
@@ -36,7 +37,7 @@ pub fn usable() -> io::Result<Cpus> {
 /// Calls a function in a thread of its own, so that the binding of the calling thread stays.
 pub(crate) fn elsewhere<T: Send>(function: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
-        std::thread::Builder::new().spawn_scoped(scope, function).ok()?.join().ok()
+        small_thread("other cores").ok()?.spawn_scoped(scope, function).ok()?.join().ok()
     })
 }
 

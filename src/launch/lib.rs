@@ -46,7 +46,6 @@ mod status;
 mod stop;
 mod supervisor;
 mod target_file;
-#[cfg(all(feature = "launch", unix))]
 mod thread;
 mod topology;
 mod wire;

@@ -1,16 +1,18 @@
 //! Threads that take little memory.
 
 use std::io;
-use std::thread;
+use std::thread::Builder;
 
 /// The stack size of a thread, in bytes. Its calls are few and shallow.
 const STACK: usize = 256 << 10;
-/// The memory that must be free before a thread is started, in bytes. A thread that starts, and the
-/// rest of the launch, cannot report that they have too little.
-const ROOM: usize = 4 << 20;
+/// The address space that must be free before a thread is started, in bytes.
+///
+/// glibc reserves up to 128 MiB for the allocations of a thread. If it cannot, each allocation takes
+/// a page or more, and the first that fails ends the process before it can report why.
+const ROOM: usize = 136 << 20;
 
-/// Starts a thread, or fails if too little memory is free.
-pub(super) fn small_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// Returns what starts a thread, or an error if too little memory is free.
+pub(crate) fn small_thread(name: &str) -> io::Result<Builder> {
     Vec::<u8>::new().try_reserve_exact(ROOM)?;
-    thread::Builder::new().name(name.to_owned()).stack_size(STACK).spawn(work).map(drop)
+    Ok(Builder::new().name(name.to_owned()).stack_size(STACK))
 }

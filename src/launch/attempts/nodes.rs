@@ -13,7 +13,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -23,14 +23,13 @@ use super::coordinator::Coordinator;
 use super::mailbox::Mailbox;
 use super::message::{Event, Introduction};
 use crate::launch::error::LaunchError;
+use crate::launch::thread::small_thread;
 use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::{ClusterInfo, printable};
 use mpienv_rendezvous::seam::star::{Heard, Star, Times, Waker};
 use mpienv_rendezvous::seam::{Role, stay_connected};
 use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 
-/// The stack size of the thread that serves the connections.
-const STACK: usize = 256 << 10;
 /// How long the launches of all nodes may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(600);
 
@@ -138,8 +137,7 @@ impl Nodes {
         serve: impl FnOnce(Receiver<Event>) + Send + 'static,
     ) -> io::Result<Nodes> {
         let (events, from) = mpsc::channel();
-        let thread = thread::Builder::new().name("nodes".to_owned()).stack_size(STACK);
-        let thread = thread.spawn(move || serve(from))?;
+        let thread = small_thread("nodes")?.spawn(move || serve(from))?;
         Ok(Nodes { events: Some(events), waker, thread: Some(thread) })
     }
 

@@ -31,7 +31,8 @@ impl Copier {
     pub(super) fn start() -> io::Result<Copier> {
         let (wakes, woken) = UnixStream::pair()?;
         let (streams, new) = mpsc::channel();
-        small_thread("copy lines", move || copy_all(&new, woken, &mut vec![0; READ]))?;
+        let copy = move || copy_all(&new, woken, &mut vec![0; READ]);
+        small_thread("copy lines")?.spawn(copy)?;
         Ok(Copier { streams, wakes })
     }
 

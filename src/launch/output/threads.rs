@@ -2,9 +2,9 @@
 //! nothing better.
 
 use std::io::{self, Read};
-use std::thread;
 
 use super::lines::Lines;
+use crate::launch::thread::small_thread;
 
 /// How much to read at a time, in bytes.
 const READ: usize = 64 << 10;
@@ -38,6 +38,6 @@ impl Copier {
                 }
             }
         };
-        thread::Builder::new().name("copy lines".to_owned()).spawn(copy).map(drop)
+        small_thread("copy lines")?.spawn(copy).map(drop)
     }
 }

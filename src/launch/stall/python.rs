@@ -78,17 +78,17 @@ impl Spy {
         let mut child = command.spawn()?;
         let (sender, output) = mpsc::channel();
         let stdout = child.stdout.take();
-        let reading = small_thread("py-spy", move || {
+        let read = move || {
             let mut bytes = Vec::new();
             let read = stdout.map(|stdout| stdout.take(MOST).read_to_end(&mut bytes));
             if read.is_some_and(|read| read.is_ok()) {
                 // If it came too late, nothing waits for it.
                 let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
             }
-        });
+        };
         let spy = Spy { child, output };
-        match reading {
-            Ok(()) => Ok(spy),
+        match small_thread("py-spy").and_then(|thread| thread.spawn(read)) {
+            Ok(_) => Ok(spy),
             Err(error) => {
                 spy.finish(Instant::now());
                 Err(error)

@@ -159,14 +159,15 @@ impl Signals {
     /// a moment.
     pub(crate) fn outlive(self: Arc<Self>) {
         // Without a thread, signals have their default effect again.
-        let _ = small_thread("late signals", move || {
+        let wait = move || {
             let mut come = self.take();
             while self.late(come).is_none() {
                 come = self.wait(None);
             }
             thread::sleep(HURRIED);
             self.end_process();
-        });
+        };
+        let _ = small_thread("late signals").and_then(|thread| thread.spawn(wait));
     }
 
     /// Returns the first late signal, which may be among these.
