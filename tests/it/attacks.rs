@@ -22,7 +22,7 @@ pub(super) const GUESS: Duration = Duration::from_secs(1);
 
 /// How long ranks wait that do not meet: much longer than two that do.
 fn short() -> Duration {
-    longer_than(Duration::from_millis(700), || drop(recorded()))
+    longer_than(Duration::from_secs(2), || drop(recorded()))
 }
 
 pub(super) fn rank(index: u32, size: u32, port: u16) -> Rendezvous {

@@ -167,7 +167,7 @@ fn what_the_launch_ignores_its_workers_are_not_sent() {
 fn a_worker_that_does_not_end_when_asked_is_killed_after_the_grace() {
     let folder = tempfile::tempdir().unwrap();
     let script = "test $RANK = 0 && { until test -e $UP; do sleep 0.01; done; exit 4; }; \
-                  trap 'echo asked' TERM; echo up; : > $UP; while :; do sleep 3000; done";
+                  trap 'echo asked' TERM; echo up; : > $UP; while :; do sleep 0.1 & wait; done";
     let start = Instant::now();
     let mut command = launch("grace", 2, &["--grace", "8"], script);
     let output = command.env("UP", folder.path().join("up")).output().unwrap();

@@ -172,8 +172,8 @@ fn words_that_do_not_fit_the_port_of_an_attempt_are_the_error() {
 fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
     for name in ["TERM", "INT", "HUP", "USR1"] {
         let script = format!("trap 'exit 9' {name}; echo up; while :; do sleep 0.1 & wait; done");
-        let mut child =
-            piped(&mut launch(name, 1, &["--max-restarts", "3", "--grace", "3000"], &script));
+        let (mark, options) = (format!("ended-{name}"), ["--max-restarts", "3", "--grace", "3000"]);
+        let mut child = piped(&mut launch(&mark, 1, &options, &script));
         read_to(&mut BufReader::new(child.stdout.take().unwrap()), "up");
         signal(name, &child);
         let output = child.wait_with_output().unwrap();
@@ -181,7 +181,7 @@ fn nothing_restarts_after_a_signal_that_ends_the_job_or_announces_its_end() {
         let reason =
             "  1 of 4 attempts used\n  not restarted: mpienv received a signal that ends the job\n";
         assert!(said(&output).ends_with(reason), "{name}: {}", said(&output));
-        assert_eq!(living(name), [""; 0]);
+        assert_eq!(living(&mark), [""; 0]);
     }
     // SIGUSR2 does not prevent restarts.
     let script = "test $MPIENV_RESTART_COUNT = 1 && exit; trap 'exit 9' USR2; echo up; while :; do sleep 0.1 & wait; done";

@@ -10,8 +10,9 @@ use std::time::Duration;
 use super::collective::example;
 use crate::support::launched::{launch, living, master_port, node, piped, text};
 use crate::support::python::from_python;
+use crate::support::script::script;
 use crate::support::timeout::in_time;
-use crate::support::tool::{clean, is_there};
+use crate::support::tool::is_there;
 
 /// A worker that says it runs, and then waits for another process.
 const WAITS: &str = "echo up $RANK; exec cat $FIFO";
@@ -153,7 +154,7 @@ fn a_job_of_which_one_rank_shows_a_sign_of_life_in_time_is_left_alone() {
     let logs = tempfile::tempdir().unwrap();
     let to_file = ["--log-dir", logs.path().to_str().unwrap()];
     thread::scope(|scope| {
-        scope.spawn(|| is_left_alone("lines", &[], "echo"));
+        scope.spawn(|| is_left_alone("stall-lines", &[], "echo"));
         // Not a whole line.
         scope.spawn(|| is_left_alone("bytes", &[], "printf ."));
         scope.spawn(|| is_left_alone("files", &to_file, "printf . >&2"));
@@ -326,9 +327,7 @@ fn a_py_spy_that_hangs_delays_the_report_but_does_not_stop_it() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let script = "#!/bin/sh\nexec sleep 3000\n";
-    fs::write(folder.path().join("py-spy"), script).unwrap();
-    assert!(clean("chmod").arg("+x").arg(folder.path().join("py-spy")).status().unwrap().success());
+    script(&folder.path().join("py-spy"), "#!/bin/sh\nexec sleep 3000\n");
     let job = |timeout: &str| python("slow-spy", timeout, folder.path());
     let text = said(&in_time_on_one(job, "  ranks 0-2: waiting in futex"));
     assert!(

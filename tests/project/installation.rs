@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::support::python::from_python;
+use crate::support::script::script;
 use crate::support::tool::{clean, is_there};
 
 fn recipe(file: &str) -> PathBuf {
@@ -25,8 +26,7 @@ fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
     }
     fs::copy(recipe("modulefile/mpienv"), &installed).unwrap();
     symlink(&installed, site.join("mpienv/0.1.0")).unwrap();
-    fs::write(bin.join("mpienv"), "#!/bin/sh\necho from the module\n").unwrap();
-    fs::set_permissions(bin.join("mpienv"), fs::Permissions::from_mode(0o755)).unwrap();
+    script(&bin.join("mpienv"), "#!/bin/sh\necho from the module\n");
     let script =
         r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS $MANPATH""#;
     for modules in [share.join("modulefiles"), site] {

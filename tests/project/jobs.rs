@@ -7,11 +7,13 @@ mod kubernetes;
 mod slurm;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+
+use crate::support::script::script;
 
 /// A file of `examples/`.
 fn example(name: &str) -> PathBuf {
@@ -45,8 +47,7 @@ os.write(1, "GPU {LOCAL_RANK} of {WORLD_SIZE}\n".format(**os.environ).encode())'
 "#;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = folder.path().join("python");
-    fs::write(&file, PROGRAM).unwrap();
-    fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&file, PROGRAM);
     folder
 }
 

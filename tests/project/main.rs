@@ -9,6 +9,7 @@ mod support {
     pub mod port;
     pub mod python;
     pub mod root;
+    pub mod script;
     pub mod timeout;
     pub mod tool;
     pub mod trainer;

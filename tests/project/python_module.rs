@@ -229,7 +229,7 @@ fn ctrl_c_ends_a_call_of_the_backend_that_waits_and_the_other_rank_learns_it() {
                   other.start()\n\
                   connect(0, listener.detach())\n\
                   other.join()\n\
-                  interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))\n\
+                  interrupt = threading.Timer(2, os.kill, (os.getpid(), signal.SIGINT))\n\
                   interrupt.start()\n\
                   for rank in (0, 1, 1):\n    \
                       try:\n        \

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use crate::support::cargo::with_cargo;
 use crate::support::python::from_python;
+use crate::support::script::script;
 use crate::support::tool::{clean, inherited, is_there};
 
 pub(super) fn succeeded(command: &mut Command) -> String {
@@ -165,11 +166,9 @@ const OTHER: &str = "#!/usr/bin/python3\nprint('the other one')\n";
 
 #[test]
 fn the_other_mpienv_of_pypi_is_named_and_never_run() {
-    use std::os::unix::fs::PermissionsExt;
     let Some(fresh) = Fresh::of("python3") else { return };
     let command = fresh.bin().join("mpienv");
-    fs::write(&command, OTHER).unwrap();
-    fs::set_permissions(&command, PermissionsExt::from_mode(0o755)).unwrap();
+    script(&command, OTHER);
     // No other mpienv on PATH: otherwise the one that the tests built would be used.
     let run = |words: &[&str]| {
         let mut python = Command::new(fresh.bin().join("python"));

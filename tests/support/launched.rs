@@ -9,7 +9,8 @@ use super::processes::{all, command_line};
 use super::timeout::PATIENT;
 use super::tool::clean;
 
-/// A mark that the same test of another checkout on this machine does not have.
+/// A mark that the same test of another checkout on this machine does not have. No other test of
+/// this process may use it.
 fn own(mark: &str) -> String {
     format!("{mark}.{}", std::process::id())
 }

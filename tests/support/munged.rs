@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::clock::SLACK;
+use super::copy::copy_for_all_users;
 use super::root::is_root;
 use super::timeout::PATIENT;
 use super::tool::{clean, is_there};
@@ -39,11 +40,10 @@ impl Munged {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("munge").tempdir_in("/tmp").unwrap();
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::write(folder.path().join("key"), [byte; 128]).unwrap();
         fs::set_permissions(folder.path().join("key"), fs::Permissions::from_mode(0o600)).unwrap();
         // Other users may not be able to enter the folder with the command.
-        fs::copy(env!("CARGO_BIN_EXE_mpienv"), folder.path().join("mpienv")).unwrap();
+        copy_for_all_users(env!("CARGO_BIN_EXE_mpienv"), folder.path());
         let daemon = Munged::start(folder.path());
         Some(Munged { folder, daemon })
     }

@@ -201,16 +201,14 @@ fn notice_cuts(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+    use crate::tcp::tests::free_port;
 
     #[test]
     fn a_host_name_that_commands_a_terminal_does_not() {
-        // Free a moment ago, and below the usual ports of outgoing connections.
-        let free = (20_000..)
-            .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
-            .and_then(Port::new);
+        let port = free_port();
         let meet = move |index: u32| {
             let rank = Rank::new(index, 2).unwrap();
-            let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, free.unwrap()).token("names");
+            let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("names");
             rendezvous.all_gather(b"\0\0\x01\0\x1b[2J\x1b]0;owned\x07host".to_vec()).unwrap()
         };
         let other = std::thread::spawn(move || meet(1));

@@ -34,13 +34,16 @@ trait Calls: Transport {
 
 impl<T: Transport + ?Sized> Calls for T {}
 
-fn free_port() -> Port {
-    // Below the ephemeral range, so that no outgoing connection takes it meanwhile.
+pub(crate) fn free_port() -> Port {
+    // Between the ports that mpienv chooses itself, which end at 29,999, and those of outgoing
+    // connections. The tests of other packages, which run at the same time, take lower ones.
+    const FIRST: u16 = 30_000;
+    const COUNT: u16 = 2_700;
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
-        let offset = NEXT.fetch_add(1, Ordering::Relaxed)
-            + u16::try_from(std::process::id() % 9000).unwrap();
-        let port = 10_000 + offset % 10_000;
+        let first = (std::process::id() % u32::from(COUNT)) as u16;
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        let port = FIRST + (first + offset) % COUNT;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Port::new(port).unwrap();
         }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
@@ -188,22 +189,25 @@ fn gradients_that_come_twice_or_in_another_order_or_not_at_all_are_detected() {
 
 #[test]
 fn a_gradient_sent_back_to_its_rank_is_detected() {
+    let has_failed = Barrier::new(3);
     let back = |from: &mut TcpStream, _: &mut TcpStream| {
         let mut message = vec![0; MESSAGE];
         from.read_exact(&mut message).unwrap();
         let _ = from.write_all(&message);
-        // Rank 0 sends nothing meanwhile.
-        thread::sleep(Duration::from_millis(300));
+        // Otherwise the connection would close, which rank 1 might notice first.
+        has_failed.wait();
     };
-    let found =
-        between((&back, true), true, |tcp| if tcp.own() == 0 { idle(tcp) } else { sums(tcp) });
+    let found = between((&back, true), true, |tcp| {
+        if tcp.own() == 0 {
+            // It sends nothing meanwhile.
+            has_failed.wait();
+            return Ok(0.0);
+        }
+        let found = sums(tcp);
+        has_failed.wait();
+        found
+    });
     assert_eq!(found[1].as_ref().unwrap_err(), &format!("rank 0 on host 0 is lost: {ALTERED}"));
-}
-
-/// A rank that sends nothing until the other one has failed.
-fn idle(mut tcp: Tcp) -> Result<f32, String> {
-    thread::sleep(Duration::from_millis(600));
-    tcp.meet(Call::BARRIER).map(|()| 0.0).map_err(|error| error.to_string())
 }
 
 #[test]
