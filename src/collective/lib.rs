@@ -112,6 +112,8 @@
 //!
 //! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight into
 //! the shared memory, and sums the first values while the last ones are computed.
+//! [`all_reduce_in_parts_while`](Group::all_reduce_in_parts_while) hides what is left of the wait
+//! behind other work.
 //!
 //! If every rank has its own core, ranks poll for some microseconds before they yield or sleep.
 

@@ -118,6 +118,11 @@ impl Shared {
     /// Publishes this rank's slot, and waits until all others have published theirs.
     fn complete(&mut self, call: Call) -> Result<()> {
         self.memory.publish(call);
+        self.wait_for_others(call)
+    }
+
+    /// Waits until all others have published the round that this rank has published.
+    fn wait_for_others(&mut self, call: Call) -> Result<()> {
         let own = self.memory.own();
         for rank in (0..self.memory.ranks()).filter(|&rank| rank != own) {
             self.wait_for(rank)?;
@@ -201,12 +206,16 @@ impl Transport for Shared {
         by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
+        other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         let length = numbers.bytes().len();
         if length <= self.memory.slot() && self.is_direct(length) {
-            return self.reduce_while_computing(call, &mut numbers, by, part, compute);
+            let reduced = self.compute_and_publish(call, &mut numbers, by, part, compute)?;
+            other_work();
+            return self.reduce_rest(call, &mut numbers, by, reduced);
         }
         numbers.compute(part, compute);
+        other_work();
         self.reduce(call, numbers, by, None)
     }
 

@@ -40,6 +40,7 @@ pub trait Transport: Send {
     /// Like [`Transport::reduce`] to all ranks, but `compute` overwrites the numbers first, `part`
     /// bytes at a time: it gets the place of the first byte and the bytes. A transport may reduce the
     /// first numbers while ranks compute the next. Parts may have other lengths on other ranks.
+    /// `other_work` is called once, when the last part is computed.
     fn reduce_in_parts(
         &mut self,
         call: Call,
@@ -47,8 +48,10 @@ pub trait Transport: Send {
         by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
+        other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         numbers.compute(part, compute);
+        other_work();
         self.reduce(call, numbers, by, None)
     }
 

@@ -5,6 +5,7 @@ mod data_parallel;
 mod sharded;
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -192,6 +193,8 @@ struct Share<'a> {
     data: &'a Dataset,
     /// The indices of the rank's samples in `data`.
     own: &'a [usize],
+    /// Those of its samples of the next step; none after the last step of an epoch.
+    next: &'a [usize],
     /// The number of samples in the batch on all ranks together.
     whole: usize,
     /// The rank's [`Stop::weight`](crate::stop::Stop::weight), to be summed over all ranks.
@@ -307,16 +310,21 @@ impl Run<'_> {
         let global_size = self.config.batch_size.saturating_mul(rank.size() as usize);
         let epoch_steps = self.config.steps(samples, rank.size()) as u64;
         let first = usize::try_from(self.position.step).unwrap_or(usize::MAX);
-        let mut own = Vec::with_capacity(self.config.largest_share(samples, rank));
+        let share_of = |own: &mut Vec<usize>, positions: Range<usize>| {
+            own.clear();
+            own.extend(sampler::share(positions, rank).map(|position| order[position]));
+        };
+        let largest = self.config.largest_share(samples, rank);
+        let [mut own, mut next] = [(); 2].map(|()| Vec::with_capacity(largest));
         let mut seen = 0;
         for (step, positions) in
             sampler::global_batches(samples, global_size).enumerate().skip(first)
         {
-            let whole = positions.len();
-            own.clear();
-            own.extend(sampler::share(positions, rank).map(|position| order[position]));
+            let (whole, end) = (positions.len(), positions.end);
+            share_of(&mut own, positions);
+            share_of(&mut next, end..samples.min(end.saturating_add(global_size)));
             let stop = self.checkpoints.stop.weight();
-            let share = Share { data: &self.data.train, own: &own, whole, stop };
+            let share = Share { data: &self.data.train, own: &own, next: &next, whole, stop };
             let outcome = self.learner.step(&share, self.group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {

@@ -150,7 +150,47 @@ impl Group {
         values: &mut [T],
         by: Reduction,
         part: usize,
+        compute: impl FnMut(usize, &mut [T]),
+    ) -> Result<()> {
+        self.all_reduce_in_parts_while(values, by, part, compute, || ())
+    }
+
+    /// Like [`all_reduce_in_parts`](Group::all_reduce_in_parts), and does `other_work` while the other
+    /// ranks compute their last parts: work that does not need the result, such as loading the next
+    /// samples. A rank that is ahead then waits less.
+    ///
+    /// `other_work` is called once, after this rank has computed its last part. Where parts are not
+    /// reduced early, the reduction begins after it.
+    ///
+    /// ```
+    /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
+    /// // Two ranks.
+    /// use mpienv::collective::Reduction;
+    ///
+    /// let (batch, mut next) = ([1.0, 2.0, 3.0], [0.0; 3]);
+    /// let mut sum = [0.0];
+    /// group.all_reduce_in_parts_while(
+    ///     &mut sum,
+    ///     Reduction::Sum,
+    ///     1,
+    ///     |_, part| part[0] = batch.iter().sum(),
+    ///     || next = [4.0, 5.0, 6.0],
+    /// )?;
+    /// assert_eq!((sum, next), ([12.0], [4.0, 5.0, 6.0]));
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
+    /// # Ok::<(), mpienv::RankError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce_in_parts`], also if `other_work` panics.
+    pub fn all_reduce_in_parts_while<T: Element>(
+        &mut self,
+        values: &mut [T],
+        by: Reduction,
+        part: usize,
         mut compute: impl FnMut(usize, &mut [T]),
+        other_work: impl FnOnce(),
     ) -> Result<()> {
         self.check_mean(T::KIND, by, Results::ToAll)?;
         if part == 0 {
@@ -165,9 +205,11 @@ impl Group {
         let mut compute = |at: usize, bytes: &mut [u8]| {
             T::overwrite(bytes, |part| compute(at / size_of::<T>(), part));
         };
+        let mut other_work = Some(other_work);
+        let mut other_work = || other_work.take().map_or((), |work| work());
         T::with_bytes(values, |bytes| {
             let numbers = Numbers::of(T::KIND, bytes);
-            transport.reduce_in_parts(call, numbers, by, part, &mut compute)
+            transport.reduce_in_parts(call, numbers, by, part, &mut compute, &mut other_work)
         })
     }
 

@@ -61,15 +61,16 @@ impl Shared {
         Ok(())
     }
 
-    /// Computes in the slot, and reduces what all ranks have completed while they compute the rest.
-    pub(super) fn reduce_while_computing(
+    /// Computes in the slot, reduces what all ranks have completed while they compute the rest, and
+    /// publishes the slot. Returns how many bytes are reduced.
+    pub(super) fn compute_and_publish(
         &mut self,
         call: Call,
         numbers: &mut Numbers<'_>,
         by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let (ranks, kind) = (self.memory.ranks(), numbers.kind());
         let values = numbers.bytes();
         self.tcp.members().begin(call)?;
@@ -80,6 +81,10 @@ impl Shared {
             let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
             compute(start, &mut rest[..length]);
             self.memory.complete(length);
+            if start + length == values.len() {
+                // Publish first: another rank may already wait.
+                break;
+            }
             let completed = self.memory.completed();
             // Another rank may make another call, which is noticed at the end.
             let until = completed.length() / kind.size() * kind.size();
@@ -90,9 +95,22 @@ impl Shared {
             }
         }
         self.published += values.len() as u64;
-        self.complete(call)?;
-        let slots = self.slots()?;
-        add_blocks(kind, by, ranks, |rank| slots.of(rank), reduced, &mut values[reduced..]);
+        self.memory.publish(call);
+        Ok(reduced)
+    }
+
+    /// Reduces the numbers of the published round, but for the first `reduced` bytes.
+    pub(super) fn reduce_rest(
+        &mut self,
+        call: Call,
+        numbers: &mut Numbers<'_>,
+        by: Reduction,
+        reduced: usize,
+    ) -> Result<()> {
+        self.wait_for_others(call)?;
+        let (ranks, kind) = (self.memory.ranks(), numbers.kind());
+        let (slots, rest) = (self.slots()?, &mut numbers.bytes()[reduced..]);
+        add_blocks(kind, by, ranks, |rank| slots.of(rank), reduced, rest);
         Ok(())
     }
 

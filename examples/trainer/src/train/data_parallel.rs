@@ -1,5 +1,8 @@
 //! Data parallelism: every rank holds all parameters and computes the gradient of its own samples.
-//! Each step needs one all-reduce, which begins while the gradient is computed.
+//! Each step needs one all-reduce, which begins while the gradient is computed. A rank loads its
+//! next samples while the other ranks complete theirs.
+
+use std::cell::RefCell;
 
 use super::{Learner, Outcome, Share, TrainError};
 use crate::batch::Batch;
@@ -12,6 +15,8 @@ pub(super) struct DataParallel<'a> {
     parameters: &'a mut [f32],
     learning_rate: f32,
     batch: Batch,
+    /// The indices of the samples in `batch`.
+    loaded: Vec<usize>,
     /// The gradient, loss and stop weight. One all-reduce sums them, so that all ranks stop after
     /// the same step.
     sum: Vec<f32>,
@@ -26,28 +31,40 @@ impl<'a> DataParallel<'a> {
         batch: Batch,
     ) -> DataParallel<'a> {
         let sum = vec![0.0; parameters.len() + 2];
-        DataParallel { model, parameters, learning_rate, batch, sum }
+        DataParallel { model, parameters, learning_rate, batch, loaded: Vec::new(), sum }
     }
 }
 
 impl Learner for DataParallel<'_> {
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
-        let &Share { data, own, whole, stop } = share;
-        Batch::fetch(data, own.iter().copied());
-        self.batch.gather(data, own.iter().copied());
-        let (model, images, count) = (&mut *self.model, self.batch.images(), self.parameters.len());
-        let loss = model.loss(self.parameters, images, self.batch.labels(), whole);
+        let &Share { data, own, next, whole, stop } = share;
+        let load = |batch: &mut Batch, samples: &[usize]| {
+            Batch::fetch(data, samples.iter().copied());
+            batch.gather(data, samples.iter().copied());
+        };
+        if self.loaded != own {
+            load(&mut self.batch, own);
+        }
+        let (model, batch, count) = (&mut *self.model, &mut self.batch, self.parameters.len());
+        let loss = model.loss(self.parameters, batch.images(), batch.labels(), whole);
         let rest = [loss / whole as f32, stop];
         // A single rank has no time to gain.
         let part = if group.size() == 1 { self.sum.len() } else { model.part() };
-        group.all_reduce_in_parts(&mut self.sum, Reduction::Sum, part, |first, part| {
+        // The next samples take the place of these once no part needs them: a second batch would push
+        // other data out of the cache.
+        let batch = RefCell::new(batch);
+        let compute = |first: usize, part: &mut [f32]| {
             let left = count.saturating_sub(first).min(part.len());
             let (gradient, last) = part.split_at_mut(left);
             if !gradient.is_empty() {
-                model.gradient_part(images, first, gradient);
+                model.gradient_part(batch.borrow().images(), first, gradient);
             }
             last.copy_from_slice(&rest[first.saturating_sub(count)..][..last.len()]);
-        })?;
+        };
+        self.loaded.clear();
+        let load_next = || load(&mut batch.borrow_mut(), next);
+        group.all_reduce_in_parts_while(&mut self.sum, Reduction::Sum, part, compute, load_next)?;
+        self.loaded.extend_from_slice(next);
         let (gradient, rest) = self.sum.split_at(self.parameters.len());
         model::sgd_step(self.parameters, gradient, self.learning_rate);
         let own = (!own.is_empty()).then(|| loss / own.len() as f32);

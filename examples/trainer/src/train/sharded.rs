@@ -72,7 +72,7 @@ impl<'a> ShardedLearner<'a> {
 
 impl Learner for ShardedLearner<'_> {
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
-        let &Share { data, own, whole, stop } = share;
+        let &Share { data, own, whole, stop, .. } = share;
         if own.len() > self.labels.data.len() {
             let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
             return Err(ExecuteError::Input { feed: Feed::Samples, found, expected }.into());
