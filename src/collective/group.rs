@@ -228,7 +228,7 @@ impl Group {
     /// use mpienv::collective::{Canceller, CollectiveError, Group, threads};
     ///
     /// let mut ranks = threads::group(2, Duration::from_secs(60))?;
-    /// // Rank 1 does not come.
+    /// // Rank 1 does not arrive.
     /// let mut group = Group::from(ranks.remove(0));
     /// let canceller: Canceller = group.canceller();
     /// let call = std::thread::spawn(move || group.barrier());

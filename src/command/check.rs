@@ -118,7 +118,7 @@ pub(crate) struct Measures {
 /// has their map, in which it notes the results.
 ///
 /// # Errors
-/// A rank does not come, or is lost.
+/// A rank does not arrive, or is lost.
 pub(crate) fn measure(
     info: &ClusterInfo,
     timeout: Duration,

@@ -41,7 +41,7 @@ pub enum ErrorKind {
     Refused,
     /// Another thread of this process canceled the call.
     Canceled,
-    /// A rank did not come by the deadline, or no rank was active for too long.
+    /// A rank did not arrive by the deadline, or no rank was active for too long.
     TimedOut,
     /// The program that reads the workers' output has exited.
     ReaderGone,

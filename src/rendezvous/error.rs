@@ -63,7 +63,7 @@ pub enum RendezvousError {
     )]
     #[non_exhaustive]
     OpenFiles {
-        /// How many ranks had come, rank 0 included.
+        /// How many ranks had arrived, rank 0 included.
         joined: usize,
         /// The world size.
         size: u32,
@@ -152,21 +152,21 @@ pub enum RendezvousError {
         /// How long this rank waited.
         waited: Duration,
     },
-    /// Not all ranks came in time. All ranks that came get this same text.
+    /// Not all ranks arrived in time. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
     },
-    /// Ranks were lost before all had come. All ranks that came get this same text.
+    /// Ranks were lost before all had arrived. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
         report: String,
     },
-    /// Ranks came twice or disagreed. All ranks that came get this same text.
+    /// Ranks arrived twice or disagreed. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Mismatch {

@@ -5,8 +5,8 @@
 //! `mpienv::collective` exchanges.
 //!
 //! Rank 0 listens at that address. Every rank brings some bytes, its blob, and gets the blobs and
-//! IP addresses of all ranks. Either all ranks succeed, or every rank that came gets the same
-//! explanation of what is wrong: which ranks are missing, came twice, disagree on the world size,
+//! IP addresses of all ranks. Either all ranks succeed, or every rank that arrived gets the same
+//! explanation of what is wrong: which ranks are missing, arrived twice, disagree on the world size,
 //! run another version, or were lost. Before rank 0 announces success, every rank confirms that it
 //! is still there.
 //!
@@ -123,7 +123,7 @@ pub const LONGEST_TOKEN: usize = 255;
 /// Longest time before the deadline at which ranks try the default port, which another job may soon
 /// need.
 const FALLBACK_LEAD: Duration = Duration::from_secs(5);
-/// Shortest time that a rank has to confirm that it is still there once all have come, even beyond
+/// Shortest time that a rank has to confirm that it is still there once all have arrived, even beyond
 /// the deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long sending the last bytes to the ranks may then take.
@@ -216,7 +216,7 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// Returns the same error on every rank that came if not all ranks came in time, a rank was
+    /// Returns the same error on every rank that arrived if not all ranks arrived in time, a rank was
     /// lost, or the ranks disagree. A rank that did not reach rank 0 gets an error that says why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
@@ -230,7 +230,7 @@ impl Rendezvous {
     }
 
     /// Brings a blob to rank 0. Only rank 0 gets the blobs; the others get `None` once all ranks
-    /// have come.
+    /// have arrived.
     ///
     /// Ranks may mix [`Rendezvous::all_gather`] and `gather`.
     ///

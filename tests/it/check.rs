@@ -111,7 +111,7 @@ fn torchruns_workers_meet_although_its_agent_listens_on_the_masters_port() {
 }
 
 #[test]
-fn a_rank_that_does_not_come_is_named_by_all_others() {
+fn a_rank_that_does_not_arrive_is_named_by_rank_0_and_no_rank_of_its_node_repeats_it() {
     let meet = |timeout: u32| {
         let port = free_port();
         [0, 1, 3].map(|index| rank_within(&timeout.to_string(), index, 4, port, &[])).map(ended)

@@ -45,7 +45,7 @@ fn a_rank_that_is_late_delays_the_start_of_all() {
 }
 
 #[test]
-fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
+fn a_rank_that_never_arrives_is_named_within_the_time_and_each_node_says_by_whom() {
     for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
         // One process on each of three nodes, all of which are this host.
         let meet = |timeout: u32| {

@@ -26,8 +26,8 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// Test whether all ranks can meet at the master, and name the missing ones
 ///
 /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
-/// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
-/// another version, all ranks name it.
+/// prints the hosts and their ranks. If a rank is missing, arrives twice, disagrees or runs
+/// another version, rank 0 names it, and the first rank of every other node refers to rank 0.
 #[derive(Args, Debug)]
 #[command(after_help = examples::CHECK)]
 pub(super) struct Options {

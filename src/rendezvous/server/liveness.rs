@@ -1,4 +1,4 @@
-//! Checks which ranks are still there once all have come: a rank may be cut off or stopped while it
+//! Checks which ranks are still there once all have arrived: a rank may be cut off or stopped while it
 //! waits for the others.
 
 use std::time::Instant;
