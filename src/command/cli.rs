@@ -137,8 +137,8 @@ pub fn main() -> process::ExitCode {
     if let Some(code) = keeper::serve() {
         return code;
     }
-    if let Some((parent, words)) = worker::request() {
-        return report(worker::run(parent, &words));
+    if let Some(request) = worker::request() {
+        return report(worker::run(request));
     }
     let verb = match parse() {
         Ok(verb) => verb,

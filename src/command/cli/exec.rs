@@ -164,7 +164,7 @@ fn run_with_scheduler(
     let launch = Launch::with_scheduler(info).variables(set).subreaper(true);
     whole_process(launch)
         .run(|_| {
-            let mut command = worker(words);
+            let mut command = worker(words, None);
             add_variables(&mut command);
             command
         })

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::command::doctor::port;
+use crate::command::open_files::OpenFiles;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, counted};
@@ -17,7 +19,7 @@ use super::overrides::{AskOption, Overrides};
 use super::threads::{ThreadsOption, too_many};
 use super::wait::MeetOption;
 use super::words::TemplateOption;
-use super::worker::worker;
+use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
 use super::{
     Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time, warn,
@@ -178,13 +180,17 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if is_launcher(&words) => launch.threads(Threads::Keep),
         None => launch,
     };
+    // Stays in effect while this process is connected to those of the other nodes.
+    let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
+    let files = if is_joint { raised_files(&info) } else { None };
+    let before = files.as_ref().and_then(OpenFiles::before);
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
     let outcome = try_run(whole_process(launch), |place| {
         // Otherwise, every worker would fail to start and say the same.
         let found = words_of(place).and_then(|words| match foreseen(&command(&words)) {
             Some(error) => Err(error.into()),
-            None => Ok(worker(&words)),
+            None => Ok(worker(&words, before)),
         });
         found.map_err(|error| fault.insert(error).to_string())
     });
