@@ -56,7 +56,7 @@ pub mod handshake {
 
 /// What happens to sockets that listen.
 pub mod listen {
-    pub use crate::listen::{at_free_port, is_in_use, on_free_port};
+    pub use crate::listen::{PortState, at_free_port, on_free_port, state_of};
 }
 
 /// Connections that last as long as a job runs.

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
-use crate::command::doctor::port::in_use_on_one_node;
+use crate::command::doctor::port;
 use crate::command::protection::Protection;
 use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
@@ -84,7 +84,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Err(Failure::NotATask { what, why, remedy });
     }
     // One rank meets no other rank, so its meeting does not try the port.
-    let port = if info.world_size() == 1 { in_use_on_one_node(&info) } else { None };
+    let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {

@@ -161,7 +161,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let ranks = places.first().and_then(|place| place.ranks_on_host());
     let share = ranks.map(|ranks| share_of_workers(ranks, options.keep_binding));
     let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
-    let findings = finding.into_iter().chain(too_many);
+    let port = if options.meet.is_asked() { None } else { port::privileged_of_rank_0(&info) };
+    let findings = finding.into_iter().chain(too_many).chain(port);
     let said = quiet.warn_also(&info.starting(workers), &environment, findings);
     if !options.meet.is_asked() {
         warn::starts_anyway(&said);
