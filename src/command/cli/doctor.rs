@@ -71,6 +71,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     findings.extend(no_answer);
     findings.extend(threads.finding());
     findings.extend(no_interface);
+    if timeout.is_zero() {
+        findings = findings.into_iter().map(|found| show::as_asked(found, &info)).collect();
+    }
     if json {
         stream::print_json(&Examined {
             info: &info,

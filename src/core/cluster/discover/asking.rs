@@ -63,12 +63,11 @@ impl ClusterInfoBuilder {
         read: &Result<ClusterInfo, Error>,
     ) -> Result<Option<ClusterInfo>, Error> {
         let is_open = match read {
-            // Other launchers name the master, or their own server is PMI's.
-            Ok(info) => info.launcher() == Launcher::OpenMpi && info.master_addr().is_err(),
+            Ok(info) => info.is_served_pmix(environment),
             // `prterun` sets no size.
-            Err(error) => error.variable() == Some(pmix::RANK),
+            Err(error) => error.variable() == Some(pmix::RANK) && pmix::is_harmless(environment),
         };
-        if !is_open || !pmix::is_harmless(environment) {
+        if !is_open {
             return Ok(None);
         }
         if environment.setting::<u32>(ASK)?.is_some_and(|seconds| seconds.value == 0) {
@@ -76,5 +75,15 @@ impl ClusterInfoBuilder {
         }
         let overrides = Overrides { ask_pmix: true, ..self.overrides.clone() };
         ClusterInfoBuilder { overrides, environment: None }.discover(environment).map(Some)
+    }
+}
+
+impl ClusterInfo {
+    /// Returns whether nothing names the master of this process, and its launcher serves PMIx
+    /// without harm to a later `MPI_Init`.
+    pub(crate) fn is_served_pmix(&self, environment: &Environment) -> bool {
+        // Other launchers name the master, or their own server is PMI's.
+        let is_open = self.launcher() == Launcher::OpenMpi && self.master_addr().is_err();
+        is_open && pmix::is_harmless(environment)
     }
 }
