@@ -167,15 +167,18 @@ fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
         "{stderr}"
     );
     assert!(begun.elapsed() >= Duration::from_secs(1) && begun.elapsed() < SLACK);
-    let child =
-        rank(0, 1, 29500, &["exec", "--wait-for-master", "1", "--", "true"]).spawn().unwrap();
-    assert_eq!(ended(child).0, Some(0));
+    for words in [["--wait-for-master", "1"], ["--wait-for-master", "2m"], ["--meet", "0.5h"]] {
+        let words = [&["exec"], &words[..], &["--", "true"]].concat();
+        assert_eq!(ended(rank(0, 1, 29500, &words).spawn().unwrap()).0, Some(0), "{words:?}");
+    }
 }
 
 #[test]
-fn a_time_that_is_not_a_number_of_seconds_is_refused() {
-    for option in ["--meet=0", "--meet=x", "--wait-for-master=-1"] {
+fn a_time_that_is_not_above_0_or_has_no_known_unit_is_refused_with_examples() {
+    for option in ["--meet=0", "--meet=x", "--meet=1d", "--wait-for-master=-1"] {
         let output = clean("mpienv").args(["exec", option, "--", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{option}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("such as 90 (seconds), 500ms, 10m or 2h"), "{said}");
     }
 }

@@ -17,7 +17,7 @@ use mpienv_core::seam::{UNPLACED, counted, ranges};
 use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
-use super::{Failure, Quiet, examples, lines_of, seconds, stream};
+use super::{Failure, Quiet, examples, lines_of, stream, time};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -35,8 +35,8 @@ pub(super) struct Options {
     overrides: Overrides,
     #[command(flatten)]
     ask: AskOption,
-    /// How long to wait for all ranks, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    /// How long to wait for all ranks, in seconds or as 90s or 10m
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = time)]
     timeout: Duration,
     /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
     ///

@@ -19,7 +19,7 @@ use self::ranks::Summary;
 use self::shared_cores::Cores;
 use super::overrides::{AskOption, Overrides};
 use super::threads::{For, Shown, ThreadsOption};
-use super::{Failure, examples, lines_of, seconds_or_none, show, stream};
+use super::{Failure, examples, lines_of, show, stream, time_or_none};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,8 +49,8 @@ pub(super) struct Options {
     overrides: Overrides,
     #[command(flatten)]
     ask: AskOption,
-    /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+    /// How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only
+    #[arg(long, value_name = "TIME", default_value = "5", value_parser = time_or_none, conflicts_with = "json")]
     timeout: Duration,
     /// Print one JSON object
     #[arg(long)]

@@ -52,7 +52,7 @@ fn for_error(error: &Error) -> Option<&'static str> {
              --master-addr HOST",
         ),
         Reason::HostsUnknown { .. } => {
-            Some("or use `mpienv exec --meet SECONDS`: the ranks then exchange their addresses")
+            Some("or use `mpienv exec --meet TIME`: the ranks then exchange their addresses")
         }
         Reason::NotPerNode(_) => Some(
             "or pass --launcher alone, or --one-per-node if no other process of the job is on its node",

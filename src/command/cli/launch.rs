@@ -21,9 +21,7 @@ use super::wait::MeetOption;
 use super::words::TemplateOption;
 use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
-use super::{
-    Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time, warn,
-};
+use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none, warn};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -70,7 +68,7 @@ pub(super) struct Options {
     /// value, both times are the same; `inf` waits forever. If workers save a checkpoint on
     /// SIGTERM, give them as long as the platform does (Slurm's KillWait,
     /// terminationGracePeriodSeconds in Kubernetes).
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_none, allow_negative_numbers = true)]
     grace: Option<Duration>,
     /// Start all workers again after one has failed, at most N times
     ///
@@ -90,8 +88,8 @@ pub(super) struct Options {
         allow_negative_numbers = true
     )]
     max_restarts: u32,
-    /// End a job that hangs: one none of whose workers has written anything for this time, in
-    /// seconds or as 90s, 10m or 2h
+    /// End a job that hangs: one none of whose workers has written anything for a time such as 10m
+    /// or 2h
     ///
     /// Before it stops the workers, mpienv reports on stderr, for each rank of all nodes: how long
     /// ago it wrote its last line, and that line; what its main thread is doing, the system call in
@@ -107,7 +105,7 @@ pub(super) struct Options {
     stall_timeout: Option<Duration>,
     /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before
     /// the job ends; the same on every node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = time)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]

@@ -60,7 +60,7 @@ impl Quiet {
 pub(super) fn starts_anyway(printed: &[Finding]) {
     if printed.iter().any(|finding| finding.severity == Severity::Error) {
         stream::report(
-            b"mpienv: the program starts anyway; with --meet SECONDS, it starts only if all ranks \
+            b"mpienv: the program starts anyway; with --meet TIME, it starts only if all ranks \
               meet\n",
         );
     }
