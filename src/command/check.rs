@@ -385,6 +385,16 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
+    /// Returns whether rank 0 has found the reason, and has told the other ranks.
+    pub(crate) fn is_of_rank_0(&self) -> bool {
+        use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
+        matches!(
+            self,
+            CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
+                | CheckError::Inconsistent { .. }
+        )
+    }
+
     /// Returns what the error means for the exit code.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {

@@ -185,8 +185,7 @@ fn answer(mut error: clap::Error) -> process::ExitCode {
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
-            // The program that read stdout has exited, as `head` does.
-            if !failure.is_by_reader() {
+            if !failure.is_silent() {
                 print_error(&failure);
             }
             failure.exit_code()

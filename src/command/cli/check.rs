@@ -10,10 +10,9 @@ use std::time::Duration;
 use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port;
 use crate::command::protection::Protection;
-use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{UNPLACED, counted, ranges};
+use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
 use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
@@ -125,17 +124,26 @@ pub(super) fn meet(
     info: &ClusterInfo,
     timeout: Duration,
     bind: Option<IpAddr>,
-) -> Result<Option<JobMap>, CheckError> {
+) -> Result<Option<JobMap>, Failure> {
     let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
-    let has_report = matches!(
-        met,
-        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
-            | CheckError::Inconsistent { .. })
-    );
-    if has_report && !info.rank().is_first() {
-        thread::sleep(AFTER_RANK_0);
+    met.map_err(|error| failure(info, error))
+}
+
+/// Returns this rank's failure if the ranks did not meet. What rank 0 prints, the others do not
+/// repeat.
+pub(super) fn failure(info: &ClusterInfo, error: CheckError) -> Failure {
+    match info.master_addr() {
+        Ok(master) if error.is_of_rank_0() && !info.rank().is_first() => {
+            thread::sleep(AFTER_RANK_0);
+            Failure::OfRank0 {
+                master: master.with_port(info.meeting_port()),
+                kind: error.kind(),
+                // As with warnings, the first rank of a node speaks for all.
+                is_silent: info.local_rank().is_some_and(|local| local > 0),
+            }
+        }
+        _ => error.into(),
     }
-    met
 }
 
 fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
