@@ -114,8 +114,8 @@ pub(crate) struct Measures {
     pub compute: bool,
 }
 
-/// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank 0
-/// has their map, in which it notes the results.
+/// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank
+/// 0 has their map, in which it notes the results.
 ///
 /// # Errors
 /// A rank does not arrive, or is lost.

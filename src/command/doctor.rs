@@ -236,8 +236,8 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the master's
-/// address is a loopback address as it stands, so that no lookup is made.
+/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the
+/// master's address is a loopback address as it stands, so that no lookup is made.
 pub(crate) fn loopback_of_several_nodes(
     info: &ClusterInfo,
     environment: &Environment,

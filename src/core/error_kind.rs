@@ -13,7 +13,8 @@ pub const TIMED_OUT: u8 = 124;
 /// The exit code for [`ErrorKind::ReaderGone`].
 pub const READER_GONE: u8 = 141;
 
-/// The kind of an error that involves several ranks. It gives the exit code that a program should use:
+/// The kind of an error that involves several ranks. It gives the exit code that a program should
+/// use:
 /// [`ErrorKind::exit_code`].
 ///
 /// | kind | exit code | may another attempt succeed? |

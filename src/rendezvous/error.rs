@@ -21,7 +21,8 @@ use mpienv_core::ErrorKind;
 ///
 /// // Nothing listens on port 1.
 /// let port = Port::new(1).unwrap();
-/// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port).timeout(Duration::from_millis(50));
+/// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port);
+/// let rank = rank.timeout(Duration::from_millis(50));
 /// let error = rank.all_gather("hello").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::TimedOut);
 /// if let RendezvousError::NoMaster { failure: ConnectFailure::Refused, .. } = error {

@@ -34,8 +34,8 @@ pub(crate) enum Addresses {
 }
 
 impl Addresses {
-    /// The addresses for a master, as this host resolves it now, and what is wrong with the master, if
-    /// its address shows it.
+    /// The addresses for a master, as this host resolves it now, and what is wrong with the master,
+    /// if its address shows it.
     pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> (Addresses, Option<String>) {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let own: Vec<IpAddr> =

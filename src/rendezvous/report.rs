@@ -111,7 +111,8 @@ impl Problems {
         disagreement("the world size", &self.sizes, size, joined, SIZES_REMEDY)
     }
 
-    /// The report if the ranks `joined` arrived at `master`. Missing ranks count only if `time_is_up`.
+    /// The report if the ranks `joined` arrived at `master`. Missing ranks count only if
+    /// `time_is_up`.
     pub(super) fn report(
         &self,
         size: u32,

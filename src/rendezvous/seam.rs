@@ -17,8 +17,8 @@ pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
     rendezvous.munge.is_ok()
 }
 
-/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks must
-/// use MUNGE or use it only if it answers.
+/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks
+/// must use MUNGE or use it only if it answers.
 #[must_use]
 pub fn why_no_munge(munge: &Munge) -> Option<String> {
     let answer = munge::answers(munge, munge::PATIENCE);

@@ -97,14 +97,14 @@ pub(super) struct Options {
     /// Python code is. Ranks that differ from the others come first. With --log-dir, the report is
     /// also in DIR/stall.json, or DIR/attempt_K/stall.json with --max-restarts. A worker that
     /// computes for longer without output touches the file that MPIENV_HEARTBEAT_FILE names
-    /// (mpienv_rs.heartbeat() in Python). A stall is a failure: --max-restarts applies, and the exit
-    /// code is 124. Pass the same time on every node: if two nodes differ, mpienv names them and
-    /// exits with code 3. Off by default, because a program may be silent while it compiles or
+    /// (mpienv_rs.heartbeat() in Python). A stall is a failure: --max-restarts applies, and the
+    /// exit code is 124. Pass the same time on every node: if two nodes differ, mpienv names them
+    /// and exits with code 3. Off by default, because a program may be silent while it compiles or
     /// loads a model.
     #[arg(long, value_name = "TIME", alias = "stall_timeout", value_parser = time, allow_negative_numbers = true)]
     stall_timeout: Option<Duration>,
-    /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before
-    /// the job ends; the same on every node
+    /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent
+    /// before the job ends; the same on every node
     #[arg(long, value_name = "TIME", default_value = "30", value_parser = time)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores

@@ -17,9 +17,9 @@ pub(crate) struct MeetOption {
     /// missing ones
     ///
     /// The ranks meet at the master as in `mpienv check`, and then start together, so that the
-    /// program's own time limit does not run while a rank is late. If a rank does not arrive, rank 0
-    /// names it, and the ranks that did arrive exit with code 124. With `launch`, the processes that
-    /// start the workers of each node meet.
+    /// program's own time limit does not run while a rank is late. If a rank does not arrive, rank
+    /// 0 names it, and the ranks that did arrive exit with code 124. With `launch`, the processes
+    /// that start the workers of each node meet.
     #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
 }

@@ -12,17 +12,17 @@ impl ClusterInfoBuilder {
     /// Asks the launcher for rank 0's host and the nodes, if nothing names the master.
     ///
     /// The launchers of MPICH, Intel MPI, MVAPICH and Flux answer over PMI, those of Open MPI 5 and
-    /// PRRTE over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they wait for
-    /// each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not ask. Where
-    /// no launcher can be asked, and under Open MPI 4, which would refuse a later `MPI_Init`, this
-    /// changes nothing.
+    /// PRRTE over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they
+    /// wait for each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not
+    /// ask. Where no launcher can be asked, and under Open MPI 4, which would refuse a later
+    /// `MPI_Init`, this changes nothing.
     ///
     /// A process that has asked over PMI, and the programs that it starts, can no longer call
     /// `MPI_Init`, except under Flux: it takes its leave of the launcher at once, because the
     /// launcher would otherwise take its exit for a failure and kill the other ranks. `mpienv exec`
     /// asks without this limit.
-    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by another
-    /// program, `MPI_Init` of that program may hang.
+    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by
+    /// another program, `MPI_Init` of that program may hang.
     ///
     /// Reading fails if the launcher does not answer, or if not all ranks ask. Only this process's
     /// own environment is asked about, not [`vars`](ClusterInfoBuilder::vars).
