@@ -75,8 +75,8 @@ impl TwoLevel {
         TwoLevel { world, host, firsts, layout, block, before, sum, result, join }
     }
 
-    /// Adds this host's numbers of a block to the partial result of the hosts before it. On the last
-    /// host, this makes the result.
+    /// Adds this host's numbers of a block to the partial result of the hosts before it. On the
+    /// last host, this makes the result.
     fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<()> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,

@@ -303,8 +303,8 @@ impl Memory {
         self.slots()?;
         let completed = self.completed_by(self.own);
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
-        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank has
-        // completed.
+        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank
+        // has completed.
         Ok(unsafe {
             std::slice::from_raw_parts_mut(at.add(completed).as_ptr(), length - completed)
         })

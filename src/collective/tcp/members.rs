@@ -20,8 +20,8 @@ pub(crate) struct Members {
     members: Vec<usize>,
     /// The number of the last transfer.
     number: u32,
-    /// The number of the next message between two of the ranks: it counts the calls of the group, so
-    /// that ranks notice that a message and a call are in another order.
+    /// The number of the next message between two of the ranks: it counts the calls of the group,
+    /// so that ranks notice that a message and a call are in another order.
     of_messages: u32,
     /// What `of_messages` was before the first call.
     first: u32,
