@@ -299,9 +299,6 @@ impl Group {
     /// which they are sent. Two ranks that send to each other, or ranks that send in a ring, call
     /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the other.
     ///
-    /// Where other calls go over shared memory, messages go over TCP, and short ones take much
-    /// longer than over MPI.
-    ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
@@ -329,7 +326,7 @@ impl Group {
     }
 
     /// Receives the values that rank `from` [sends](Group::send) to this one: as many, of the same
-    /// type. Messages go over TCP where other calls go over shared memory.
+    /// type.
     ///
     /// # Errors
     /// As [`Group::send`].
@@ -349,8 +346,7 @@ impl Group {
     /// call this too. Over shared memory and TCP, `send` and then `receive` may also work, but over
     /// MPI this is an error.
     ///
-    /// Messages go over TCP where other calls go over shared memory. The guide has an exchange of
-    /// halos: `mpienv::guide::rust`.
+    /// The guide has an exchange of halos: `mpienv::guide::rust`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::Transfer;
-use super::peer::{Fault, Peer, Reason};
-use crate::call::Call;
+use super::peer::{Fault, Peer, Progress, Reason};
+use crate::call::{Call, Difference};
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_core::seam::Owner;
@@ -22,6 +22,12 @@ const WAKER: Token = Token(usize::MAX);
 /// After the loss of a rank that has done its part in a call, how long the call waits while nothing
 /// else arrives.
 const GRACE: Duration = Duration::from_millis(400);
+
+/// How long a transfer sleeps while messages pass by other means, which do not wake it.
+const BESIDE: Duration = Duration::from_millis(1);
+
+/// Moves what can move of the messages that pass by other means during a transfer.
+pub(crate) type Beside<'a> = dyn FnMut() -> Result<Progress, Difference> + 'a;
 
 /// What goes to a peer and comes from it in one transfer; `None` if nothing does.
 #[derive(Default)]
@@ -136,7 +142,12 @@ impl Links {
     }
 
     /// Sends to and receives from all peers at once: `all` has an entry for each of them.
-    pub(super) fn transfer(&mut self, transfer: Transfer, all: &mut [Exchange<'_>]) -> Result<()> {
+    pub(super) fn transfer(
+        &mut self,
+        transfer: Transfer,
+        all: &mut [Exchange<'_>],
+        mut beside: Option<&mut Beside<'_>>,
+    ) -> Result<()> {
         self.check()?;
         (self.current, self.awaited) = (transfer, None);
         for peer in self.peers.iter_mut().flatten() {
@@ -144,11 +155,22 @@ impl Links {
         }
         let mut moved_at = Instant::now();
         loop {
-            let (waits_for, moved) = match self.advance(all) {
+            let (waits_for, mut moved) = match self.advance(all) {
                 Ok(progress) => progress,
                 Err(culprit) => return Err(self.give_up(all, culprit)),
             };
             let Some(waits_for) = waits_for else { return Ok(()) };
+            let mut patience = self.timeout;
+            match beside.as_mut().map(|beside| beside()) {
+                Some(Err(difference)) => return Err(self.give_up_differing(all, difference)),
+                Some(Ok(progress)) => {
+                    moved |= progress.moved;
+                    if !progress.done {
+                        patience = BESIDE;
+                    }
+                }
+                None => {}
+            }
             if self.cancel.is_set() {
                 return Err(self.give_up_canceled(all));
             }
@@ -176,7 +198,7 @@ impl Links {
                 return Err(self.give_up_canceled(all));
             }
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
-            let longest = longest.min(self.cancel.patience().unwrap_or(longest));
+            let longest = longest.min(self.cancel.patience().unwrap_or(longest)).min(patience);
             let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
             if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
                 return Err(self.give_up(all, culprit));
@@ -360,28 +382,31 @@ impl Links {
     }
 
     /// Checks for peers that are lost or have given up, while this rank has been waiting since
-    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
-    /// goes on and the next one fails.
+    /// `since` for those `awaited` by means other than their connections. If what it waits for
+    /// `has_come`, this call goes on and the next one fails.
     pub(super) fn check_while_waiting(
         &mut self,
-        awaited: usize,
+        awaited: &[usize],
         since: Instant,
         has_come: &dyn Fn() -> bool,
     ) -> Result<()> {
         if self.cancel.ends_wait() {
             return Err(self.give_up_canceled(&[]));
         }
-        self.awaited = Some((awaited, since));
+        self.awaited = awaited.first().map(|&first| (first, since));
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if let Some(peer) = peer {
-                peer.is_through = index != awaited;
+                peer.is_through = !awaited.contains(&index);
             }
         }
         let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
         let culprit = culprit.or_else(|| self.out_of_order(&|_| false));
-        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
-        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
-        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
+        let has_left = |index: &&usize| {
+            let peer = self.peers.get(**index).and_then(Option::as_ref);
+            peer.is_some_and(Peer::has_said_goodbye) && !has_come()
+        };
+        let left = awaited.iter().find(has_left);
+        let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left())));
         let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
     }
