@@ -38,6 +38,8 @@ pub(super) struct Shared {
     published: u64,
     /// How many calls of all ranks the group has made.
     calls: u32,
+    /// The rank that may not have read this one's last message, a short one.
+    unread_by: Option<usize>,
     /// Connects split groups.
     join: Join,
 }
@@ -74,9 +76,15 @@ impl Shared {
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
-            (Ok(memory), None) => {
-                Sharing::Memory(Shared { tcp, memory, spins, published: 0, calls: 0, join })
-            }
+            (Ok(memory), None) => Sharing::Memory(Shared {
+                tcp,
+                memory,
+                spins,
+                published: 0,
+                calls: 0,
+                unread_by: None,
+                join,
+            }),
             (Err(why), None) | (_, Some(why)) => Sharing::Refused { tcp, why },
         })
     }

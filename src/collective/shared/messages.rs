@@ -45,9 +45,21 @@ impl Half<&[u8]> {
         self.moved == self.pieces
     }
 
-    /// Whether the next piece can be written, or all have been read.
+    /// Whether the next piece can be written, or this rank need not wait for the other any longer.
     fn can_move(&self, memory: &Memory) -> bool {
-        if self.is_written() { memory.is_read() } else { memory.has_room() }
+        if self.is_written() {
+            memory.is_read() || self.is_awaited(memory)
+        } else {
+            memory.has_room()
+        }
+    }
+
+    /// Whether the other rank receives a message that can stay in the mailbox until it is read.
+    fn is_awaited(&self, memory: &Memory) -> bool {
+        let (other, heard) = (self.other(), Some(self.message.heard));
+        memory.is_short(self.bytes)
+            && memory.is_awaiting(other)
+            && memory.call_of_awaiting(other).map(Call::alone) == heard
     }
 }
 
@@ -70,6 +82,11 @@ impl Shared {
         let awaited = receive.as_ref().map(|&(message, _)| message);
         if let Some(message) = send.map(|(message, _)| message).or(awaited) {
             members.begin(message.said)?;
+        }
+        if let Some(rank) = self.unread_by.take() {
+            let (memory, is_read) = (&self.memory, || self.memory.is_read());
+            let sleep = |longest| memory.sleep_until(longest, is_read);
+            self.wait(&[rank], is_read, sleep, || None)?;
         }
         self.memory.post(self.calls, send, awaited).map_err(|rank| members.late(rank))?;
         self.published += send.map_or(0, |(_, bytes)| bytes.len() as u64);
@@ -111,6 +128,7 @@ impl Shared {
         if let Some(half) = passing.send.as_mut().filter(|half| half.can_move(memory)) {
             moved = true;
             if half.is_written() {
+                self.unread_by = (!memory.is_read()).then(|| half.other());
                 memory.count_sent(half.other());
                 passing.send = None;
             } else {

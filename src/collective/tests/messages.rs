@@ -4,8 +4,8 @@ use super::calls::is_named;
 use super::*;
 use crate::error::Result;
 
-/// In a mailbox, in one piece or in several, and in more than fit into shared memory or a socket.
-const LENGTHS: [usize; 10] = [0, 1, 8, 63, 64, 65, 65_536, 65_537, 524_289, 9_000_001];
+/// In a mailbox, in one piece or in several, and in more than fit into the shared memory of a rank.
+const LENGTHS: [usize; 10] = [0, 1, 8, 63, 64, 65, 65_536, 65_537, 524_289, 3_000_001];
 
 fn message(from: u32, turn: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at + at / 65_536 + 31 * turn + 7 * from as usize) as u8).collect()
@@ -57,6 +57,24 @@ fn messages_of_two_ranks_arrive_in_their_order_whatever_others_do_meanwhile() {
                     group.receive(&mut into, 0).unwrap();
                     check(&into, 0, turn);
                     group.send(&sent, 1).unwrap();
+                }
+                _ => {}
+            }
+        }
+    });
+}
+
+#[test]
+fn short_messages_arrive_though_their_sender_goes_on_or_leaves() {
+    over_each(3, |group| {
+        let own = group.rank().index();
+        for turn in 0..1000 {
+            let mut into = [0; 8];
+            match own {
+                0 => group.send(&message(0, turn, 8), 1 + turn as u32 % 2).unwrap(),
+                own if turn as u32 % 2 == own - 1 => {
+                    group.receive(&mut into, 0).unwrap();
+                    check(&into, 0, turn);
                 }
                 _ => {}
             }

@@ -100,6 +100,11 @@ impl Memory {
         length.div_ceil(self.piece()).max(1)
     }
 
+    /// Whether a message lies in the mailbox rather than in the slot, which the next round uses.
+    pub(in super::super) fn is_short(&self, bytes: &[u8]) -> bool {
+        bytes.len() <= SHORT
+    }
+
     /// How many pieces fit in a slot.
     fn room(&self) -> usize {
         self.slot / self.piece()
@@ -112,7 +117,8 @@ impl Memory {
     }
 
     /// Shows the others what this rank sends and awaits, after it has made `calls` calls of all
-    /// ranks. The first piece is then written. All that it showed before must have been answered.
+    /// ranks. The first piece is then written. All that it showed before must have been answered, and
+    /// its last message must have been read.
     ///
     /// # Errors
     /// A rank that has not published the current round.
@@ -223,7 +229,7 @@ impl Memory {
         self.wake(from);
     }
 
-    /// Counts a message to a rank, all of which is read.
+    /// Counts a message to a rank that has read it, or awaits it.
     pub(in super::super) fn count_sent(&mut self, to: usize) {
         self.passed[to].sent = self.passed[to].sent.wrapping_add(1);
     }
