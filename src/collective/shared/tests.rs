@@ -7,8 +7,9 @@ use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::hosts;
 use crate::tcp::tests::ranks_within;
-use crate::tests::{
-    PLENTY, check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
+use crate::tests::PLENTY;
+use crate::tests::hangs::{
+    check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
 };
 
 /// Runs `run` on every rank, each in its own thread, over shared memory.

@@ -1,5 +1,6 @@
 //! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
+mod beside;
 mod blame;
 
 use std::io;
@@ -9,11 +10,13 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use super::frame::Transfer;
-use super::peer::{Fault, Peer, Progress, Reason};
-use crate::call::{Call, Difference};
+use super::peer::{Fault, Peer, Reason};
+use crate::call::Call;
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_core::seam::Owner;
+
+pub(crate) use self::beside::Beside;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -22,12 +25,6 @@ const WAKER: Token = Token(usize::MAX);
 /// After the loss of a rank that has done its part in a call, how long the call waits while nothing
 /// else arrives.
 const GRACE: Duration = Duration::from_millis(400);
-
-/// How long a transfer sleeps while messages pass by other means, which do not wake it.
-const BESIDE: Duration = Duration::from_millis(1);
-
-/// Moves what can move of the messages that pass by other means during a transfer.
-pub(crate) type Beside<'a> = dyn FnMut() -> Result<Progress, Difference> + 'a;
 
 /// What goes to a peer and comes from it in one transfer; `None` if nothing does.
 #[derive(Default)]
@@ -166,7 +163,7 @@ impl Links {
                 Some(Ok(progress)) => {
                     moved |= progress.moved;
                     if !progress.done {
-                        patience = BESIDE;
+                        patience = beside::NAP;
                     }
                 }
                 None => {}
@@ -369,51 +366,6 @@ impl Links {
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref).map_or_else(|| OWN_HOST.to_owned(), |peer| peer.host.clone())
-    }
-}
-
-/// For ranks that exchange bytes by other means.
-impl Links {
-    /// Begins a call. Fails as [`Links::check`] does.
-    pub(super) fn begin(&mut self, call: Call) -> Result<()> {
-        self.check()?;
-        self.current.call = call;
-        Ok(())
-    }
-
-    /// Checks for peers that are lost or have given up, while this rank has been waiting since
-    /// `since` for those `awaited` by means other than their connections. If what it waits for
-    /// `has_come`, this call goes on and the next one fails.
-    pub(super) fn check_while_waiting(
-        &mut self,
-        awaited: &[usize],
-        since: Instant,
-        has_come: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        if self.cancel.ends_wait() {
-            return Err(self.give_up_canceled(&[]));
-        }
-        self.awaited = awaited.first().map(|&first| (first, since));
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.is_through = !awaited.contains(&index);
-            }
-        }
-        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
-        let culprit = culprit.or_else(|| self.out_of_order(&|_| false));
-        let has_left = |index: &&usize| {
-            let peer = self.peers.get(**index).and_then(Option::as_ref);
-            peer.is_some_and(Peer::has_said_goodbye) && !has_come()
-        };
-        let left = awaited.iter().find(has_left);
-        let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left())));
-        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
-        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
-    }
-
-    /// How long to wait for a rank.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
     }
 }
 

@@ -7,10 +7,10 @@ use crate::group::Group;
 use crate::host_info::HostInfo;
 use crate::hosts;
 use crate::tcp::tests::{numbers, ranks_within};
-use crate::tests::{
-    PLENTY, bits, check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
-    sum_in_order,
+use crate::tests::hangs::{
+    check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
 };
+use crate::tests::{PLENTY, bits, sum_in_order};
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.

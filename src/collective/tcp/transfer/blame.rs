@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::super::frame::Transfer;
 use super::super::peer::{Fault, Peer, Progress, Reason};
 use super::{Culprit, Exchange, Links};
-use crate::call::Difference;
 use crate::error::{CANCELED, CollectiveError, PANICKED, aborted};
 
 /// After a timeout, how long at least and at most to listen for ranks that gave up too. The silent
@@ -127,17 +126,6 @@ impl Links {
         }
         self.failed = Some((culprit, reason.clone()));
         found.unwrap_or_else(|| self.failure(culprit, reason))
-    }
-
-    /// Gives up because a peer's message, by other means, is not what this rank's call needs.
-    pub(super) fn give_up_differing(
-        &mut self,
-        all: &[Exchange<'_>],
-        difference: Difference,
-    ) -> CollectiveError {
-        self.current.call = difference.own;
-        let fault = difference.found.map_or_else(Fault::unreadable, Fault::Differs);
-        self.give_up(all, Culprit(difference.rank, fault))
     }
 
     /// Gives up because this rank aborts the job, and reports itself to all peers.
