@@ -77,14 +77,13 @@
 //!   other users cannot open. It disappears even if ranks are killed, and does not need `/dev/shm`.
 //!   Every rank checks that it sees the same memory. If one rank does not, because of another
 //!   container or user, all ranks use TCP, and `describe` gives the reason. The TCP connections
-//!   stay open to notice lost ranks, and carry [`send`](Group::send), [`receive`](Group::receive)
-//!   and
-//!   [`send_receive`](Group::send_receive).
+//!   stay open to notice lost ranks.
 //! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
 //!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
 //!   (`mpienv::guide::security`), all messages are encrypted.
 //! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, one
 //!   rank of each host sends to the next host, and the last host sends the result to all others.
+//!   Messages between two ranks of a host go through its memory. Other calls go over TCP.
 //! - **MPI** (feature `mpi`) is the launcher's own library, which supports fast networks.
 //!
 //! # Cost
@@ -110,7 +109,8 @@
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
 //! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB
 //! together, a rank reads its part of each, and then the other parts of the sum. Shared memory
-//! takes up to 1 MiB for each rank and 64 MiB for each group on a host.
+//! takes up to 1 MiB for each rank and 64 MiB for each group on a host. Messages take no more: each
+//! goes through the memory of the rank that sends it, in pieces of up to 64 KiB.
 //!
 //! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight
 //! into the shared memory, and sums the first values while the last ones are computed.

@@ -301,9 +301,6 @@ impl Group {
     /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the
     /// other.
     ///
-    /// Where other calls go over shared memory, messages go over TCP, and short ones take much
-    /// longer than over MPI.
-    ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
     /// // Three ranks.
@@ -331,7 +328,7 @@ impl Group {
     }
 
     /// Receives the values that rank `from` [sends](Group::send) to this one: as many, of the same
-    /// type. Messages go over TCP where other calls go over shared memory.
+    /// type.
     ///
     /// # Errors
     /// As [`Group::send`].
@@ -351,8 +348,7 @@ impl Group {
     /// must call this too. Over shared memory and TCP, `send` and then `receive` may also work, but
     /// over MPI this is an error.
     ///
-    /// Messages go over TCP where other calls go over shared memory. The guide has an exchange of
-    /// halos: `mpienv::guide::rust`.
+    /// The guide has an exchange of halos: `mpienv::guide::rust`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
