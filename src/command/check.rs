@@ -364,7 +364,7 @@ pub(crate) enum CheckError {
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
-    #[error("{seen}; {error}")]
+    #[error("{seen}\n  {error}")]
     Master { seen: String, error: rendezvous::RendezvousError },
     /// Another program listens on the port that a user chose, and the job has a port of its own.
     #[error("{error}; or {how}, and the job meets at its own port, {own}")]
