@@ -50,9 +50,11 @@ pub(super) struct Running {
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
-    /// A worker that was killed from outside, which other workers may have noticed before this
-    /// process did.
-    killed: Option<(Member, ExitStatus)>,
+    /// Whether that worker exited because another rank was lost or late.
+    tells_of_another: bool,
+    /// A worker whose end other workers may have noticed before this process did: it was killed from
+    /// outside, or failed by itself before `failed`.
+    cause: Option<(Member, ExitStatus)>,
 }
 
 /// How the workers ended without a failure on this node.
@@ -97,7 +99,8 @@ impl Running {
             endings: Vec::new(),
             started: Instant::now(),
             failed: None,
-            killed: None,
+            tells_of_another: false,
+            cause: None,
         })
     }
 

@@ -72,6 +72,31 @@ fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
 }
 
 #[test]
+fn a_worker_that_exits_by_itself_is_named_before_those_that_report_its_loss() {
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    // Ranks 0 and 1 exit once rank 2 has, which mpienv may notice later than they do.
+    let script = "case $RANK in 2) echo $$ > $ID.new; mv $ID.new $ID; exit 7;; esac; \
+                  until test -s $ID; do :; done; read -r id < $ID; \
+                  while grep -q '^State:.[RSD]' /proc/$id/status 2> $ID.$RANK; do :; done; exit $CODE";
+    for turn in 0..10 {
+        for code in ["3", "124"] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut command = launch("lost", 3, &[], script);
+            command.env("ID", folder.path().join("id")).env("CODE", code);
+            let output = command.output().unwrap();
+            let said = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(7), "{turn}: {said}");
+            assert!(said.contains("mpienv: rank 2 on ") && !said.contains("exit code 7: rank 2"));
+        }
+    }
+    // A code of its own is not a report about another rank.
+    let output = launch("own", 2, &[], "exit 3").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+}
+
+#[test]
 fn a_launch_that_is_killed_leaves_nothing_behind() {
     let script =
         "trap '' TERM HUP INT; (trap '' TERM HUP; sleep 3000; true) & echo up; sleep 3000; true";

@@ -11,7 +11,7 @@ use crate::launch::report::LaunchReport;
 use crate::launch::role::Member;
 use crate::launch::running::Exit;
 use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
-use mpienv_core::host_name;
+use mpienv_core::{ErrorKind, host_name};
 
 /// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
@@ -22,11 +22,12 @@ impl Running {
     /// Stops the workers after the first one that failed.
     pub(super) fn fail(&mut self, member: Member, status: ExitStatus) -> Result<Exit, LaunchError> {
         self.failed = Some(Instant::now());
+        self.tells_of_another = tells_of_another(status);
         let request = self.request();
         self.failing(request);
         self.end(Some(self.grace.after_failure))?;
-        let (first, other) = match self.killed.take() {
-            Some(killed) if !is_killed(status) => (killed, Some((member, status))),
+        let (first, other) = match self.cause.take() {
+            Some(cause) if !is_killed(status) => (cause, Some((member, status))),
             other => ((member, status), other),
         };
         if let Some((member, status)) = other {
@@ -44,7 +45,7 @@ impl Running {
         };
         self.end(Some(grace))?;
         // Another node noticed that this worker was killed before this process did.
-        let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
+        let Some((member, status)) = self.cause.take() else { return Ok(Exit::Stopped) };
         self.failed = Some(noticed);
         Err(self.failure(&member, status, None))
     }
@@ -169,7 +170,8 @@ impl Running {
     }
 
     /// Removes the members that have exited. A second failure is a consequence of the first, unless
-    /// something outside has killed the worker before it could be asked.
+    /// something outside has killed the worker before it could be asked, or unless the worker had
+    /// failed by itself and the first failure says that another rank was lost.
     ///
     /// `asked`: when the workers were asked to exit because of a failure.
     fn reap_others(&mut self, asked: Option<Instant>) -> Result<(), LaunchError> {
@@ -178,8 +180,13 @@ impl Running {
             // workers here. If it is sent later, the request to exit may be the reason.
             let may_be_cause =
                 asked.is_some_and(|asked| member.is_dying || asked.elapsed() < CAUSE_WITHIN);
-            if is_killed(status) && may_be_cause && self.killed.is_none() {
-                self.killed = Some((member, status));
+            let has_failed_itself = self.tells_of_another
+                && member.is_dying
+                && !status.success()
+                && !tells_of_another(status);
+            let is_cause = is_killed(status) && may_be_cause || has_failed_itself;
+            if is_cause && self.cause.is_none() {
+                self.cause = Some((member, status));
             } else {
                 self.keep(member, How::of(status, true));
             }
@@ -236,6 +243,12 @@ impl Running {
         let after = request.map(|request| request.signal);
         LaunchError::Failed { rank, host: host_name(), status, passed_on, after, stderr, report }
     }
+}
+
+/// Whether a worker exits because another rank was lost or late.
+fn tells_of_another(status: ExitStatus) -> bool {
+    let codes = [ErrorKind::Lost, ErrorKind::TimedOut].map(ErrorKind::exit_code);
+    status.code().is_some_and(|code| codes.into_iter().map(i32::from).any(|other| code == other))
 }
 
 fn is_killed(status: ExitStatus) -> bool {
