@@ -50,9 +50,9 @@ pub(super) struct Running {
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
-    /// A worker that was killed from outside, which other workers may have noticed before this
-    /// process did.
-    killed: Option<(Member, ExitStatus)>,
+    /// A worker that was killed from outside or failed before it was asked to exit, which other
+    /// workers may have noticed before this process did.
+    cause: Option<(Member, ExitStatus)>,
 }
 
 /// How the workers ended without a failure on this node.
@@ -97,7 +97,7 @@ impl Running {
             endings: Vec::new(),
             started: Instant::now(),
             failed: None,
-            killed: None,
+            cause: None,
         })
     }
 

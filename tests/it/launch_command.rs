@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
 use crate::support::launched::{launch, living, piped, signal, sorted, text};
-use crate::support::processes::until;
+use crate::support::processes::{state, until};
 use crate::support::tool::{clean, is_there};
 
 /// The variables that mpirun sets for the second of two processes, each alone on its node.
@@ -312,6 +313,30 @@ fn a_worker_that_is_killed_long_after_the_first_failure_is_not_its_cause() {
                   trap 'sleep 1.5; kill -s KILL $$' TERM; while :; do sleep 0.1 & wait; done";
     let output = launch("consequence", 2, &[], script).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_worker_that_failed_is_the_cause_although_one_that_lost_it_is_noticed_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let script =
+        "echo $$; until test -e $GO; do sleep 0.01; done; test $RANK = 0 && exit 3; exit 101";
+    let mut child = piped(launch("lost", 2, &[], script).env("GO", &go));
+    let (ready, _stdout) = lines(&mut child, 2);
+    let has_state = |process: &str, wanted| {
+        state(&Path::new("/proc").join(process)).is_some_and(|state| state.starts_with(wanted))
+    };
+    // As on a busy machine, both have exited when the launch looks.
+    signal("STOP", &child);
+    until("the launch is stopped", || has_state(&child.id().to_string(), 'T'));
+    fs::write(&go, "").unwrap();
+    let has_exited = |line: &String| has_state(line.trim().rsplit(' ').next().unwrap(), 'Z');
+    until("both have exited", || ready.iter().all(has_exited));
+    signal("CONT", &child);
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(101), "{said}");
+    assert!(said.contains("mpienv: rank 1 on ") && said.contains(" exit code 3: rank 0"), "{said}");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::launch::report::LaunchReport;
 use crate::launch::role::Member;
 use crate::launch::running::Exit;
 use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
-use mpienv_core::host_name;
+use mpienv_core::{ErrorKind, host_name};
 
 /// How long after the first failure the death of a killed worker may still be its cause.
 const CAUSE_WITHIN: Duration = Duration::from_secs(1);
@@ -25,8 +25,8 @@ impl Running {
         let request = self.request();
         self.failing(request);
         self.end(Some(self.grace.after_failure))?;
-        let (first, other) = match self.killed.take() {
-            Some(killed) if !is_killed(status) => (killed, Some((member, status))),
+        let (first, other) = match self.cause.take() {
+            Some(cause) if is_consequence(status, cause.1) => (cause, Some((member, status))),
             other => ((member, status), other),
         };
         if let Some((member, status)) = other {
@@ -43,10 +43,19 @@ impl Running {
             Haste::Failure | Haste::Now => self.grace.after_failure,
         };
         self.end(Some(grace))?;
-        // Another node noticed that this worker was killed before this process did.
-        let Some((member, status)) = self.killed.take() else { return Ok(Exit::Stopped) };
-        self.failed = Some(noticed);
-        Err(self.failure(&member, status, None))
+        match self.cause.take() {
+            // Another node noticed that this worker was killed before this process did.
+            Some((member, status)) if is_killed(status) => {
+                self.failed = Some(noticed);
+                Err(self.failure(&member, status, None))
+            }
+            other => {
+                if let Some((member, status)) = other {
+                    self.keep(member, How::of(status, false));
+                }
+                Ok(Exit::Stopped)
+            }
+        }
     }
 
     /// Kills the workers, none of which has followed a request in time.
@@ -118,13 +127,13 @@ impl Running {
     /// Stops all processes: asks them to exit, waits for the grace period, and kills them.
     ///
     /// `after_failure`: the grace period after a worker has failed, here or on another node. The
-    /// cause may then be a worker that was killed from outside, which is kept.
+    /// cause may then be a worker that was killed from outside or failed earlier, which is kept.
     pub(super) fn end(&mut self, after_failure: Option<Duration>) -> Result<(), LaunchError> {
         let asked = Instant::now();
         let finds_cause = after_failure.is_some();
         if finds_cause {
-            // Killed before they are asked: on a busy machine, others notice it first, and they
-            // exit first.
+            // Killed or exiting before they are asked: on a busy machine, others notice it first,
+            // and this process notices their exit first.
             for member in &mut self.members {
                 member.is_dying = self.supervisor.is_dying(&member.child);
             }
@@ -169,19 +178,23 @@ impl Running {
     }
 
     /// Removes the members that have exited. A second failure is a consequence of the first, unless
-    /// something outside has killed the worker before it could be asked.
+    /// something outside has killed the worker before it could be asked, or it was exiting then.
     ///
     /// `asked`: when the workers were asked to exit because of a failure.
     fn reap_others(&mut self, asked: Option<Instant>) -> Result<(), LaunchError> {
         while let Some((member, status)) = self.reap()? {
             // This process sends SIGKILL only after the grace period, and reaps none of those
             // workers here. If it is sent later, the request to exit may be the reason.
-            let may_be_cause =
-                asked.is_some_and(|asked| member.is_dying || asked.elapsed() < CAUSE_WITHIN);
-            if is_killed(status) && may_be_cause && self.killed.is_none() {
-                self.killed = Some((member, status));
-            } else {
+            let may_be_cause = asked.is_some_and(|asked| match is_killed(status) {
+                true => member.is_dying || asked.elapsed() < CAUSE_WITHIN,
+                false => member.is_dying && !has_lost_another(status),
+            });
+            let known = self.cause.as_ref().map(|(_, known)| *known);
+            let is_stronger = known.is_none_or(|known| is_killed(status) && !is_killed(known));
+            if !may_be_cause || !is_stronger {
                 self.keep(member, How::of(status, true));
+            } else if let Some((weaker, status)) = self.cause.replace((member, status)) {
+                self.keep(weaker, How::of(status, true));
             }
         }
         Ok(())
@@ -238,6 +251,16 @@ impl Running {
     }
 }
 
+/// Returns whether the first failure that was noticed follows from another worker's.
+fn is_consequence(first: ExitStatus, cause: ExitStatus) -> bool {
+    if is_killed(cause) { !is_killed(first) } else { has_lost_another(first) }
+}
+
 fn is_killed(status: ExitStatus) -> bool {
     signal(status) == Some(SIGKILL)
+}
+
+/// Returns whether a worker has exited with the code of one that lost another.
+fn has_lost_another(status: ExitStatus) -> bool {
+    status.code() == Some(ErrorKind::Lost.exit_code().into())
 }
