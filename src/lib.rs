@@ -8,7 +8,8 @@
 //! use mpienv::ClusterInfo;
 //!
 //! let info = ClusterInfo::from_env()?;
-//! // On stderr, once on each node: what is probably wrong, such as a batch script that has not used srun.
+//! // On stderr, once on each node: what is probably wrong, such as a batch script that has not
+//! // used srun.
 //! info.warn();
 //! // This rank's part of the work, here of 60,000 samples:
 //! let samples = info.rank().share_of(60_000);
@@ -36,8 +37,8 @@
 //!
 //! # Findings
 //!
-//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong. So
-//! does [`collective::Group::connect`], unless it is built with `quiet(true)`.
+//! [`ClusterInfo::from_env`] prints nothing. [`ClusterInfo::warn`] prints what is probably wrong.
+//! So does [`collective::Group::connect`], unless it is built with `quiet(true)`.
 //!
 //! # Features
 //!
@@ -57,8 +58,9 @@
 //!
 //! # Errors and exit codes
 //!
-//! Errors that involve several ranks have a `kind()`. Its [`ErrorKind`] says whether another attempt may
-//! succeed, and [`ErrorKind::exit_code`] returns the code with which `mpienv` exits for it.
+//! Errors that involve several ranks have a `kind()`. Its [`ErrorKind`] says whether another
+//! attempt may succeed, and [`ErrorKind::exit_code`] returns the code with which `mpienv` exits for
+//! it.
 //!
 //! | error | of | exit code |
 //! | --- | --- | --- |

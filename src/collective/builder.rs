@@ -52,7 +52,8 @@ pub enum Backend {
 /// use mpienv::collective::{Backend, Group, GroupBuilder};
 ///
 /// let info = ClusterInfo::from_env()?;
-/// let builder: GroupBuilder = Group::builder(&info).timeout(Duration::from_secs(300)).backend(Backend::Tcp);
+/// let builder: GroupBuilder = Group::builder(&info);
+/// let builder = builder.timeout(Duration::from_secs(300)).backend(Backend::Tcp);
 /// let group = builder
 ///     .on_lost(|error| {
 ///         eprintln!("solver: {error}");

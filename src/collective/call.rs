@@ -27,6 +27,17 @@ pub struct Call {
     pub(super) is_half: bool,
 }
 
+/// A rank that made another call than the one that had to answer this rank's.
+#[derive(Clone, Copy, Debug)]
+pub struct Difference {
+    /// The other rank.
+    pub(super) rank: usize,
+    /// Its call; `None` if it cannot be read.
+    pub(super) found: Option<Call>,
+    /// This rank's call.
+    pub(super) own: Call,
+}
+
 macro_rules! operations {
     ($($operation:ident $name:literal,)*) => {
         /// What ranks do together. The discriminant goes into messages.

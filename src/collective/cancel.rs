@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a call waits before it asks whether to go on. A user who presses Ctrl-C does not notice.
+/// How long a call waits before it asks whether to go on. A user who presses Ctrl-C does not
+/// notice.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Ends the calls of a [`Group`](super::Group) from another thread: see

@@ -52,7 +52,8 @@ pub(super) const PANICKED: &str = "it panicked";
 /// assert_eq!((errors[0].kind(), errors[0].rank()), (ErrorKind::Refused, Some(1)));
 /// assert_eq!(
 ///     errors[0].to_string(),
-///     "rank 1 called all_reduce_sum of 10 f32, rank 0 barrier: all ranks must make the same calls in the same order"
+///     "rank 1 called all_reduce_sum of 10 f32, rank 0 barrier: \
+///      all ranks must make the same calls in the same order"
 /// );
 /// ```
 #[derive(thiserror::Error)]
@@ -72,7 +73,7 @@ pub enum CollectiveError {
     /// A rank did not arrive in time: that of [`timeout`](super::GroupBuilder::timeout) in a call,
     /// and of [`connect_timeout`](super::GroupBuilder::connect_timeout) while connecting.
     #[error(
-        "{} did not come within {seconds} s: it hangs, is cut off, or needs a longer timeout",
+        "{} did not arrive within {seconds} s: it hangs, is cut off, or needs a longer timeout",
         late(*rank, host)
     )]
     #[non_exhaustive]
@@ -255,7 +256,9 @@ impl CollectiveError {
 /// use mpienv::{ClusterInfo, ErrorKind};
 ///
 /// // Two nodes, and nothing says where rank 0 is.
-/// let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")])?;
+/// let job = [("RANK", "1"), ("WORLD_SIZE", "2")];
+/// let node = [("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
+/// let info = ClusterInfo::from_vars(job.into_iter().chain(node))?;
 /// let error: ConnectError = Group::connect(&info).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::Environment);
 /// # Ok::<(), mpienv::Error>(())

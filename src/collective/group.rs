@@ -26,8 +26,8 @@ pub use untyped::Untyped;
 /// (`MPI_THREAD_SERIALIZED`); otherwise, its calls in another thread are errors.
 ///
 /// Dropping a group leaves the job cleanly, but over MPI use [`close`](Group::close), which waits
-/// for the other ranks. If it is dropped because the thread panics, the other ranks get an error that
-/// says so; over MPI, they end when the process exits.
+/// for the other ranks. If it is dropped because the thread panics, the other ranks get an error
+/// that says so; over MPI, they end when the process exits.
 ///
 /// ```no_run
 /// use mpienv::ClusterInfo;
@@ -186,8 +186,8 @@ impl Group {
     ///
     /// Their calls fail at once, with an error that names this rank, `code`, which this rank is
     /// about to exit with, and `reason`. They get the first 900 bytes of the reason, and
-    /// [`printable`](mpienv_core::printable) characters only. Over threads, this reaches the ranks of
-    /// this group.
+    /// [`printable`](mpienv_core::printable) characters only. Over threads, this reaches the ranks
+    /// of this group.
     ///
     /// Over MPI, where a blocked call cannot fail, the other ranks do not get the reason. This rank
     /// prints it to stderr, unless it is empty, and exits all ranks of the job, including itself,
@@ -219,16 +219,16 @@ impl Group {
     ///
     /// The call that runs fails with [`CollectiveError::Canceled`], and so does every later one,
     /// also of groups that share connections with this one. The other ranks get an error that names
-    /// this rank. Over MPI, a call that is canceled ends at once only if ranks share cores; if every
-    /// rank has its own, MPI itself waits, and the call fails once the other ranks have made it. The
-    /// other ranks notice when this one exits.
+    /// this rank. Over MPI, a call that is canceled ends at once only if ranks share cores; if
+    /// every rank has its own, MPI itself waits, and the call fails once the other ranks have made
+    /// it. The other ranks notice when this one exits.
     ///
     /// ```
     /// use std::time::Duration;
     /// use mpienv::collective::{Canceller, CollectiveError, Group, threads};
     ///
     /// let mut ranks = threads::group(2, Duration::from_secs(60))?;
-    /// // Rank 1 does not come.
+    /// // Rank 1 does not arrive.
     /// let mut group = Group::from(ranks.remove(0));
     /// let canceller: Canceller = group.canceller();
     /// let call = std::thread::spawn(move || group.barrier());

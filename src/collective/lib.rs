@@ -1,5 +1,5 @@
-//! `mpienv::collective`: sums, gathers, broadcasts and barriers of all ranks, over shared memory, TCP
-//! or MPI.
+//! `mpienv::collective`: sums, gathers, broadcasts and barriers of all ranks, over shared memory,
+//! TCP or MPI.
 //!
 //! This is for numbers that all ranks of a job combine, and for naming the rank that is lost. It
 //! does not find out a process's rank, start processes, or know what the numbers mean.
@@ -33,9 +33,9 @@
 //! # Semantics
 //! Every rank of a group must make the same calls in the same order, with the same number and type
 //! of values. Only [`send`](Group::send), [`receive`](Group::receive) and
-//! [`send_receive`](Group::send_receive) are calls of a rank and its neighbors, as solvers need them.
-//! Each call of [`Group`] has an example. Calls block. A group makes one call at a time. It may move
-//! to another thread, and [`Group::canceller`] ends its calls from other threads.
+//! [`send_receive`](Group::send_receive) are calls of a rank and its neighbors, as solvers need
+//! them. Each call of [`Group`] has an example. Calls block. A group makes one call at a time. It
+//! may move to another thread, and [`Group::canceller`] ends its calls from other threads.
 //!
 //! Ranks compare their calls before any of them returns: operation, type and count of numbers,
 //! reduction, root. If calls differ, all ranks get an error that names two ranks:
@@ -51,18 +51,19 @@
 //! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
 //! hosts. These transports therefore return the same bits as each other and as any other run. MPI
 //! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
-//! use rank order. `f16` and `bf16` (feature `half`) are added and multiplied in `f32`, in rank order, and the result
-//! is rounded once. If any number is NaN, the sum is NaN, but its bits are unspecified.
+//! use rank order. `f16` and `bf16` (feature `half`) are added and multiplied in `f32`, in rank
+//! order, and the result is rounded once. If any number is NaN, the sum is NaN, but its bits are
+//! unspecified.
 //!
 //! # Errors
 //! If a rank is lost, hangs or makes another call, all other ranks name it by its number in the
 //! job, whichever group they use. They notice within milliseconds a process that is killed, and one
-//! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung process
-//! or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long a rank may
-//! compute between two calls. Do not use a group after an error other than
+//! that [aborts](Group::abort) for a reason of its own, which they print. They notice a hung
+//! process or a cut network after the [timeout](GroupBuilder::timeout), which also limits how long
+//! a rank may compute between two calls. Do not use a group after an error other than
 //! [`CollectiveError::Argument`]: every later call fails at once, except over MPI. If a rank fails
-//! after it has done its part of a call, the others complete that call, and their next call fails. If
-//! they then get nothing from some other rank for 0.4 s, the current call fails instead.
+//! after it has done its part of a call, the others complete that call, and their next call fails.
+//! If they then get nothing from some other rank for 0.4 s, the current call fails instead.
 //!
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
@@ -76,13 +77,13 @@
 //!   other users cannot open. It disappears even if ranks are killed, and does not need `/dev/shm`.
 //!   Every rank checks that it sees the same memory. If one rank does not, because of another
 //!   container or user, all ranks use TCP, and `describe` gives the reason. The TCP connections
-//!   stay open to notice lost ranks, and carry [`send`](Group::send), [`receive`](Group::receive) and
-//!   [`send_receive`](Group::send_receive).
+//!   stay open to notice lost ranks.
 //! - **TCP** connects every rank with every other. Ranks meet at `MASTER_ADDR:MASTER_PORT`, as in
 //!   [`rendezvous`](mpienv_rendezvous), whose token keeps other jobs out. If the token is a secret
 //!   (`mpienv::guide::security`), all messages are encrypted.
 //! - **Both** connect several hosts, if the ranks of each host are consecutive. In a sum, one
 //!   rank of each host sends to the next host, and the last host sends the result to all others.
+//!   Messages between two ranks of a host go through its memory. Other calls go over TCP.
 //! - **MPI** (feature `mpi`) is the launcher's own library, which supports fast networks.
 //!
 //! # Cost
@@ -102,16 +103,17 @@
 //! | [`send`](Group::send) | n | 1 to the rank that receives, and 1 back |
 //! | [`barrier`](Group::barrier) | 0 | 1 |
 //!
-//! An all-gather and a broadcast of bytes of any length first exchange 8 bytes. Each message adds 28
-//! bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
+//! An all-gather and a broadcast of bytes of any length first exchange 8 bytes. Each message adds
+//! 28 bytes; encryption adds 16 bytes for the head and 16 for each 64 KiB. A sum over several hosts
 //! with shared memory sends n bytes from each host to the next, and n bytes from the last host to
 //! every other host. Large sums are sent in blocks that overlap. Over shared memory, a rank writes
 //! its n bytes once and reads those of all others. If all ranks of more than two have over 128 KiB
-//! together, a rank reads its part of each, and then the other parts of the sum. Shared memory takes
-//! up to 1 MiB for each rank and 64 MiB for each group on a host.
+//! together, a rank reads its part of each, and then the other parts of the sum. Shared memory
+//! takes up to 1 MiB for each rank and 64 MiB for each group on a host. Messages take no more: each
+//! goes through the memory of the rank that sends it, in pieces of up to 64 KiB.
 //!
-//! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight into
-//! the shared memory, and sums the first values while the last ones are computed.
+//! [`all_reduce_in_parts`](Group::all_reduce_in_parts) lets the ranks of a host compute straight
+//! into the shared memory, and sums the first values while the last ones are computed.
 //! [`all_reduce_in_parts_while`](Group::all_reduce_in_parts_while) hides what is left of the wait
 //! behind other work.
 //!

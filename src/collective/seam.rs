@@ -18,15 +18,15 @@ pub fn group_over(transport: Box<dyn Transport>) -> Group {
     Group::new(transport)
 }
 
-/// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this rank
-/// has `expected`.
+/// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this
+/// rank has `expected`.
 #[must_use]
 pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
     CollectiveError::Length { rank, found, expected }
 }
 
-/// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks several
-/// times a second, over TCP and over shared memory. A group keeps its first question.
+/// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks
+/// several times a second, over TCP and over shared memory. A group keeps its first question.
 pub fn ask_while_waiting(group: &Group, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
     group.canceller().0.ask(is_canceled);
 }

@@ -5,6 +5,7 @@
 //! they close when a rank is killed, so that the others can name it.
 
 mod memory;
+mod messages;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,10 @@ pub(super) struct Shared {
     spins: bool,
     /// Bytes that this rank has published.
     published: u64,
+    /// How many calls of all ranks the group has made.
+    calls: u32,
+    /// The rank that may not have read this one's last message, a short one.
+    unread_by: Option<usize>,
     /// Connects split groups.
     join: Join,
 }
@@ -71,11 +76,22 @@ impl Shared {
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
-            (Ok(memory), None) => {
-                Sharing::Memory(Shared { tcp, memory, spins, published: 0, join })
-            }
+            (Ok(memory), None) => Sharing::Memory(Shared {
+                tcp,
+                memory,
+                spins,
+                published: 0,
+                calls: 0,
+                unread_by: None,
+                join,
+            }),
             (Err(why), None) | (_, Some(why)) => Sharing::Refused { tcp, why },
         })
+    }
+
+    /// Counts the call of all ranks that comes, before which the group has made `made`.
+    pub(super) fn count_call(&mut self, made: u32) {
+        self.calls = made.wrapping_add(1);
     }
 
     /// Bytes that this rank has published.
@@ -181,6 +197,7 @@ impl Transport for Shared {
     }
 
     fn note(&mut self, made: u32) {
+        self.count_call(made);
         self.tcp.note(made);
     }
 
@@ -326,13 +343,13 @@ impl Transport for Shared {
         Ok(())
     }
 
-    /// Messages go over the connections: rounds are of all ranks.
     fn pass(
         &mut self,
         send: Option<(Message, &[u8])>,
         receive: Option<(Message, &mut [u8])>,
     ) -> Result<()> {
-        self.tcp.pass(send, receive)
+        let passing = self.post(send, receive)?;
+        self.finish(passing)
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

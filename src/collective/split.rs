@@ -15,8 +15,8 @@ pub(super) fn request(color: u32, key: u32) -> Vec<u8> {
     [color.to_le_bytes(), key.to_le_bytes()].concat()
 }
 
-/// The group of rank `own`: the ranks of its color, ordered by key, then by rank. `requests` has one
-/// request from each rank, in rank order.
+/// The group of rank `own`: the ranks of its color, ordered by key, then by rank. `requests` has
+/// one request from each rank, in rank order.
 ///
 /// # Errors
 /// The rank whose request cannot be read.

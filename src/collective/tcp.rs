@@ -31,7 +31,8 @@ use transfer::Links;
 
 pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
-pub(super) use transfer::Exchange;
+pub(super) use peer::Progress;
+pub(super) use transfer::{Beside, Exchange};
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
 const DIRECT: usize = 512 * 1024;
@@ -243,6 +244,17 @@ impl Tcp {
         self.members.transfer(call, by_place)
     }
 
+    /// Sends a message or receives one, while messages of the same call also pass by other means.
+    /// They may be incomplete when it returns.
+    pub(super) fn pass_beside(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+        beside: &mut Beside<'_>,
+    ) -> Result<()> {
+        self.members.pass(send, receive, Some(beside))
+    }
+
     /// Splits off the ranks of this rank's color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp> {
         let all = self.gather_any(Call::SPLIT, &split::request(color, key))?;
@@ -358,10 +370,10 @@ impl Transport for Tcp {
             } else {
                 ((None, receive), (send, None))
             };
-            self.members.pass(first.0, first.1)?;
-            return self.members.pass(second.0, second.1);
+            self.members.pass(first.0, first.1, None)?;
+            return self.members.pass(second.0, second.1, None);
         }
-        self.members.pass(send, receive)
+        self.members.pass(send, receive, None)
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytemuck::cast_slice;
 
-use self::measured::longer_than;
 use super::hosts;
 use super::tcp::PIECE;
 use super::tcp::tests::{numbers, ranks_within};
@@ -16,47 +15,14 @@ use super::{CollectiveError, Element, Group, Reduction, half, threads};
 mod agreement;
 mod asking;
 mod calls;
+pub(super) mod hangs;
 mod in_parts;
 pub(super) mod measured;
+mod messages;
 mod timeouts;
 mod values;
 
 pub(super) const PLENTY: Duration = Duration::from_secs(1200);
-
-/// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs
-/// all ranks with a timeout.
-pub(super) fn check_that_a_hung_rank_is_named(
-    hung: u32,
-    length: usize,
-    ranks: impl Fn(
-        Duration,
-        &(dyn Fn(Group) -> Option<CollectiveError> + Sync),
-    ) -> Vec<Option<CollectiveError>>,
-) {
-    let ended = AtomicU32::new(0);
-    let timeout = longer_than(Duration::from_secs(2), || {
-        let sum = |mut group: Group| group.all_reduce_sum(&mut vec![1.0_f32; length]).err();
-        assert!(ranks(PLENTY, &sum).iter().all(Option::is_none));
-    });
-    let errors = ranks(timeout, &|mut group| {
-        if group.rank().index() == hung {
-            while ended.load(Ordering::Relaxed) < group.size() - 1 {
-                thread::sleep(Duration::from_millis(10));
-            }
-            return None;
-        }
-        let error = group.all_reduce_sum(&mut vec![1.0_f32; length]).unwrap_err();
-        ended.fetch_add(1, Ordering::Relaxed);
-        Some(error)
-    });
-    for error in errors.into_iter().flatten() {
-        let (CollectiveError::TimedOut { rank, .. } | CollectiveError::Lost { rank, .. }) = error
-        else {
-            panic!("{length} numbers: {error}")
-        };
-        assert_eq!(rank, hung, "{length} numbers");
-    }
-}
 
 /// What `run` returns on `size` ranks, by transport. With two levels, there are two ranks on each
 /// simulated host.
@@ -116,22 +82,6 @@ fn messages_and_means_are_named_as_the_program_calls_them() {
             let called = ["send_receive of 1 f64", "all_reduce (mean) of 10 f32"];
             assert!(called.iter().all(|called| error.contains(called)), "{over}: {error}");
         }
-    }
-}
-
-#[test]
-fn a_rank_that_sends_and_receives_at_once_meets_one_that_does_one_after_the_other() {
-    for (over, heard) in over_each(2, |group| {
-        let (own, mut heard) = (group.rank().index(), [0]);
-        if own == 0 {
-            group.send_receive(&[own], 1, &mut heard, 1).unwrap();
-        } else {
-            group.receive(&mut heard, 0).unwrap();
-            group.send(&[own], 0).unwrap();
-        }
-        heard
-    }) {
-        assert_eq!(heard, [[1], [0]], "{over}");
     }
 }
 

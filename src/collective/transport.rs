@@ -27,8 +27,8 @@ pub trait Transport: Send {
         let _ = made;
     }
 
-    /// Reduces the ranks' numbers element by element. Every rank, or only `root`, gets the result in
-    /// place. The numbers of the other ranks do not change.
+    /// Reduces the ranks' numbers element by element. Every rank, or only `root`, gets the result
+    /// in place. The numbers of the other ranks do not change.
     fn reduce(
         &mut self,
         call: Call,
@@ -38,8 +38,8 @@ pub trait Transport: Send {
     ) -> Result<()>;
 
     /// Like [`Transport::reduce`] to all ranks, but `compute` overwrites the numbers first, `part`
-    /// bytes at a time: it gets the place of the first byte and the bytes. A transport may reduce the
-    /// first numbers while ranks compute the next. Parts may have other lengths on other ranks.
+    /// bytes at a time: it gets the place of the first byte and the bytes. A transport may reduce
+    /// the first numbers while ranks compute the next. Parts may have other lengths on other ranks.
     /// `other_work` is called once, when the last part is computed.
     fn reduce_in_parts(
         &mut self,
@@ -55,8 +55,8 @@ pub trait Transport: Send {
         self.reduce(call, numbers, by, None)
     }
 
-    /// Like [`Transport::reduce`], but every rank gets only its part of the result: the numbers from
-    /// `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
+    /// Like [`Transport::reduce`], but every rank gets only its part of the result: the numbers
+    /// from `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
     fn reduce_scatter(
         &mut self,
         call: Call,

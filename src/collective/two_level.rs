@@ -4,14 +4,15 @@
 //! up its ranks' numbers, the next host adds its ranks' numbers to that sum, and so on. The last
 //! host sends the result to all. Only one rank of each host sends, and it sends the host's sum
 //! once, so hosts exchange much less than if every rank sent to every other. Numbers are sent in
-//! blocks, so that all hosts are busy. All other calls go over TCP from rank to rank.
+//! blocks, so that all hosts are busy. A message to a rank of the same host goes through memory. All
+//! else goes over TCP from rank to rank.
 
 #[cfg(test)]
 pub(super) mod tests;
 
 use std::sync::Arc;
 
-use super::call::{Call, Message};
+use super::call::{Call, Difference, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
@@ -75,8 +76,8 @@ impl TwoLevel {
         TwoLevel { world, host, firsts, layout, block, before, sum, result, join }
     }
 
-    /// Adds this host's numbers of a block to the partial result of the hosts before it. On the last
-    /// host, this makes the result.
+    /// Adds this host's numbers of a block to the partial result of the hosts before it. On the
+    /// last host, this makes the result.
     fn add(&mut self, call: Call, kind: ElementKind, by: Reduction, values: &[u8]) -> Result<()> {
         let rows = match &mut self.host {
             Some(host) => host.show(call, values)?,
@@ -144,6 +145,9 @@ impl Transport for TwoLevel {
     }
 
     fn note(&mut self, made: u32) {
+        if let Some(host) = &mut self.host {
+            host.count_call(made);
+        }
         self.world.note(made);
     }
 
@@ -238,7 +242,38 @@ impl Transport for TwoLevel {
         send: Option<(Message, &[u8])>,
         receive: Option<(Message, &mut [u8])>,
     ) -> Result<()> {
-        self.world.pass(send, receive)
+        let Some(host) = &mut self.host else { return self.world.pass(send, receive) };
+        let first = self.world.rank().index() - host.rank().index();
+        let here = first..first + host.rank().size();
+        let is_here = |message: &Message| here.contains(&message.other);
+        // The same message, to or from a rank of the host.
+        let on_host = |message: Message| Message { other: message.other - first, ..message };
+        let (near_send, send) =
+            send.map_or((None, None), |(message, bytes)| match is_here(&message) {
+                true => (Some((on_host(message), bytes)), None),
+                false => (None, Some((message, bytes))),
+            });
+        let (near_receive, receive) =
+            receive.map_or((None, None), |(message, bytes)| match is_here(&message) {
+                true => (Some((on_host(message), bytes)), None),
+                false => (None, Some((message, bytes))),
+            });
+        if near_send.is_none() && near_receive.is_none() {
+            return self.world.pass(send, receive);
+        }
+        let mut passing = host.post(near_send, near_receive)?;
+        if send.is_some() || receive.is_some() {
+            let mut beside = || {
+                let found = match host.advance(&mut passing) {
+                    Ok(progress) if progress.moved => return Ok(progress),
+                    Ok(progress) => host.difference(&passing).map_or(Ok(progress), Err),
+                    Err(difference) => Err(difference),
+                };
+                found.map_err(|found| Difference { rank: found.rank + first as usize, ..found })
+            };
+            self.world.pass_beside(send, receive, &mut beside)?;
+        }
+        host.finish(passing)
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

@@ -114,11 +114,11 @@ pub(crate) struct Measures {
     pub compute: bool,
 }
 
-/// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank 0
-/// has their map, in which it notes the results.
+/// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank
+/// 0 has their map, in which it notes the results.
 ///
 /// # Errors
-/// A rank does not come, or is lost.
+/// A rank does not arrive, or is lost.
 pub(crate) fn measure(
     info: &ClusterInfo,
     timeout: Duration,
@@ -364,7 +364,7 @@ pub(crate) enum CheckError {
     #[error(transparent)]
     Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
-    #[error("{seen}; {error}")]
+    #[error("{seen}\n  {error}")]
     Master { seen: String, error: rendezvous::RendezvousError },
     /// Another program listens on the port that a user chose, and the job has a port of its own.
     #[error("{error}; or {how}, and the job meets at its own port, {own}")]
@@ -385,6 +385,16 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
+    /// Returns whether rank 0 has found the reason, and has told the other ranks.
+    pub(crate) fn is_of_rank_0(&self) -> bool {
+        use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
+        matches!(
+            self,
+            CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
+                | CheckError::Inconsistent { .. }
+        )
+    }
+
     /// Returns what the error means for the exit code.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {

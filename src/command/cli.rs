@@ -102,31 +102,22 @@ fn sets() -> String {
     text
 }
 
-/// Parses a number of seconds above 0.
-fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let time = seconds_or_none(text).ok().filter(|time| !time.is_zero());
-    time.ok_or("expected a number of seconds above 0")
-}
-
-/// Parses a time above 0, in seconds or with its unit.
+/// Parses a time above 0.
 fn time(text: &str) -> Result<Duration, &'static str> {
-    let (number, unit) = match text.char_indices().last() {
-        Some((end, 's')) => (&text[..end], 1.0),
-        Some((end, 'm')) => (&text[..end], 60.0),
-        Some((end, 'h')) => (&text[..end], 3600.0),
-        _ => (text, 1.0),
-    };
-    let number = number.parse().ok().filter(|number: &f64| number.is_finite());
-    let time = number.and_then(|number| seconds(&(number * unit).to_string()).ok());
-    time.ok_or("expected a time above 0, such as 90, 90s, 10m or 2h")
+    let time = time_or_none(text).ok().filter(|time| !time.is_zero());
+    time.ok_or("expected a time above 0, such as 90 (seconds), 500ms, 10m or 2h")
 }
 
-/// Parses a number of seconds.
-fn seconds_or_none(text: &str) -> Result<Duration, &'static str> {
-    let number = text.parse().ok().filter(|number: &f64| *number >= 0.0);
+/// Parses a time of 0 or more, in seconds or with its unit.
+fn time_or_none(text: &str) -> Result<Duration, &'static str> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let of_unit = |(unit, seconds)| Some((text.strip_suffix(unit)?, seconds));
+    let (number, unit) = units.into_iter().find_map(of_unit).unwrap_or((text, 1.0));
+    let number = number.parse().ok().filter(|number: &f64| *number >= 0.0);
     // A year is as good as forever, and adding it to an `Instant` cannot overflow.
-    let time = number.map(|number| Duration::from_secs_f64(number.min(365.0 * 86_400.0)));
-    time.ok_or("expected a number of seconds, 0 or more")
+    let most = 365.0 * 86_400.0;
+    let time = number.map(|number| Duration::from_secs_f64((number * unit).min(most)));
+    time.ok_or("expected a time of 0 or more, such as 90 (seconds), 500ms, 10m or 2h")
 }
 
 /// Parses the command line, runs the command, and reports errors.
@@ -137,8 +128,8 @@ pub fn main() -> process::ExitCode {
     if let Some(code) = keeper::serve() {
         return code;
     }
-    if let Some((parent, words)) = worker::request() {
-        return report(worker::run(parent, &words));
+    if let Some(request) = worker::request() {
+        return report(worker::run(request));
     }
     let verb = match parse() {
         Ok(verb) => verb,
@@ -194,8 +185,7 @@ fn answer(mut error: clap::Error) -> process::ExitCode {
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
     let code = outcome.map_or_else(
         |failure| {
-            // The program that read stdout has exited, as `head` does.
-            if !failure.is_by_reader() {
+            if !failure.is_silent() {
                 print_error(&failure);
             }
             failure.exit_code()
@@ -260,6 +250,29 @@ mod tests {
         }
         for line in ["", "show", "export --help", "export -x", "exec", "exec a", "help export"] {
             assert!(of_every_rank(&words(line)).is_none(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_in_seconds_or_has_a_unit() {
+        let seconds = |text: &str| time(text).map(|time| time.as_secs_f64()).ok();
+        for (text, expected) in [
+            ("90", 90.0),
+            ("0.2", 0.2),
+            ("250ms", 0.25),
+            ("90s", 90.0),
+            ("2m", 120.0),
+            ("1.5h", 5400.0),
+            ("inf", 31_536_000.0),
+            ("9e99h", 31_536_000.0),
+        ] {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        for text in ["", "s", "ms", "x", "1d", "1 m", "m1", "1h30m", "-1", "-1m", "nan", "nans"] {
+            assert!(time_or_none(text).is_err(), "{text}");
+        }
+        for text in ["0", "0ms", "0.0h"] {
+            assert_eq!((seconds(text), time_or_none(text)), (None, Ok(Duration::ZERO)), "{text}");
         }
     }
 }

@@ -31,12 +31,13 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     // All ranks of a simulated job run on this host, whatever its nodes are called.
     let between_hosts =
         |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
-    let checks: [Option<Finding>; 15] = [
+    let checks: [Option<Finding>; 16] = [
         master_unresolved(info, machine),
         master_not_here(info, machine),
         between_hosts(master_loopback(info, machine)),
         master_link_local(info),
         port::in_use(info, machine),
+        port::denied(info, machine),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
         stale_session(machine.gone_session.as_ref()),
@@ -235,8 +236,8 @@ fn routed(interfaces: &[(String, IpAddr)]) -> String {
     own.iter().map(|(name, address)| format!("{address} ({name})")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the master's
-/// address is a loopback address as it stands, so that no lookup is made.
+/// Returns only the finding `master-loopback`, if a launcher tells of several nodes and the
+/// master's address is a loopback address as it stands, so that no lookup is made.
 pub(crate) fn loopback_of_several_nodes(
     info: &ClusterInfo,
     environment: &Environment,

@@ -1,4 +1,5 @@
-//! The soft limit of open files while this process is rank 0 of a meeting.
+//! The soft limit of open files while this process is rank 0 of a meeting, or serves the nodes of a
+//! launch.
 
 #[cfg(unix)]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -38,12 +39,36 @@ impl OpenFiles {
         OpenFiles { before: is_raised.then_some(before) }
     }
 
+    /// Returns the soft limit that was there before, if it was raised.
+    #[cfg(unix)]
+    pub(crate) fn before(&self) -> Option<u64> {
+        self.before.as_ref()?.current
+    }
+
     /// Does nothing: this system has no such limit.
     #[cfg(not(unix))]
     pub(crate) fn for_meeting(_info: &ClusterInfo) -> OpenFiles {
         OpenFiles {}
     }
+
+    /// Returns nothing: this system has no such limit.
+    #[cfg(not(unix))]
+    pub(crate) fn before(&self) -> Option<u64> {
+        None
+    }
 }
+
+/// Lowers the soft limit of this process, which its parent has raised.
+#[cfg(unix)]
+pub(crate) fn restore(before: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    // Lowering it is always allowed.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(before), ..limit });
+}
+
+/// Does nothing: this system has no such limit.
+#[cfg(not(unix))]
+pub(crate) fn restore(_before: u64) {}
 
 #[cfg(unix)]
 impl Drop for OpenFiles {

@@ -35,7 +35,8 @@ impl Protection {
     }
 }
 
-/// Returns whether munged answers on this host, or why not. `None` if this process has no use for it.
+/// Returns whether munged answers on this host, or why not. `None` if this process has no use for
+/// it.
 pub(crate) fn ask_munged(info: &ClusterInfo) -> Option<Result<(), String>> {
     Some(why_no_munge(info.munge()?).map_or(Ok(()), Err))
 }

@@ -51,7 +51,8 @@ macro_rules! debug_is_text {
 /// assert_eq!(
 ///     error.to_string(),
 ///     "Open MPI: OMPI_COMM_WORLD_RANK=\"four\": not a whole number from 0 to 4294967295; \
-///      start the process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from another job"
+///      start the process with mpirun, or unset OMPI_COMM_WORLD_RANK if it is left from \
+///      another job"
 /// );
 /// ```
 // Boxed to keep the crate's `Result`s small.
@@ -126,8 +127,9 @@ pub enum Reason {
         /// How many ranks there are.
         world_size: u32,
     },
-    /// The program needs a launcher ([`ClusterInfo::require_launcher`](crate::ClusterInfo::require_launcher)),
-    /// and none started this process.
+    /// The program needs a launcher
+    /// ([`ClusterInfo::require_launcher`](crate::ClusterInfo::require_launcher)), and none started
+    /// this process.
     #[error("{0}, so this process would be rank 0 of 1")]
     NoLauncher(String),
     /// A port derived from the job was requested, but the launcher does not identify the job.

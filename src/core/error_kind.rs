@@ -13,7 +13,8 @@ pub const TIMED_OUT: u8 = 124;
 /// The exit code for [`ErrorKind::ReaderGone`].
 pub const READER_GONE: u8 = 141;
 
-/// The kind of an error that involves several ranks. It gives the exit code that a program should use:
+/// The kind of an error that involves several ranks. It gives the exit code that a program should
+/// use:
 /// [`ErrorKind::exit_code`].
 ///
 /// | kind | exit code | may another attempt succeed? |
@@ -41,7 +42,7 @@ pub enum ErrorKind {
     Refused,
     /// Another thread of this process canceled the call.
     Canceled,
-    /// A rank did not come by the deadline, or no rank was active for too long.
+    /// A rank did not arrive by the deadline, or no rank was active for too long.
     TimedOut,
     /// The program that reads the workers' output has exited.
     ReaderGone,

@@ -131,7 +131,10 @@ impl ClusterInfo {
 /// }
 /// let mut python = Command::new("python");
 /// exports.apply_to(&mut python);
-/// assert!(python.get_envs().any(|(name, value)| name == "TORCHELASTIC_USE_AGENT_STORE" && value.is_none()));
+/// let is_unset = |(name, value): (&std::ffi::OsStr, Option<&std::ffi::OsStr>)| {
+///     name == "TORCHELASTIC_USE_AGENT_STORE" && value.is_none()
+/// };
+/// assert!(python.get_envs().any(is_unset));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,7 +205,8 @@ impl Exports {
     /// ```
     /// use mpienv::{ClusterInfo, Dialect};
     ///
-    /// let info = ClusterInfo::from_vars([("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")])?;
+    /// let vars = [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a")];
+    /// let info = ClusterInfo::from_vars(vars)?;
     /// let text = info.exports()?.to_text(Dialect::Posix)?;
     /// assert!(text.starts_with("export RANK=1;\nexport WORLD_SIZE=2;\n"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -36,7 +36,8 @@ name::shown_by_name!(Severity);
 /// use mpienv::{ClusterInfo, Finding, Severity};
 ///
 /// // A Slurm batch script, which is not a task.
-/// let info = ClusterInfo::from_vars([("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")])?;
+/// let script = [("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "8")];
+/// let info = ClusterInfo::from_vars(script)?;
 /// let finding: &Finding = &info.findings()[0];
 /// assert!(finding.severity > Severity::Note);
 /// assert_eq!(finding.code, "slurm-not-a-task");

@@ -2,14 +2,14 @@
 //! other ranks.
 //!
 //! MPICH's and Intel MPI's Hydra, gforker, MVAPICH and Flux give a process its rank, but not rank
-//! 0's host. They serve a store of keys and values, in lines of text over a socket: the descriptor in
-//! `PMI_FD`, or the port in `PMI_PORT`. Rank 0 stores its host there, and all ranks read it.
+//! 0's host. They serve a store of keys and values, in lines of text over a socket: the descriptor
+//! in `PMI_FD`, or the port in `PMI_PORT`. Rank 0 stores its host there, and all ranks read it.
 //!
 //! Limits: all ranks have to ask, because they wait for each other. Launchers other than Flux take
 //! the exit of a process that has asked for the failure of an MPI program, and kill the others on
-//! the node, unless the process says goodbye: [`Link::finalize`]. After that, the process has no server
-//! anymore, so the goodbye must be the last that the launcher hears of it. Only the command can
-//! arrange that, with a process that outlasts the program (`keep`).
+//! the node, unless the process says goodbye: [`Link::finalize`]. After that, the process has no
+//! server anymore, so the goodbye must be the last that the launcher hears of it. Only the command
+//! can arrange that, with a process that outlasts the program (`keep`).
 
 mod line;
 mod link;

@@ -32,7 +32,8 @@ pub enum Bind {
     /// Each worker gets its share of the node's cores: whole cores, next to each other, on one NUMA
     /// node if they fit.
     Core,
-    /// Each worker gets all cores of a NUMA node. The workers are spread evenly over the NUMA nodes.
+    /// Each worker gets all cores of a NUMA node. The workers are spread evenly over the NUMA
+    /// nodes.
     Numa,
     /// Each worker gets its share of the cores of its GPU's NUMA node.
     Device,

@@ -38,8 +38,8 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// Returns how many threads that compute can run at once: one for each core, within the cgroup's
-    /// quota, and at least 1.
+    /// Returns how many threads that compute can run at once: one for each core, within the
+    /// cgroup's quota, and at least 1.
     ///
     /// Hardware threads of one core share its arithmetic units, so two of them compute no faster
     /// than one. PyTorch and MKL start one thread for each core too.
@@ -76,8 +76,8 @@ pub fn of_children(keep_binding: bool) -> Allowed {
     affinity::elsewhere(then).unwrap_or_else(now)
 }
 
-/// Returns how many CPUs this process may use, and how many it could use without its binding. `None`
-/// if the system does not tell.
+/// Returns how many CPUs this process may use, and how many it could use without its binding.
+/// `None` if the system does not tell.
 ///
 /// CPUs that the cgroup forbids are not counted, because no option of a launcher can bring them
 /// back.

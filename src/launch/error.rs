@@ -220,7 +220,8 @@ impl LaunchError {
     /// use mpienv::{ClusterInfo, Launch, LaunchReport};
     ///
     /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-    /// let error = Launch::new(&info, 1)?.max_restarts(1).run(|_worker| Command::new("false")).unwrap_err();
+    /// let launch = Launch::new(&info, 1)?.max_restarts(1);
+    /// let error = launch.run(|_worker| Command::new("false")).unwrap_err();
     /// let report: &LaunchReport = error.report().expect("a worker failed");
     /// assert!(report.to_string().contains("attempt 0: rank 0 on "), "{report}");
     /// assert_eq!(report.attempts(), 2);

@@ -96,8 +96,9 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 ///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
 /// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this
 ///   process to one; see [`Launch::keep_binding`].
-/// - `OMP_NUM_THREADS` and `RAYON_NUM_THREADS`, each if it is not set, are set to the worker's share
-///   of these cores, so that the workers together start as many threads as there are cores; see
+/// - `OMP_NUM_THREADS` and `RAYON_NUM_THREADS`, each if it is not set, are set to the worker's
+///   share of these cores, so that the workers together start as many threads as there are cores;
+///   see
 ///   [`Launch::threads`].
 ///
 /// ```
@@ -106,7 +107,8 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// use mpienv::{ClusterInfo, Launch, Output};
 ///
 /// let info = ClusterInfo::from_vars([("PATH", "/bin")])?;
-/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).grace(Duration::from_secs(1)).keep_binding(true);
+/// let workers = Launch::new(&info, 2)?.output(Output::Prefixed).keep_binding(true);
+/// let workers = workers.grace(Duration::from_secs(1));
 /// workers.run(|_worker| {
 ///     let mut command = Command::new("sh");
 ///     command.args(["-c", "test $WORLD_SIZE = 2"]);

@@ -34,8 +34,8 @@ impl Launch {
     ///
     /// By default, each of the two variables that is not set gets the worker's share of the node's
     /// cores, as [`Threads::Share`]: the cores that the workers may use, and that the cgroup's
-    /// `cpu.max` grants, divided by the number of workers on this node, at least 1. Hardware threads
-    /// of one core count as one. Simulated jobs keep the variables of their launchers.
+    /// `cpu.max` grants, divided by the number of workers on this node, at least 1. Hardware
+    /// threads of one core count as one. Simulated jobs keep the variables of their launchers.
     ///
     /// On Linux the cores are those of the workers' affinity mask with the feature `launch`, and
     /// otherwise those of [`std::thread::available_parallelism`].
@@ -51,8 +51,8 @@ impl Launch {
     /// this process is bound are divided. Memory is not bound: Linux takes it from the NUMA node of
     /// the core that first writes to it.
     ///
-    /// [`Launch::run`] fails on other systems than Linux, without the feature `launch`, and if [`Bind::Device`] is asked for and
-    /// a worker's GPU or its NUMA node is not known.
+    /// [`Launch::run`] fails on other systems than Linux, without the feature `launch`, and if
+    /// [`Bind::Device`] is asked for and a worker's GPU or its NUMA node is not known.
     ///
     /// ```no_run
     /// use std::process::Command;
@@ -66,7 +66,8 @@ impl Launch {
         Launch { bind, ..self }
     }
 
-    /// Sets whether this process adopts the orphaned descendants of workers (`PR_SET_CHILD_SUBREAPER`).
+    /// Sets whether this process adopts the orphaned descendants of workers
+    /// (`PR_SET_CHILD_SUBREAPER`).
     ///
     /// It applies on Linux with the feature `launch`, while the workers run. This process then
     /// finds every descendant of a worker, even one that cleared its environment, unless this
@@ -99,7 +100,8 @@ impl Launch {
     }
 
     /// Sets which variables the workers get: see
-    /// [`ClusterInfo::exports_for`](mpienv_core::ClusterInfo::exports_for). The default is PyTorch's.
+    /// [`ClusterInfo::exports_for`](mpienv_core::ClusterInfo::exports_for). The default is
+    /// PyTorch's.
     ///
     /// If the programs need a scheduler, rank 0's command is started a second time as the
     /// scheduler. After all workers have exited, the scheduler may take up to [`Launch::grace`] to
@@ -142,8 +144,9 @@ impl Launch {
     /// Ends a job that hangs: one none of whose ranks has been active for this time.
     ///
     /// A rank is active when it writes to stdout or stderr, when it touches the file that
-    /// `MPIENV_HEARTBEAT_FILE` names in its environment (see [`heartbeat`](crate::heartbeat())), and
-    /// when it starts or exits. Of [`Output::Inherited`] nothing is seen: then only the file counts.
+    /// `MPIENV_HEARTBEAT_FILE` names in its environment (see [`heartbeat`](crate::heartbeat())),
+    /// and when it starts or exits. Of [`Output::Inherited`] nothing is seen: then only the file
+    /// counts.
     ///
     /// Before anything is stopped, the first node reports on stderr what every rank is doing, and
     /// names those that differ from the others. With the feature `launch` and [`Output::LogDir`],
@@ -175,8 +178,8 @@ impl Launch {
     /// Sets how long a node may be silent before the job ends, with [`Launch::max_restarts`] on
     /// several nodes.
     ///
-    /// The default is 30 s. A node that closes its connection is noticed at once. All nodes need the
-    /// same timeout.
+    /// The default is 30 s. A node that closes its connection is noticed at once. All nodes need
+    /// the same timeout.
     pub fn node_timeout(self, node_timeout: Duration) -> Launch {
         Launch { node_timeout: node_timeout.max(Duration::from_millis(100)), ..self }
     }

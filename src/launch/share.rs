@@ -96,8 +96,8 @@ impl Share {
         Share { threads, ranks, cores, cpus, bound: None, quota }
     }
 
-    /// Returns the share of a rank that has cores of its own. Several ranks may be bound to the same
-    /// part of a node, so this limits the share, and does not replace it.
+    /// Returns the share of a rank that has cores of its own. Several ranks may be bound to the
+    /// same part of a node, so this limits the share, and does not replace it.
     fn bound(own: Allowed, all: Allowed, ranks: u32) -> Share {
         let share = Share::divided(all, ranks);
         let threads = share.threads.min(own.at_once());
@@ -111,8 +111,8 @@ pub fn of_workers(ranks: u32, keep_binding: bool) -> Share {
     Share::divided(cores::of_children(keep_binding), ranks)
 }
 
-/// Returns this rank's share, for a program that it becomes. `None` if the launcher does not provide
-/// the number of ranks on this node.
+/// Returns this rank's share, for a program that it becomes. `None` if the launcher does not
+/// provide the number of ranks on this node.
 ///
 /// `keep_binding`: the program keeps the launcher's binding, and otherwise only one that
 /// [`widen_default_binding`](crate::seam::widen_default_binding) leaves.

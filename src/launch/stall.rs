@@ -1,8 +1,8 @@
 //! Jobs that hang: how their silence is noticed, and what their ranks are doing at that moment.
 //!
 //! Each node has a [`Watch`], which reports when its workers have been silent for the time of
-//! `--stall-timeout`. Once all nodes are silent, each looks at its own workers and sends a [`Sight`]
-//! of each to the coordinator, which makes a [`Stall`] of them.
+//! `--stall-timeout`. Once all nodes are silent, each looks at its own workers and sends a
+//! [`Sight`] of each to the coordinator, which makes a [`Stall`] of them.
 
 mod activity;
 #[cfg_attr(not(feature = "launch"), path = "stall/no_json.rs")]

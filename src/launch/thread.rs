@@ -7,8 +7,8 @@ use std::thread::Builder;
 const STACK: usize = 256 << 10;
 /// The address space that must be free before a thread is started, in bytes.
 ///
-/// glibc reserves up to 128 MiB for the allocations of a thread. If it cannot, each allocation takes
-/// a page or more, and the first that fails ends the process before it can report why.
+/// glibc reserves up to 128 MiB for the allocations of a thread. If it cannot, each allocation
+/// takes a page or more, and the first that fails ends the process before it can report why.
 const ROOM: usize = 136 << 20;
 
 /// Returns what starts a thread, or an error if too little memory is free.

@@ -42,8 +42,8 @@ impl Communicator {
     /// rank, which gets its `part` (`MPI_Reduce_scatter_block`).
     ///
     /// # Errors
-    /// If the values are not as many as a part for each rank, a part has 2^31 values or more, or MPI
-    /// returns an error; the part is then undefined.
+    /// If the values are not as many as a part for each rank, a part has 2^31 values or more, or
+    /// MPI returns an error; the part is then undefined.
     pub fn reduce_scatter_sum<T: Element>(&self, values: &[T], part: &mut [T]) -> Result<()> {
         const CALL: &str = "MPI_Reduce_scatter_block";
         self.check_parts(CALL, values.len(), part.len())?;
@@ -112,8 +112,8 @@ impl Communicator {
     /// both with this `tag` (`MPI_Sendrecv`).
     ///
     /// # Errors
-    /// If MPI returns an error, as for more bytes than `received` has, or if there are 2^31 bytes or
-    /// more; `received` is then undefined.
+    /// If MPI returns an error, as for more bytes than `received` has, or if there are 2^31 bytes
+    /// or more; `received` is then undefined.
     pub fn send_receive(
         &self,
         bytes: &[u8],

@@ -20,8 +20,8 @@ use mpienv_core::Rank;
 /// call ([`start_all_reduce_sum`](Communicator::start_all_reduce_sum), ...) can be waited for with
 /// a time limit.
 ///
-/// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a process
-/// call MPI one at a time. If the library supports only one thread (less than
+/// A communicator may move to another thread: it is `Send`, but not `Sync`. The threads of a
+/// process call MPI one at a time. If the library supports only one thread (less than
 /// `MPI_THREAD_SERIALIZED`), calls from any thread but the one that initialized MPI are errors.
 ///
 /// ```no_run

@@ -18,8 +18,8 @@ pub(super) const SM_EAGER_LIMIT: &str = "OMPI_MCA_btl_sm_eager_limit";
 /// default, there are none.
 ///
 /// Hints become parameters of Open MPI (`OMPI_MCA_...`, see `ompi_info --all` and
-/// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets them. Other MPIs ignore
-/// hints.
+/// <https://docs.open-mpi.org/en/main/mca.html>) unless `mpirun --mca` or the environment sets
+/// them. Other MPIs ignore hints.
 ///
 /// ```
 /// use mpienv::mpi::Hints;

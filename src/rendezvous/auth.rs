@@ -1,5 +1,5 @@
-//! Keys and tags: HMAC-SHA-256 of what both ends know and of what they agree on with X25519, so that
-//! the token alone opens no recording. See `mpienv::guide::wire_format`.
+//! Keys and tags: HMAC-SHA-256 of what both ends know and of what they agree on with X25519, so
+//! that the token alone opens no recording. See `mpienv::guide::wire_format`.
 
 use std::io;
 

@@ -42,8 +42,8 @@ pub(super) fn join(
 ) -> Result<(Gathered, Channel), RendezvousError> {
     let started = Instant::now();
     let deadline = started + settings.timeout;
-    // Otherwise this rank would find out only once rank 0 greets it, which never happens if rank 0's
-    // host has the same problem. With `auto`, munged has answered already.
+    // Otherwise this rank would find out only once rank 0 greets it, which never happens if rank
+    // 0's host has the same problem. With `auto`, munged has answered already.
     if let Some(munge) = settings.munge.as_ref().ok().filter(|munge| !munge.is_auto()) {
         let answer = munge::answers(munge, settings.timeout);
         answer.map_err(|reason| RendezvousError::Munge { reason })?;

@@ -21,7 +21,8 @@ use mpienv_core::ErrorKind;
 ///
 /// // Nothing listens on port 1.
 /// let port = Port::new(1).unwrap();
-/// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port).timeout(Duration::from_millis(50));
+/// let rank = Rendezvous::new(Rank::new(1, 2)?, Host::LOOPBACK, port);
+/// let rank = rank.timeout(Duration::from_millis(50));
 /// let error = rank.all_gather("hello").unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::TimedOut);
 /// if let RendezvousError::NoMaster { failure: ConnectFailure::Refused, .. } = error {
@@ -63,7 +64,7 @@ pub enum RendezvousError {
     )]
     #[non_exhaustive]
     OpenFiles {
-        /// How many ranks had come, rank 0 included.
+        /// How many ranks had arrived, rank 0 included.
         joined: usize,
         /// The world size.
         size: u32,
@@ -152,21 +153,21 @@ pub enum RendezvousError {
         /// How long this rank waited.
         waited: Duration,
     },
-    /// Not all ranks came in time. All ranks that came get this same text.
+    /// Not all ranks arrived in time. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Missing {
         /// Rank 0's explanation, which names the missing ranks.
         report: String,
     },
-    /// Ranks were lost before all had come. All ranks that came get this same text.
+    /// Ranks were lost before all had arrived. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Lost {
         /// Rank 0's explanation, which names the lost ranks.
         report: String,
     },
-    /// Ranks came twice or disagreed. All ranks that came get this same text.
+    /// Ranks arrived twice or disagreed. All ranks that arrived get this same text.
     #[error("{report}")]
     #[non_exhaustive]
     Mismatch {

@@ -93,7 +93,7 @@ pub(super) enum ReplyKind {
     Table,
     /// All ranks came; the payload is rank 0's answer.
     Done,
-    /// Not all ranks came in time; the payload is the text.
+    /// Not all ranks arrived in time; the payload is the text.
     TimedOut,
     /// The ranks disagree; the payload is the text.
     Mismatch,

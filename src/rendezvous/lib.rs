@@ -5,10 +5,10 @@
 //! `mpienv::collective` exchanges.
 //!
 //! Rank 0 listens at that address. Every rank brings some bytes, its blob, and gets the blobs and
-//! IP addresses of all ranks. Either all ranks succeed, or every rank that came gets the same
-//! explanation of what is wrong: which ranks are missing, came twice, disagree on the world size,
-//! run another version, or were lost. Before rank 0 announces success, every rank confirms that it
-//! is still there.
+//! IP addresses of all ranks. Either all ranks succeed, or every rank that arrived gets the same
+//! explanation of what is wrong: which ranks are missing, arrived twice, disagree on the world
+//! size, run another version, or were lost. Before rank 0 announces success, every rank confirms
+//! that it is still there.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -44,8 +44,9 @@
 //! One process serves all ranks, for example 10,000 ranks with blobs of a few bytes. The cost of
 //! [`Rendezvous::gather`] is linear in the number of ranks. [`Rendezvous::all_gather`] sends every
 //! rank the whole table, so its traffic is quadratic. Rank 0 needs an open file for each rank
-//! (`ulimit -n`). A meeting does not change this limit, which belongs to the whole process: a program
-//! with more ranks raises its soft limit itself, as the `mpienv` command does while it meets.
+//! (`ulimit -n`). A meeting does not change this limit, which belongs to the whole process: a
+//! program with more ranks raises its soft limit itself, as the `mpienv` command does while it
+//! meets.
 //!
 //! For 100,000 ranks, meet in two levels:
 //! 1. On each node, the ranks meet at a loopback address, with the local rank and local world size
@@ -57,7 +58,8 @@
 //!
 //! The table shows the time until rank 0 has all blobs of 2 bytes, on two cores, as measured by
 //! `cargo bench --bench rendezvous -- --simulate-ranks N [--per-node P]`. A secret token changes
-//! little, because the handshake is the same. The last row excludes the second meeting of each node:
+//! little, because the handshake is the same. The last row excludes the second meeting of each
+//! node:
 //!
 //! | ranks | gather | meet | rank 0's peak memory |
 //! | --- | --- | --- | --- |
@@ -123,8 +125,8 @@ pub const LONGEST_TOKEN: usize = 255;
 /// Longest time before the deadline at which ranks try the default port, which another job may soon
 /// need.
 const FALLBACK_LEAD: Duration = Duration::from_secs(5);
-/// Shortest time that a rank has to confirm that it is still there once all have come, even beyond
-/// the deadline.
+/// Shortest time that a rank has to confirm that it is still there once all have arrived, even
+/// beyond the deadline.
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long sending the last bytes to the ranks may then take.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -216,8 +218,9 @@ impl Rendezvous {
     /// Brings a blob and gets the blobs of all ranks.
     ///
     /// # Errors
-    /// Returns the same error on every rank that came if not all ranks came in time, a rank was
-    /// lost, or the ranks disagree. A rank that did not reach rank 0 gets an error that says why.
+    /// Returns the same error on every rank that arrived if not all ranks arrived in time, a rank
+    /// was lost, or the ranks disagree. A rank that did not reach rank 0 gets an error that says
+    /// why.
     pub fn all_gather(&self, blob: impl Into<Vec<u8>>) -> Result<Meeting, RendezvousError> {
         let blob = self.checked(blob.into())?;
         if self.rank.is_first() {
@@ -230,7 +233,7 @@ impl Rendezvous {
     }
 
     /// Brings a blob to rank 0. Only rank 0 gets the blobs; the others get `None` once all ranks
-    /// have come.
+    /// have arrived.
     ///
     /// Ranks may mix [`Rendezvous::all_gather`] and `gather`.
     ///
@@ -238,10 +241,13 @@ impl Rendezvous {
     /// use mpienv::rendezvous::{LONGEST_BLOB, Member, Rendezvous};
     /// use mpienv::{Host, Port, Rank};
     ///
-    /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    /// # let free = listener.local_addr().unwrap().port();
+    /// # drop(listener);
     /// # let port = Port::new(free).unwrap();
     /// // A job of one rank, which has no one to wait for.
-    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, port).token("job 17").default_port(Port::ONE_NODE);
+    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, port);
+    /// let alone = alone.token("job 17").default_port(Port::ONE_NODE);
     /// let meeting = alone.gather("hello")?.expect("rank 0 gets the blobs");
     /// assert_eq!((meeting.members().len(), meeting.rejected()), (1, 0));
     /// let member: &Member = &meeting.members()[0];

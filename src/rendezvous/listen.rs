@@ -34,8 +34,8 @@ pub(crate) enum Addresses {
 }
 
 impl Addresses {
-    /// The addresses for a master, as this host resolves it now, and what is wrong with the master, if
-    /// its address shows it.
+    /// The addresses for a master, as this host resolves it now, and what is wrong with the master,
+    /// if its address shows it.
     pub(super) fn of(master: &Host, bind: Option<IpAddr>) -> (Addresses, Option<String>) {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let own: Vec<IpAddr> =
@@ -163,16 +163,30 @@ pub(crate) fn take_over(
     taken().map_err(RendezvousError::System)
 }
 
-/// Returns whether a program of this host listens on the port, at any address. Nothing can connect
-/// meanwhile.
-pub fn is_in_use(port: Port) -> bool {
-    let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-    match bound(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port.get())) {
-        Ok(_) => false,
-        Err(error) if is_taken(&error) => true,
-        Err(_) => bound(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port.get()))
-            .is_err_and(|error| is_taken(&error)),
-    }
+/// What would happen to a program that listens on a port of this host, on every address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// It could listen.
+    Free,
+    /// Another program listens there, at any address.
+    InUse,
+    /// The system does not let this process listen there.
+    Denied,
+}
+
+/// Returns the state of the port. Nothing can connect meanwhile.
+pub fn state_of(port: Port) -> PortState {
+    let at = |address: IpAddr| match bound(SocketAddr::new(address, port.get())) {
+        Ok(_) => Some(PortState::Free),
+        Err(error) => match error.kind() {
+            io::ErrorKind::AddrInUse => Some(PortState::InUse),
+            io::ErrorKind::PermissionDenied => Some(PortState::Denied),
+            _ => None,
+        },
+    };
+    // Without IPv6, only the second says something.
+    let state = at(Ipv6Addr::UNSPECIFIED.into()).or_else(|| at(Ipv4Addr::UNSPECIFIED.into()));
+    state.unwrap_or(PortState::Free)
 }
 
 fn named(address: IpAddr, port: Port) -> Result<TcpListener, RendezvousError> {

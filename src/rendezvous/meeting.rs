@@ -42,7 +42,8 @@ pub enum Gathered {
 /// use mpienv::rendezvous::{Meeting, Member, Rendezvous};
 /// use mpienv::{Host, Port, Rank};
 ///
-/// let meeting: Meeting = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE).all_gather("hello")?;
+/// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE);
+/// let meeting: Meeting = alone.all_gather("hello")?;
 /// let member: &Member = &meeting.members()[0];
 /// assert!(member.address().is_loopback());
 /// // A rank that is alone opens no port.

@@ -36,16 +36,17 @@ impl Rendezvous {
     /// secret token. All ranks need this setting. A token is still compared.
     ///
     /// Each rank runs `munge` and then `unmunge`, each of which takes some milliseconds. A rank on
-    /// whose host `munge` fails gets an error at once. With [`auto`](Munge::is_auto), this method also
-    /// runs `munge`, and ranks on whose host it fails do not authenticate with MUNGE: they meet only
-    /// each other.
+    /// whose host `munge` fails gets an error at once. With [`auto`](Munge::is_auto), this method
+    /// also runs `munge`, and ranks on whose host it fails do not authenticate with MUNGE: they
+    /// meet only each other.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
     /// use mpienv::{Host, Munge, Port, Rank};
     ///
     /// // A job of one rank needs no MUNGE.
-    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE).munge(Munge::default());
+    /// let alone = Rendezvous::new(Rank::ALONE, Host::LOOPBACK, Port::ONE_NODE);
+    /// let alone = alone.munge(Munge::default());
     /// assert!(alone.gather("hello")?.is_some());
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
@@ -64,17 +65,21 @@ impl Rendezvous {
     /// use mpienv::rendezvous::Rendezvous;
     /// use mpienv::{Host, Port, Rank};
     ///
-    /// # let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    /// # let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    /// # let free = listener.local_addr().unwrap().port();
+    /// # drop(listener);
     /// # let port = Port::new(free).unwrap();
     /// let at = move |index, attempt| {
     ///     let rank = Rank::new(index, 2).expect("0 and 1 are ranks of 2");
-    ///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port).token("secret").job("job 17", attempt);
+    ///     let rendezvous = Rendezvous::new(rank, Host::LOOPBACK, port);
+    ///     let rendezvous = rendezvous.token("secret").job("job 17", attempt);
     ///     rendezvous.timeout(Duration::from_secs(20)).gather("")
     /// };
     /// let first = std::thread::spawn(move || at(0, 3));
     /// // Left over from the attempt before.
     /// let error = at(1, 2).unwrap_err();
-    /// assert!(error.to_string().starts_with("rank 1 belongs to attempt 2 of this job, and rank 0 to attempt 3"));
+    /// let belongs = "rank 1 belongs to attempt 2 of this job, and rank 0 to attempt 3";
+    /// assert!(error.to_string().starts_with(belongs));
     /// at(1, 3)?;
     /// assert_eq!(first.join().unwrap()?.map(|meeting| meeting.members().len()), Some(2));
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
@@ -94,7 +99,8 @@ impl Rendezvous {
     /// use mpienv::{Host, Port, Rank};
     ///
     /// // No host has an address of the documentation's network.
-    /// let rendezvous = Rendezvous::new(Rank::new(0, 2)?, Host::LOOPBACK, Port::ONE_NODE).bind([203, 0, 113, 9].into());
+    /// let rendezvous = Rendezvous::new(Rank::new(0, 2)?, Host::LOOPBACK, Port::ONE_NODE);
+    /// let rendezvous = rendezvous.bind([203, 0, 113, 9].into());
     /// assert!(matches!(rendezvous.gather(""), Err(RendezvousError::Listen { .. })));
     /// # Ok::<(), mpienv::RankError>(())
     /// ```
@@ -105,10 +111,10 @@ impl Rendezvous {
     /// Sets a socket that listens already, on which rank 0 takes connections instead of binding its
     /// port. Other ranks do not use it.
     ///
-    /// With it, rank 0 can let the system choose a port, and publish the address by other means, such
-    /// as a file or a store, without another program taking the port meanwhile. The other ranks take
-    /// the published address as host and port. The socket stays open until this value and its clones
-    /// are dropped. None by default.
+    /// With it, rank 0 can let the system choose a port, and publish the address by other means,
+    /// such as a file or a store, without another program taking the port meanwhile. The other
+    /// ranks take the published address as host and port. The socket stays open until this value
+    /// and its clones are dropped. None by default.
     ///
     /// ```
     /// use std::net::TcpListener;
@@ -117,7 +123,10 @@ impl Rendezvous {
     ///
     /// let listener = TcpListener::bind("127.0.0.1:0")?;
     /// let port = Port::new(listener.local_addr()?.port()).expect("the system has chosen one");
-    /// let rank = |index| Ok::<_, mpienv::RankError>(Rendezvous::new(Rank::new(index, 2)?, Host::LOOPBACK, port));
+    /// let rank = |index| {
+    ///     let rank = Rank::new(index, 2)?;
+    ///     Ok::<_, mpienv::RankError>(Rendezvous::new(rank, Host::LOOPBACK, port))
+    /// };
     /// let (first, second) = (rank(0)?.listener(listener), rank(1)?);
     /// let second = std::thread::spawn(move || second.all_gather("world"));
     /// let meeting = first.all_gather("hello")?;

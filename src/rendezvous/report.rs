@@ -34,9 +34,9 @@ pub(super) struct Problems {
     pub(super) lost: Ranks,
     /// Why the ranks may not find rank 0.
     pub(super) elsewhere: Option<String>,
-    /// Ranks that came but did not confirm that they were still there.
+    /// Ranks that arrived but did not confirm that they were still there.
     pub(super) unanswered: Ranks,
-    /// Ranks that came, and whose blob was not complete at the deadline.
+    /// Ranks that arrived, and whose blob was not complete at the deadline.
     pub(super) unfinished: Ranks,
     /// The first rank whose blob was too much, its address, and how many there are.
     excess: Option<(u32, IpAddr, usize)>,
@@ -54,7 +54,7 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    /// Notes that a rank came twice. `first` is `None` if the rank is rank 0 itself.
+    /// Notes that a rank arrived twice. `first` is `None` if the rank is rank 0 itself.
     pub(super) fn duplicate(&mut self, rank: u32, first: Option<IpAddr>, second: IpAddr) {
         if self.duplicates.len() < REMEMBERED {
             self.duplicates.push((rank, first, second));
@@ -76,7 +76,7 @@ impl Problems {
         }
     }
 
-    /// Notes that all ranks together brought too much when this one came.
+    /// Notes that all ranks together brought too much when this one arrived.
     pub(super) fn too_much(&mut self, rank: u32, from: IpAddr) {
         let (first, address, count) = self.excess.unwrap_or((rank, from, 0));
         self.excess = Some((first, address, count + 1));
@@ -111,7 +111,8 @@ impl Problems {
         disagreement("the world size", &self.sizes, size, joined, SIZES_REMEDY)
     }
 
-    /// The report if the ranks `joined` came to `master`. Missing ranks count only if `time_is_up`.
+    /// The report if the ranks `joined` arrived at `master`. Missing ranks count only if
+    /// `time_is_up`.
     pub(super) fn report(
         &self,
         size: u32,
@@ -124,7 +125,7 @@ impl Problems {
         let parts = [
             self.sizes_differ(size, joined),
             disagreement("MASTER_PORT", &self.ports, port.get().into(), joined, PORTS_REMEDY),
-            self.came_twice(),
+            self.arrived_twice(),
             self.versions_differ(),
             self.excess.map(|(rank, from, _)| {
                 let most = most_in_all(size) >> 20;
@@ -144,7 +145,7 @@ impl Problems {
         }
     }
 
-    fn came_twice(&self) -> Option<String> {
+    fn arrived_twice(&self) -> Option<String> {
         let named = self.duplicates.iter().map(|(rank, first, second)| {
             let first =
                 first.map_or("the master itself".to_owned(), |first| format!("one at {first}"));
@@ -204,7 +205,7 @@ impl Problems {
     fn are_unfinished(&self, waited: Duration) -> Option<String> {
         let (from, waited) = (ranks_from(&self.unfinished)?, seconds(waited));
         Some(format!(
-            "{from} connected, but not all their bytes had come within {waited}: check the network, bring smaller blobs, or \
+            "{from} connected, but not all their bytes had arrived within {waited}: check the network, bring smaller blobs, or \
              wait longer"
         ))
     }

@@ -17,8 +17,8 @@ pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
     rendezvous.munge.is_ok()
 }
 
-/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks must
-/// use MUNGE or use it only if it answers.
+/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks
+/// must use MUNGE or use it only if it answers.
 #[must_use]
 pub fn why_no_munge(munge: &Munge) -> Option<String> {
     let answer = munge::answers(munge, munge::PATIENCE);
@@ -56,7 +56,7 @@ pub mod handshake {
 
 /// What happens to sockets that listen.
 pub mod listen {
-    pub use crate::listen::{at_free_port, is_in_use, on_free_port};
+    pub use crate::listen::{PortState, at_free_port, on_free_port, state_of};
 }
 
 /// Connections that last as long as a job runs.

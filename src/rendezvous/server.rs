@@ -66,7 +66,7 @@ fn own_address(settings: &Rendezvous, seen: Option<SocketAddr>) -> SocketAddr {
     named.or(seen).unwrap_or((Ipv4Addr::LOCALHOST, settings.port.get()).into())
 }
 
-/// A rank that came.
+/// A rank that arrived.
 struct Joined {
     id: usize,
     row: Row,
@@ -204,7 +204,7 @@ impl<'a> Server<'a> {
         meeting
     }
 
-    /// How many ranks came and are still there, rank 0 included.
+    /// How many ranks arrived and are still there, rank 0 included.
     fn present(&self) -> usize {
         self.joined.len() + 1
     }

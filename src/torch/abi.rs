@@ -257,8 +257,8 @@ pub unsafe extern "C" fn mpienv_torch_scatter(
     }
 }
 
-/// Sends numbers to rank `to` and receives numbers from rank `from`, or does one of both: a negative
-/// rank stands for none.
+/// Sends numbers to rank `to` and receives numbers from rank `from`, or does one of both: a
+/// negative rank stands for none.
 ///
 /// # Safety
 /// As [`call`]; `sent` and `received` are as many numbers, which nothing else uses meanwhile.
@@ -340,8 +340,8 @@ pub unsafe extern "C" fn mpienv_torch_describe(
     }
 }
 
-/// Writes why this thread's last call that failed has failed, and returns how many bytes that takes.
-/// `rank` becomes the rank of the group that the text names, or -1.
+/// Writes why this thread's last call that failed has failed, and returns how many bytes that
+/// takes. `rank` becomes the rank of the group that the text names, or -1.
 ///
 /// # Safety
 /// `into` takes `capacity` bytes, and `rank` a number.

@@ -238,7 +238,7 @@ fn arguments_that_no_group_can_take_are_failures() {
 fn a_call_ends_if_another_thread_cancels_it() {
     let results = run(2, |rank, handle| {
         if rank == 1 {
-            // It fails too, because rank 0 does not come.
+            // It fails too, because rank 0 does not arrive.
             // SAFETY: the group is open.
             return (unsafe { mpienv_torch_barrier(handle) }, failure().0);
         }

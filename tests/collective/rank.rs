@@ -1,9 +1,9 @@
-//! One rank of the jobs that tests/it/collective.rs and tests/it/kills.rs start: it makes calls until
-//! it or another rank is killed.
+//! One rank of the jobs that tests/it/collective.rs and tests/it/kills.rs start: it makes calls
+//! until it or another rank is killed.
 //!
-//! `collective_rank NUMBERS TIMEOUT [BACKEND [ABSENT]]`, with a timeout in seconds. Without a backend,
-//! it only sums, over shared memory. The rank ABSENT connects and then makes no call, as in
-//! tests/it/stalls.rs.
+//! `collective_rank NUMBERS TIMEOUT [BACKEND [ABSENT]]`, with a timeout in seconds. Without a
+//! backend, it only sums, over shared memory. The rank ABSENT connects and then makes no call, as
+//! in tests/it/stalls.rs.
 
 use std::io::Write;
 use std::process::ExitCode;

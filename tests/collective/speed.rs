@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 type Call = fn(&mut Group, &mut [f32], &mut [f32]) -> Result<(), CollectiveError>;
 
 /// The calls, with a buffer and a rank's part of it.
-const CALLS: [(&str, Call); 5] = [
+const CALLS: [(&str, Call); 6] = [
     ("all_reduce", |group, all, _| group.all_reduce_sum(all)),
     ("broadcast", |group, all, _| group.broadcast(all, 0)),
     ("all_gather", |group, all, part| group.all_gather_into(part, all)),
@@ -33,6 +33,11 @@ const CALLS: [(&str, Call); 5] = [
     ("all_to_all", |group, all, _| {
         let (sent, received) = all.split_at_mut(all.len() / 2);
         group.all_to_all_into(sent, received)
+    }),
+    ("send_receive", |group, all, _| {
+        let (own, size) = (group.rank().index(), group.size());
+        let (sent, received) = all.split_at_mut(all.len() / 2);
+        group.send_receive(sent, (own + 1) % size, received, (own + size - 1) % size)
     }),
 ];
 
@@ -62,8 +67,8 @@ fn measure(group: &mut Group) -> Result<(), CollectiveError> {
     for (name, call) in CALLS {
         for bytes in LENGTHS {
             let part = (bytes / size_of::<f32>() / size).max(1);
-            // An all-to-all sends as many bytes as it receives.
-            let both = if name == "all_to_all" { 2 } else { 1 };
+            // These send as many bytes as they receive.
+            let both = if matches!(name, "all_to_all" | "send_receive") { 2 } else { 1 };
             let (mut all, mut part) = (vec![1.0; both * part * size], vec![1.0; part]);
             let mut timed = |group: &mut Group| {
                 all.fill(1.0);

@@ -374,7 +374,8 @@ fn show_and_a_doctor_of_one_rank_talk_to_no_launcher() {
         return;
     }
     for hydra in hydras() {
-        // Each thread has a file of its own: in one, a call that another one interrupts has two lines.
+        // Each thread has a file of its own: in one, a call that another one interrupts has two
+        // lines.
         let trace = |command: &[&str]| {
             let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
             let file = folder.path().join("traced");

@@ -13,8 +13,8 @@ use super::hosts::{assert_places, folder, report, script};
 /// What each of four ranks of the example says.
 const SUM: &str = "rank RANK of 4: all ranks sum to 6, by Open MPI v5";
 
-/// Returns how many kinds of calls with which a process talks to another one are in what strace said
-/// of commands that succeeded.
+/// Returns how many kinds of calls with which a process talks to another one are in what strace
+/// said of commands that succeeded.
 #[track_caller]
 fn network_calls(said: &str) -> usize {
     assert!(said.contains("+++ exited with 0"), "{said}");
@@ -61,8 +61,8 @@ fn pmix_knows_rank_0s_host_and_the_nodes_where_mpirun_runs_elsewhere() {
                 "{shown}"
             );
         }
-        // Without PMIx, version 4 names mpirun's host, and every rank sees that rank 0 is elsewhere;
-        // version 5 names none.
+        // Without PMIx, version 4 names mpirun's host, and every rank sees that rank 0 is
+        // elsewhere; version 5 names none.
         let show =
             format!("{mpienv} show --json >{}/$OMPI_COMM_WORLD_RANK", folder.path().display());
         assert!(script(&hosts, &mpirun, words, &show).status().unwrap().success());
@@ -202,9 +202,9 @@ fn ranks_of_mpich_and_intel_mpi_ask_where_rank_0_is_and_can_still_be_mpi_program
             }
             let map: Value = serde_json::from_str(&run(&[], &[mpienv, "check", "--json"])).unwrap();
             assert_eq!(map["ranks"].as_array().unwrap().len(), ranks, "{name}: {map}");
-            // MPI_Finalize of Debian's MPICH 4.0.2 hangs on some runs over two hosts, without mpienv
-            // too: one rank polls UCX for a peer that already waits in PMI's barrier. What the ranks
-            // print before counts.
+            // MPI_Finalize of Debian's MPICH 4.0.2 hangs on some runs over two hosts, without
+            // mpienv too: one rank polls UCX for a peer that already waits in PMI's barrier. What
+            // the ranks print before counts.
             let until_said = format!(
                 "exec 3< <(\"$@\"); pid=$!; head -n {ranks} <&3; kill $pid 2>/dev/null || true"
             );

@@ -130,11 +130,23 @@ fn show_prints_the_rest_where_the_master_is_not_known() {
 }
 
 #[test]
-fn show_suggests_exec_which_asks_flux_for_the_master() {
+fn show_says_that_the_other_commands_ask_the_launcher_for_the_master_where_they_do() {
     let flux = [("FLUX_JOB_ID", "f7"), ("FLUX_JOB_NNODES", "2"), ("FLUX_JOB_SIZE", "4")];
     let task = [("FLUX_TASK_RANK", "0"), ("FLUX_TASK_LOCAL_ID", "0"), ("PMI_FD", "18")];
     let (code, stdout, _) = output(clean("mpienv").arg("show").envs(flux).envs(task));
     assert_eq!(code, Some(0));
+    let asks = "note [master-unknown]: no variable names rank 0's host, and this command does not ask the launcher\n  \
+                why: `export`, `exec`, `launch`, `check` and `doctor` ask it for the host\n";
+    assert!(stdout.contains(asks) && !stdout.contains("cannot meet"), "{stdout}");
+    let inspected =
+        clean("mpienv").args(["doctor", "--timeout", "0"]).envs(flux).envs(task).output();
+    let inspected = String::from_utf8(inspected.unwrap().stdout).unwrap();
+    assert!(inspected.contains(asks) && !inspected.contains("cannot meet"), "{inspected}");
+    // A user who does not want that has to name the host.
+    let not_asked =
+        clean("mpienv").arg("show").envs(flux).envs(task).env("MPIENV_ASK", "0").output();
+    let stdout = String::from_utf8(not_asked.unwrap().stdout).unwrap();
+    assert!(stdout.contains("error [master-unknown]: "), "{stdout}");
     let remedy = stdout.lines().find(|line| line.starts_with("  remedy: ")).unwrap();
     assert!(
         remedy.contains("; or start this command with `mpienv exec --`, which asks MPICH, ")

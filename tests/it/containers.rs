@@ -144,9 +144,9 @@ fn ranks_in_apptainers_containers_know_their_places_after_cleanenv() {
     }
 }
 
-/// A stand-in for `enroot start`: `runtime::_do_environ`, `_do_hooks` and `common::envfmt` of enroot
-/// 4.1.2, and `load_environment_fd` of its bin/common.h, which gives the container the file's
-/// variables and no others. `IMAGE` are the lines of the image's /etc/environment.
+/// A stand-in for `enroot start`: `runtime::_do_environ`, `_do_hooks` and `common::envfmt` of
+/// enroot 4.1.2, and `load_environment_fd` of its bin/common.h, which gives the container the
+/// file's variables and no others. `IMAGE` are the lines of the image's /etc/environment.
 const ENROOT: &str = r#"
 envfmt() {
     sed -i -e 's/^[[:space:]]\+//' -e '/^#\|^$/d' -e '/^[[:alpha:]_][[:alnum:]_]*=/!d' -e '/^ENROOT_/d' \

@@ -12,6 +12,7 @@ use mpienv::command::doctor::{Machine, MpiLibrary, examine};
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_launch::seam::{Cpus, Topology};
+use mpienv_rendezvous::seam::listen::PortState;
 
 /// Rank 0 of two nodes with two ranks each.
 const RANK_0: &[(&str, &str)] = &[
@@ -34,7 +35,7 @@ fn host() -> Machine {
     Machine {
         master: Ok(vec![address("10.0.0.4")]),
         interfaces: interfaces.map(|(name, text)| (name.to_owned(), address(text))).to_vec(),
-        port_is_free: true,
+        port: PortState::Free,
         ephemeral_ports: Some(32768..=60999),
         own_name: ("node0".to_owned(), vec![address("10.0.0.4")]),
         cores: Some((64, 64)),
@@ -104,7 +105,8 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
         m.master = Ok(vec!["fe80::4".parse().unwrap()]);
         m.interfaces.push(("eth0".into(), "fe80::4".parse().unwrap()));
     });
-    fires("port-in-use", &[], |m| m.port_is_free = false);
+    fires("port-in-use", &[], |m| m.port = PortState::InUse);
+    fires("port-privileged", &[("MASTER_PORT", "80")], |m| m.port = PortState::Denied);
     fires("port-ephemeral", &[("MASTER_PORT", "54965")], as_it_is);
     fires("hostname-loopback", &[], |m| m.own_name.1 = vec!["127.0.1.1".parse().unwrap()]);
     fires("stale-open-mpi", &[], |m| {
@@ -260,7 +262,6 @@ fn a_binding_is_compared_with_threads_and_ranks_and_gets_the_launchers_own_remed
 #[test]
 fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
     let mut machine = host();
-    machine.port_is_free = false;
     machine.interfaces.retain(|(name, _)| name != "eth0");
     machine.interfaces.push(("eth0".into(), "10.0.0.5".parse().unwrap()));
     assert_eq!(codes(&[("OMPI_COMM_WORLD_RANK", "2")], &machine), [""; 0]);
@@ -269,7 +270,7 @@ fn the_other_ranks_leave_rank_0s_host_and_port_alone() {
 #[test]
 fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() {
     let mut machine = host();
-    machine.port_is_free = false;
+    machine.port = PortState::InUse;
     for (store, expected) in
         [(Some("True"), &[][..]), (Some("False"), &["port-in-use"]), (None, &["port-in-use"])]
     {

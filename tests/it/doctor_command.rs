@@ -1,10 +1,10 @@
 //! `mpienv doctor` on this host, alone and as the ranks of a job.
 
 use std::net::TcpListener;
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 
 use crate::support::port::free_port;
-use crate::support::timeout::PATIENT;
+use crate::support::timeout::{PATIENT, in_time};
 use crate::support::tool::clean;
 
 #[test]
@@ -40,17 +40,17 @@ fn the_command_looks_at_this_very_host() {
 }
 
 /// `mpienv doctor` as one of two ranks.
-fn rank(index: u32, port: u16, more: &[(&str, &str)]) -> std::process::Child {
-    let mut command = clean("mpienv");
+fn command(timeout: &str, index: u32, port: u16) -> Command {
+    let mut command: Command = clean("mpienv");
+    command.args(["doctor", "--timeout", timeout]);
+    command.env("RANK", index.to_string()).env("WORLD_SIZE", "2");
+    command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-        .args(["doctor", "--timeout", PATIENT])
-        .env("RANK", index.to_string())
-        .env("WORLD_SIZE", "2");
-    command
-        .env("MASTER_ADDR", "127.0.0.1")
-        .env("MASTER_PORT", port.to_string())
-        .envs(more.iter().copied());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn rank(index: u32, port: u16, more: &[(&str, &str)]) -> Child {
+    command(PATIENT, index, port).envs(more.iter().copied()).spawn().unwrap()
 }
 
 #[test]
@@ -67,30 +67,72 @@ fn the_ranks_of_a_job_print_one_report_and_the_others_differences() {
 }
 
 #[test]
-fn a_rank_that_does_not_meet_the_others_reports_for_itself_and_fails() {
-    for index in ["0", "1"] {
-        let mut command = clean("mpienv");
-        command.args(["doctor", "--timeout", "0.2"]).env("RANK", index).env("WORLD_SIZE", "2");
-        let output = command
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", free_port().to_string())
-            .output()
-            .unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(text.matches("launcher  ").count(), 1, "{text}");
-        assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
-        // A warning about this host makes doctor fail anyway.
-        let is_sound = text.contains("no problems found on this host\n");
-        let stderr = String::from_utf8(output.stderr).unwrap();
+fn ranks_that_do_not_meet_print_one_table_and_each_why_and_its_own_errors() {
+    let failed = |index: u32, port: u16, more: &[(&str, &str)]| {
+        let output = command("2", index, port).envs(more.iter().copied()).output().unwrap();
+        let [text, stderr] =
+            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         assert_eq!(output.status.code(), Some(3), "{text}{stderr}");
-        assert_eq!(stderr.contains("could not compare the ranks"), is_sound, "{text}{stderr}");
+        (text, stderr)
+    };
+    let host = mpienv::host_name().unwrap();
+    let (text, stderr) = failed(1, free_port(), &[("GLOO_SOCKET_IFNAME", "nowhere9")]);
+    let mut lines = text.lines();
+    let why = format!("rank 1 on {host}: not compared with the other ranks: rank 1 did not reach");
+    assert!(lines.next().unwrap().starts_with(&why), "{text}");
+    assert!(text.contains("\n  error [gloo-no-such-interface]: "), "{text}");
+    assert!(lines.all(|line| line.starts_with("  error [") || line.starts_with("  warning [")));
+    // Its report has said it.
+    assert_eq!(stderr, "");
+    // Rank 0 knows why, and says it for all.
+    let missing = "\nnot compared with the other ranks: rank 2 of 3 has not connected to ";
+    let meet = |timeout: u32| {
+        let port = free_port();
+        let ranks = [0, 1].map(|index| {
+            let mut command = command(&timeout.to_string(), index, port);
+            command.env("WORLD_SIZE", "3").spawn().unwrap()
+        });
+        let ranks = ranks.map(|rank| rank.wait_with_output().unwrap());
+        (port, ranks.map(|rank| String::from_utf8(rank.stdout).unwrap()))
+    };
+    let (port, [first, second]) = in_time(meet, |(_, [first, _])| first.contains(missing));
+    assert!(first.starts_with("launcher  ") && first.contains(missing), "{first}");
+    let told = format!(
+        "rank 1 on {host}: not compared with the other ranks: the meeting of the ranks failed; rank 0 at \
+         127.0.0.1:{port} prints why\n"
+    );
+    assert!(second.starts_with(&told) && !second.contains("launcher  "), "{second}");
+}
+
+#[test]
+fn without_a_master_only_rank_0_prints_a_table() {
+    for index in ["0", "1"] {
+        let vars = [("PMI_RANK", index), ("PMI_SIZE", "2"), ("MPI_LOCALNRANKS", "1")];
+        let output = clean("mpienv").arg("doctor").envs(vars).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.matches("launcher  ").count(), usize::from(index == "0"), "{text}");
+        let why = "not compared with the other ranks: nothing names the master\n";
+        assert!(text.contains(why) && text.contains("error [master-unknown]: "), "{text}");
+        assert_eq!(output.status.code(), Some(3), "{text}");
     }
-    let mut command = clean("mpienv");
-    command
-        .args(["doctor", "--timeout", "0"])
-        .env("RANK", "1")
-        .env("WORLD_SIZE", "2")
-        .env("MASTER_ADDR", "127.0.0.1");
-    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+}
+
+#[test]
+fn rank_0_that_does_not_meet_the_others_reports_for_itself_and_fails() {
+    let output = command("0.2", 0, free_port()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("launcher  ").count(), 1, "{text}");
+    assert!(text.contains("\nnot compared with the other ranks: "), "{text}");
+    // A warning about this host makes doctor fail anyway.
+    let is_sound = text.contains("no problems found on this host\n");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{text}{stderr}");
+    assert_eq!(stderr.contains("could not compare the ranks"), is_sound, "{text}{stderr}");
+}
+
+#[test]
+fn a_rank_that_is_inspected_alone_prints_its_table() {
+    let output = command("0", 1, free_port()).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("launcher ") && !text.contains("not compared"), "{text}");
 }

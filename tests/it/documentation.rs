@@ -25,8 +25,8 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-/// The code of the examples in a file's documentation. Hidden lines do not count, because readers do
-/// not see them.
+/// The code of the examples in a file's documentation. Hidden lines do not count, because readers
+/// do not see them.
 fn examples(text: &str) -> String {
     let comments = text.lines().filter_map(|line| {
         let line = line.trim_start();
@@ -45,8 +45,8 @@ fn examples(text: &str) -> String {
     code
 }
 
-/// The name of the public item that a line declares, at the root of a file or in an `impl`. Variants
-/// and fields are shown with their type.
+/// The name of the public item that a line declares, at the root of a file or in an `impl`.
+/// Variants and fields are shown with their type.
 fn declared(line: &str) -> Option<&str> {
     let (line, is_inside) = line.strip_prefix("    ").map_or((line, false), |line| (line, true));
     let line = line.strip_prefix("pub ")?;
@@ -102,7 +102,8 @@ fn first_word(text: &str) -> String {
     text.chars().take_while(|&c| c.is_alphanumeric() || c == '_').collect()
 }
 
-/// rustc's `missing_docs` sees to the descriptions; no lint of a stable compiler sees to the examples.
+/// rustc's `missing_docs` sees to the descriptions; no lint of a stable compiler sees to the
+/// examples.
 #[test]
 fn every_public_item_is_in_an_example() {
     // The command and the C library for PyTorch are not part of the library.

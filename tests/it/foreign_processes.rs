@@ -37,7 +37,8 @@ fn a_stranger_with_the_number_of_an_outer_process_is_not_killed() {
     BufReader::new(outer.stdout.take().unwrap()).read_line(&mut child).unwrap();
     let (parent, child) = (outer.id(), child.trim().parse::<u32>().unwrap());
     let next = "/proc/sys/kernel/ns_last_pid";
-    // The worker is one of the next processes: mpienv itself, its threads and its watchdog come first.
+    // The worker is one of the next processes: mpienv itself, its threads and its watchdog come
+    // first.
     let script = format!(
         "echo {} >{next}; sleep 3000 & stranger=$!; echo stranger $stranger; \
          for before in 2 3 4 5 6 7 8 9; do echo $(({parent} - before)) >{next}; \

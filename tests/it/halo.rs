@@ -1,5 +1,5 @@
-//! What a solver's ranks print and return if one of them hangs, panics or makes another call between
-//! messages.
+//! What a solver's ranks print and return if one of them hangs, panics or makes another call
+//! between messages.
 
 use std::process::{Command, Output};
 

@@ -1,5 +1,5 @@
-//! Ranks that are killed at random times, in any call over any transport: all others name the killed
-//! one, and nothing is left.
+//! Ranks that are killed at random times, in any call over any transport: all others name the
+//! killed one, and nothing is left.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};

@@ -1,5 +1,5 @@
-//! What the workers of `mpienv launch` write: whole lines with their rank, files, and the last lines
-//! of a failure.
+//! What the workers of `mpienv launch` write: whole lines with their rank, files, and the last
+//! lines of a failure.
 
 use std::fs;
 use std::io::Read;

@@ -136,13 +136,13 @@ fn a_launch_without_memory_for_a_thread_says_so() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_program_has_the_old_one() {
+fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_programs_have_the_old_one() {
     if !is_there("prlimit") {
         return;
     }
     // More ranks than rank 0 may open files.
     let size = 24;
-    let meet = |words: &[&str]| {
+    let start = |words: &[&str], local_size: u32| {
         let port = free_port().to_string();
         let ranks: Vec<_> = (0..size)
             .map(|index: u32| {
@@ -150,8 +150,8 @@ fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_program_has_the_ol
                 let mut command = clean("prlimit");
                 command.args([files, "mpienv"]).args(words);
                 command.env("RANK", index.to_string()).env("WORLD_SIZE", size.to_string());
-                command.env("LOCAL_RANK", index.to_string());
-                command.env("LOCAL_WORLD_SIZE", size.to_string());
+                command.env("LOCAL_RANK", (index % local_size).to_string());
+                command.env("LOCAL_WORLD_SIZE", local_size.to_string());
                 command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
                 command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
             })
@@ -159,6 +159,7 @@ fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_program_has_the_ol
         let ranks = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap());
         ranks.collect::<Vec<_>>()
     };
+    let (meet, of_nodes) = (|words: &[&str]| start(words, size), |words: &[&str]| start(words, 1));
     let limits = "ulimit -Sn; ulimit -Hn";
     for rank in meet(&["check", "--compute", "--timeout", PATIENT]) {
         // On a busy machine, a rank may compute slower than the others.
@@ -168,4 +169,9 @@ fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_program_has_the_ol
     let ranks = meet(&["exec", "--meet", PATIENT, "--", "sh", "-c", limits]);
     assert!(ranks.iter().all(|rank| rank.status.success()), "{}", said(&ranks[0]));
     assert_eq!(String::from_utf8_lossy(&ranks[0].stdout), "24\n4096\n");
+    // The first node of a launch stays connected to all others while its workers run.
+    let launch = ["launch", "--max-restarts", "1", "--nproc-per-node", "1", "--"];
+    let nodes = of_nodes(&[&launch[..], &["sh", "-c", limits]].concat());
+    assert!(nodes.iter().all(|node| node.status.success()), "{}", said(&nodes[0]));
+    assert_eq!(String::from_utf8_lossy(&nodes[0].stdout), "[0] 24\n[0] 4096\n");
 }

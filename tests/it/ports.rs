@@ -1,9 +1,13 @@
-//! The master's port: from which range it is derived, and which jobs get a separate one.
+//! The master's port: from which range it is derived, which jobs get a separate one, and whether
+//! rank 0 may listen there.
+
+use std::process::{Command, Output};
 
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Launcher, MasterPort, PortRange};
 
-use crate::support::tool::clean;
+use crate::support::root::is_root;
+use crate::support::tool::{clean, is_there};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
@@ -143,4 +147,38 @@ fn the_port_of_enroots_hook_is_a_finding_because_all_steps_of_a_job_have_it() {
         );
     }
     assert_eq!(codes(&[("MASTER_PORT", "29500")]), [""; 0]);
+}
+
+#[test]
+fn rank_0_whose_user_may_not_listen_on_the_port_hears_so_before_the_program_starts() {
+    if !is_root() || !is_there("setpriv") || !is_there("unshare") {
+        return;
+    }
+    // In a network of its own, only root listens below 1024, whatever this machine allows.
+    let run = |user: &[&str], words: &[&str], rank: &str, port: &str| {
+        let mut command: Command = clean("unshare");
+        command.arg("--net").args(user).arg("mpienv").args(words);
+        command.envs([("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", rank)]);
+        command.envs([("LOCAL_WORLD_SIZE", "2"), ("MASTER_PORT", port)]);
+        let Output { stdout, stderr, .. } = command.output().unwrap();
+        String::from_utf8([stdout, stderr].concat()).unwrap()
+    };
+    let ordinary = ["setpriv", "--inh-caps=-net_bind_service", "--bounding-set=-net_bind_service"];
+    let commands: [&[&str]; 4] =
+        [&["export"], &["exec", "--", "true"], &["show"], &["doctor", "--timeout", "0"]];
+    for words in commands {
+        let severity = if words[0] == "doctor" { "error" } else { "warning" };
+        let found = format!(
+            "{severity} [port-privileged]: this is rank 0, and its user may not listen on its port 80\n"
+        );
+        let said = run(&ordinary, words, "0", "80");
+        assert_eq!(said.matches(&found).count(), 1, "{words:?}: {said}");
+        assert!(said.contains("remedy: give all ranks a MASTER_PORT from 1024 up\n"), "{said}");
+        for (user, rank, port) in
+            [(&[][..], "0", "80"), (&ordinary, "1", "80"), (&ordinary, "0", "6105")]
+        {
+            let said = run(user, words, rank, port);
+            assert!(!said.contains("port-privileged"), "{words:?}: {said}");
+        }
+    }
 }

@@ -45,13 +45,13 @@ fn a_rank_that_is_late_delays_the_start_of_all() {
 }
 
 #[test]
-fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
+fn a_rank_that_never_arrives_is_named_within_the_time_and_each_node_says_by_whom() {
     for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
         // One process on each of three nodes, all of which are this host.
         let meet = |timeout: u32| {
             let (port, timeout) = (free_port(), timeout.to_string());
             let words = [words, &["--meet", &timeout, "--", "echo", "started"]].concat();
-            let came = [0, 2].map(|index| {
+            let started = [0, 2].map(|index| {
                 let mut command = rank(index, 3, port, &words);
                 command
                     .env("LOCAL_RANK", "0")
@@ -59,15 +59,16 @@ fn a_rank_that_never_comes_is_named_by_all_within_the_time() {
                     .env("MASTER_ADDR", "127.0.0.1");
                 command.spawn().unwrap()
             });
-            came.map(ended)
+            started.map(ended)
         };
-        let named = "rank 1 of 3 has not connected to 127.0.0.1:";
+        let named = "mpienv: rank 1 of 3 has not connected to 127.0.0.1:";
+        let refers = "mpienv: the meeting of the ranks failed; rank 0 at 127.0.0.1:";
         let begun = Instant::now();
-        for (code, stdout, stderr) in
-            in_time(meet, |ends| ends.iter().all(|(.., stderr)| stderr.contains(named)))
-        {
+        let ends =
+            in_time(meet, |[first, last]| first.2.starts_with(named) && last.2.starts_with(refers));
+        for ((code, stdout, stderr), said) in ends.into_iter().zip([named, refers]) {
             assert_eq!((code, stdout.as_str()), (Some(124), ""), "{stderr}");
-            assert!(stderr.contains(named), "{stderr}");
+            assert!(stderr.starts_with(said), "{stderr}");
         }
         assert!(begun.elapsed() < 2 * SLACK, "{:?}", begun.elapsed());
     }
@@ -80,10 +81,11 @@ fn ranks_that_do_not_fit_together_start_nothing() {
     // Both would use the first device.
     let ranks =
         [0, 1].map(|index| rank(index, 2, port, &words).env("LOCAL_RANK", "0").spawn().unwrap());
-    for child in ranks {
+    let said = ["ranks 0 and 1 are both local rank 0", "; rank 0 at 127.0.0.1:"];
+    for (child, said) in ranks.into_iter().zip(said) {
         let (code, stdout, stderr) = ended(child);
         assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");
-        assert!(stderr.contains("ranks 0 and 1 are both local rank 0"), "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
     }
 }
 
@@ -167,15 +169,18 @@ fn a_masters_name_that_does_not_resolve_in_time_is_code_124() {
         "{stderr}"
     );
     assert!(begun.elapsed() >= Duration::from_secs(1) && begun.elapsed() < SLACK);
-    let child =
-        rank(0, 1, 29500, &["exec", "--wait-for-master", "1", "--", "true"]).spawn().unwrap();
-    assert_eq!(ended(child).0, Some(0));
+    for words in [["--wait-for-master", "1"], ["--wait-for-master", "2m"], ["--meet", "0.5h"]] {
+        let words = [&["exec"], &words[..], &["--", "true"]].concat();
+        assert_eq!(ended(rank(0, 1, 29500, &words).spawn().unwrap()).0, Some(0), "{words:?}");
+    }
 }
 
 #[test]
-fn a_time_that_is_not_a_number_of_seconds_is_refused() {
-    for option in ["--meet=0", "--meet=x", "--wait-for-master=-1"] {
+fn a_time_that_is_not_above_0_or_has_no_known_unit_is_refused_with_examples() {
+    for option in ["--meet=0", "--meet=x", "--meet=1d", "--wait-for-master=-1"] {
         let output = clean("mpienv").args(["exec", option, "--", "true"]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{option}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("such as 90 (seconds), 500ms, 10m or 2h"), "{said}");
     }
 }

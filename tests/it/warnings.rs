@@ -97,7 +97,7 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
 
 #[test]
 fn after_an_error_exec_and_launch_say_that_the_program_starts_anyway() {
-    let anyway = "mpienv: the program starts anyway; with --meet SECONDS, ";
+    let anyway = "mpienv: the program starts anyway; with --meet TIME, ";
     for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
         let said = |more: &[&str], vars| {
             let (code, stdout, stderr) =

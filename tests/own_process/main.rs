@@ -1,5 +1,5 @@
-//! Tests that run alone: they inspect or change their own process (its memory, open files, signals),
-//! or judge speeds, which other tests would change.
+//! Tests that run alone: they inspect or change their own process (its memory, open files,
+//! signals), or judge speeds, which other tests would change.
 
 #[path = "../support"]
 mod support {

@@ -60,8 +60,8 @@ fn faketime() -> Option<&'static str> {
     found
 }
 
-/// Rank 0's map, and the code and the text of each finding in this part of it. Rank 0 fails if there
-/// are any, and the other ranks do not.
+/// Rank 0's map, and the code and the text of each finding in this part of it. Rank 0 fails if
+/// there are any, and the other ranks do not.
 fn measured(children: Vec<Child>, part: &str) -> (Value, Vec<(String, String)>) {
     let mut ends = children.into_iter().map(|child| child.wait_with_output().unwrap());
     let first = ends.next().unwrap();
@@ -157,8 +157,8 @@ fn each_fault_between_four_hosts_is_named_as_itself() {
     }
 }
 
-/// Sends what no rank would to every port on which a host listens, until it is killed. Prints a line
-/// for each connection.
+/// Sends what no rank would to every port on which a host listens, until it is killed. Prints a
+/// line for each connection.
 const STRANGER: &str = r#"
     while sleep 0.02; do
         for at in $(awk '$4 == "0A" && $2 !~ /:0016$/ { sub(/.*:/, "", $2); print $2 }' /proc/net/tcp*)

@@ -96,7 +96,10 @@ const SHOWN: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "tests whether the ranks can meet",
-        &[("check", "a_rank_that_does_not_come_is_named_by_all_others")],
+        &[(
+            "check",
+            "a_rank_that_does_not_arrive_is_named_by_rank_0_and_no_rank_of_its_node_repeats_it",
+        )],
     ),
     ("inspects the host", &[("doctor", "each_check_fires_and_is_quiet_where_its_cause_is_gone")]),
     (

@@ -15,8 +15,8 @@ names = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"
 os.write(1, f"{info.rank} {info.local_rank} {info.is_main} {[os.environ[name] for name in names]}\n".encode())
 "#;
 
-/// Replaces PyTorch, which is too large to install in every run of the tests. It records the number of
-/// threads, and starts none.
+/// Replaces PyTorch, which is too large to install in every run of the tests. It records the number
+/// of threads, and starts none.
 const TORCH: &str =
     "number = None\ndef set_num_threads(count):\n    global number\n    number = count\n";
 
@@ -115,7 +115,8 @@ fn the_store_of_pytorch_listens_on_the_masters_address_alone() {
         sorted(&text).into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(said("{}", &[]), ["0 True", "1 None"]);
-    // It leaves the store to PyTorch if this host does not have the address, and if the user has asked for one.
+    // It leaves the store to PyTorch if this host does not have the address, and if the user has
+    // asked for one.
     assert_eq!(said("{}", &[("MASTER_ADDR", "198.51.100.1")]), ["0 None", "1 None"]);
     assert_eq!(said("{'world_size': 2}", &[]), ["0 env://", "1 env://"]);
 }

@@ -14,8 +14,8 @@ fn page() -> String {
 /// Runs cargo with these words, without the network.
 fn cargo(words: &[&str], folder: &Path) -> Output {
     let mut command = with_cargo(env!("CARGO"));
-    // The compiler beside this cargo. `rustc` on PATH may be rustup, which may replace the toolchain
-    // of the machine before it compiles.
+    // The compiler beside this cargo. `rustc` on PATH may be rustup, which may replace the
+    // toolchain of the machine before it compiles.
     let compiler = Path::new(env!("CARGO")).with_file_name("rustc");
     assert!(compiler.is_file(), "no {}", compiler.display());
     command.env("RUSTC", compiler);

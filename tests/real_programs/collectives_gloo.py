@@ -13,12 +13,22 @@ dist.init_process_group("gloo")
 RANK, SIZE = dist.get_rank(), dist.get_world_size()
 if RANK == 0:
     print(f"library gloo of PyTorch {torch.__version__}", flush=True)
+
+
+def send_receive(whole, into):
+    """Sends to the next rank and receives from the one before."""
+    sent = dist.isend(whole, (RANK + 1) % SIZE)
+    dist.recv(into, (RANK - 1) % SIZE)
+    sent.wait()
+
+
 CALLS = {
     "all_reduce": lambda whole, part, into: dist.all_reduce(whole),
     "broadcast": lambda whole, part, into: dist.broadcast(whole, 0),
     "all_gather": lambda whole, part, into: dist.all_gather_into_tensor(whole, part),
     "reduce_scatter": lambda whole, part, into: dist.reduce_scatter_tensor(part, whole),
     "all_to_all": lambda whole, part, into: dist.all_to_all_single(into, whole),
+    "send_receive": lambda whole, part, into: send_receive(whole, into),
 }
 
 

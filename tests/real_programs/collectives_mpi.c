@@ -7,13 +7,13 @@
 enum { WARM = 4, FEWEST = 5, MOST = 1000 };
 static const double BUDGET = 0.25;
 static const int LENGTHS[] = {8, 31400, 1 << 20, 64 << 20};
-static const char *NAMES[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all"};
+static const char *NAMES[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_receive"};
 
-static int size, count;
+static int rank, size, count;
 static float *all, *part;
 
 static double timed(int which) {
-    size_t whole = (size_t)count * size * (which == 4 ? 2 : 1);
+    size_t whole = (size_t)count * size * (which >= 4 ? 2 : 1);
     for (size_t i = 0; i < whole; i++) all[i] = 1;
     MPI_Barrier(MPI_COMM_WORLD);
     double begun = MPI_Wtime();
@@ -24,6 +24,10 @@ static double timed(int which) {
     case 3: MPI_Reduce_scatter_block(all, part, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
     case 4:
         MPI_Alltoall(all, count, MPI_FLOAT, all + (size_t)count * size, count, MPI_FLOAT, MPI_COMM_WORLD);
+        break;
+    case 5:
+        MPI_Sendrecv(all, count * size, MPI_FLOAT, (rank + 1) % size, 0, all + (size_t)count * size, count * size, MPI_FLOAT,
+                     (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         break;
     }
     return MPI_Wtime() - begun;
@@ -36,10 +40,8 @@ static int compare(const void *a, const void *b) {
 
 static void measure(int which, int bytes) {
     static double taken[MOST];
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     count = bytes / 4 / size > 0 ? bytes / 4 / size : 1;
-    all = malloc((size_t)count * size * 4 * (which == 4 ? 2 : 1));
+    all = malloc((size_t)count * size * 4 * (which >= 4 ? 2 : 1));
     part = malloc((size_t)count * 4);
     for (int i = 0; i < count; i++) part[i] = 1;
     double begun = MPI_Wtime();
@@ -65,10 +67,9 @@ int main(int argc, char **argv) {
     for (char *end = version; *end; end++) {
         if (*end == '\n' || *end == ',') *end = 0;
     }
-    int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) printf("library %s\n", version);
-    for (int which = 0; which < 5; which++) {
+    for (int which = 0; which < 6; which++) {
         for (int i = 0; i < 4; i++) measure(which, LENGTHS[i]);
     }
     MPI_Finalize();

@@ -9,16 +9,18 @@
 //! the plan over any [`Group`](mpienv::collective::Group). Losses and parameters equal those of a
 //! single process, up to rounding.
 //!
-//! Both programs also stand on [`file`](mod@file), files that are whole or not there, and [`program`], a
-//! rank's way from its command line to its exit code.
+//! Both programs also stand on [`file`](mod@file), files that are whole or not there, and
+//! [`program`], a rank's way from its command line to its exit code.
 //!
 //! ```
 //! use mpienv_sharding::network::Chain;
 //! use mpienv_sharding::plan::{Collectives, Plan, Terms};
 //!
-//! let mut network = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu").matmul("matmul2", "w2", 16).mse("loss");
+//! let chain = Chain::new(16, 32).matmul("matmul", "w", 16).relu("relu");
+//! let mut network = chain.matmul("matmul2", "w2", 16).mse("loss");
 //! network.shard("matmul", "((2,4),(4,1))".parse()?)?;
-//! let terms = Terms { world: 8, data_cut: 8, collectives: Collectives::Min, learning_rate: 0.2, momentum: 0.1 };
+//! let (collectives, learning_rate, momentum) = (Collectives::Min, 0.2, 0.1);
+//! let terms = Terms { world: 8, data_cut: 8, collectives, learning_rate, momentum };
 //! let plan = Plan::new(&network, &terms)?;
 //! assert_eq!(plan.traffic().bytes_per_rank(8), 2503.0);
 //! assert!(plan.instructions_of(0).contains("ReLU"));

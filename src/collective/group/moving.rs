@@ -19,8 +19,8 @@ fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
 }
 
 impl Group {
-    /// Replaces every rank's `values` with those of rank `root`. For bytes whose number only the root
-    /// knows, use [`Group::broadcast_bytes`].
+    /// Replaces every rank's `values` with those of rank `root`. For bytes whose number only the
+    /// root knows, use [`Group::broadcast_bytes`].
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -44,7 +44,8 @@ impl Group {
         T::with_bytes(values, |bytes| transport.broadcast(call, bytes, root))
     }
 
-    /// Replaces every rank's bytes with those of rank `root`, of which only the root knows how many.
+    /// Replaces every rank's bytes with those of rank `root`, of which only the root knows how
+    /// many.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -297,10 +298,8 @@ impl Group {
     ///
     /// Only these two ranks make the call. Messages between two ranks are received in the order in
     /// which they are sent. Two ranks that send to each other, or ranks that send in a ring, call
-    /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the other.
-    ///
-    /// Where other calls go over shared memory, messages go over TCP, and short ones take much
-    /// longer than over MPI.
+    /// [`send_receive`](Group::send_receive) instead, because each of them would wait for the
+    /// other.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
@@ -329,7 +328,7 @@ impl Group {
     }
 
     /// Receives the values that rank `from` [sends](Group::send) to this one: as many, of the same
-    /// type. Messages go over TCP where other calls go over shared memory.
+    /// type.
     ///
     /// # Errors
     /// As [`Group::send`].
@@ -345,12 +344,11 @@ impl Group {
     /// in `into`. If both are this rank, it copies the values.
     ///
     /// If `to` and `from` are two ranks, each of them may call this, or [`receive`](Group::receive)
-    /// and [`send`](Group::send): the first rank of a chain only sends. If they are one rank, it must
-    /// call this too. Over shared memory and TCP, `send` and then `receive` may also work, but over
-    /// MPI this is an error.
+    /// and [`send`](Group::send): the first rank of a chain only sends. If they are one rank, it
+    /// must call this too. Over shared memory and TCP, `send` and then `receive` may also work, but
+    /// over MPI this is an error.
     ///
-    /// Messages go over TCP where other calls go over shared memory. The guide has an exchange of
-    /// halos: `mpienv::guide::rust`.
+    /// The guide has an exchange of halos: `mpienv::guide::rust`.
     ///
     /// ```
     /// # mpienv::collective::threads::run(3, std::time::Duration::from_secs(10), |group| {
@@ -365,8 +363,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// As [`Group::send`]; [`CollectiveError::Argument`] if only one of the ranks is this one, or if
-    /// both are and the lengths differ.
+    /// As [`Group::send`]; [`CollectiveError::Argument`] if only one of the ranks is this one, or
+    /// if both are and the lengths differ.
     #[doc(alias("Sendrecv", "MPI_Sendrecv"))]
     pub fn send_receive<T: Element>(
         &mut self,
@@ -390,8 +388,8 @@ impl Group {
         })
     }
 
-    /// Fails unless `other` is another rank of the group. The error reaches this rank alone, because
-    /// it is unknown which other rank waits for the message.
+    /// Fails unless `other` is another rank of the group. The error reaches this rank alone,
+    /// because it is unknown which other rank waits for the message.
     pub(super) fn check_other(&self, call: &'static str, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {

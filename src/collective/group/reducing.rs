@@ -111,17 +111,17 @@ impl Group {
         self.reduce_to(values, by, Results::ToAll)
     }
 
-    /// Like [`all_reduce`](Group::all_reduce) of values that this rank computes only now, `part` at a
-    /// time. While a rank computes a part, the ranks of a host already reduce those before it, so
+    /// Like [`all_reduce`](Group::all_reduce) of values that this rank computes only now, `part` at
+    /// a time. While a rank computes a part, the ranks of a host already reduce those before it, so
     /// that less time is left for the reduction once the last part is there.
     ///
-    /// `compute` gets the index of the part's first value and the part, which it must overwrite: what
-    /// is in it before is unspecified. All ranks need as many values, but the length of their parts
-    /// may differ. The result has the same bits as that of `all_reduce`, which other ranks may call
-    /// instead.
+    /// `compute` gets the index of the part's first value and the part, which it must overwrite:
+    /// what is in it before is unspecified. All ranks need as many values, but the length of their
+    /// parts may differ. The result has the same bits as that of `all_reduce`, which other ranks
+    /// may call instead.
     ///
-    /// Parts are reduced early over shared memory, if all ranks have at most 128 KiB together, or if
-    /// two ranks have at most 512 KiB each. Otherwise, this call computes all parts first.
+    /// Parts are reduced early over shared memory, if all ranks have at most 128 KiB together, or
+    /// if two ranks have at most 512 KiB each. Otherwise, this call computes all parts first.
     ///
     /// ```
     /// # mpienv::collective::threads::run(2, std::time::Duration::from_secs(10), |group| {
@@ -155,9 +155,9 @@ impl Group {
         self.all_reduce_in_parts_while(values, by, part, compute, || ())
     }
 
-    /// Like [`all_reduce_in_parts`](Group::all_reduce_in_parts), and does `other_work` while the other
-    /// ranks compute their last parts: work that does not need the result, such as loading the next
-    /// samples. A rank that is ahead then waits less.
+    /// Like [`all_reduce_in_parts`](Group::all_reduce_in_parts), and does `other_work` while the
+    /// other ranks compute their last parts: work that does not need the result, such as loading the
+    /// next samples. A rank that is ahead then waits less.
     ///
     /// `other_work` is called once, after this rank has computed its last part. Where parts are not
     /// reduced early, the reduction begins after it.
@@ -241,8 +241,8 @@ impl Group {
         self.reduce_to(values, by, Results::To(root))
     }
 
-    /// Reduces the ranks' `values` and returns this rank's part of the result in `part`: the numbers
-    /// from `rank * count / size` to `(rank + 1) * count / size`. [`rank`](Group::rank) has
+    /// Reduces the ranks' `values` and returns this rank's part of the result in `part`: the
+    /// numbers from `rank * count / size` to `(rank + 1) * count / size`. [`rank`](Group::rank) has
     /// `share_of`, which returns this range.
     ///
     /// ```

@@ -40,8 +40,8 @@ pub trait Untyped {
         root: Option<u32>,
     ) -> Result<()>;
 
-    /// As [`Group::all_to_all_into`] or, with a `root`, [`Group::scatter`]. The values for each rank
-    /// may come from another place; `parts` is empty on a rank that sends none. With a `root`,
+    /// As [`Group::all_to_all_into`] or, with a `root`, [`Group::scatter`]. The values for each
+    /// rank may come from another place; `parts` is empty on a rank that sends none. With a `root`,
     /// `into` has one entry.
     fn scatter_untyped(
         &mut self,

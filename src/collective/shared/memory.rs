@@ -1,4 +1,4 @@
-//! Memory that the ranks of one host share, and the order in which they use it.
+//! Memory that the ranks of one host share, and the order in which they use it in calls of all ranks.
 //!
 //! The memory is an unnamed file (`memfd_create`). Ranks open it through `/proc/PID/fd`. It
 //! disappears with the last rank, even if ranks are killed. Ranks use it in rounds. In a round,
@@ -8,6 +8,8 @@
 
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
+mod described;
+mod mailbox;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
+use self::described::Described;
+use self::mailbox::{Mailbox, Passed};
 use crate::call::Call;
 use crate::rendezvous;
 
@@ -46,7 +50,7 @@ const MOST: usize = 64 << 20;
 struct Place {
     /// The last round that the rank has published.
     published: AtomicU32,
-    /// The processor that the rank ran on when it published.
+    /// The processor that the rank ran on when it published, or posted a message.
     processor: AtomicU32,
     /// The next round, in the upper half, and how many bytes of it the rank has completed; 0 if it
     /// publishes rounds only as a whole.
@@ -55,14 +59,7 @@ struct Place {
     /// round before another rank has read this one's.
     calls: [Described; 2],
     sleepers: Sleepers,
-}
-
-/// A call, as other ranks read it.
-#[repr(C)]
-struct Described {
-    codes: AtomicU32,
-    root: AtomicU32,
-    count: AtomicU64,
+    mailbox: Mailbox,
 }
 
 /// How many ranks sleep until this one publishes. On cache lines of its own, because other ranks
@@ -93,6 +90,8 @@ pub(super) struct Memory {
     round: u32,
     /// Whether all ranks have published that round.
     is_complete: bool,
+    /// The messages between this rank and each of the others.
+    passed: Vec<Passed>,
 }
 
 /// The slots of a round that all ranks have published.
@@ -240,6 +239,7 @@ impl Memory {
             slot: slot_length(ranks),
             round: 0,
             is_complete: true,
+            passed: vec![Passed::default(); ranks],
         })
     }
 
@@ -303,8 +303,8 @@ impl Memory {
         self.slots()?;
         let completed = self.completed_by(self.own);
         let (at, length) = self.slot_at(self.own, self.round.wrapping_add(1));
-        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank has
-        // completed.
+        // SAFETY: as in `next`, but other ranks may read the bytes before these, which this rank
+        // has completed.
         Ok(unsafe {
             std::slice::from_raw_parts_mut(at.add(completed).as_ptr(), length - completed)
         })
@@ -341,11 +341,7 @@ impl Memory {
         self.is_complete = self.ranks == 1;
         let place = self.place(self.own);
         place.completed.store(0, Ordering::Relaxed);
-        let described = &place.calls[(self.round % 2) as usize];
-        let [operation, kind, refused] = call.codes();
-        described.codes.store(u32::from_le_bytes([operation, kind, refused, 0]), Ordering::Relaxed);
-        described.root.store(call.root, Ordering::Relaxed);
-        described.count.store(call.count, Ordering::Relaxed);
+        place.calls[(self.round % 2) as usize].store(call);
         // Relaxed, as the slot's bytes: storing the round below publishes everything before it to
         // those who load the round.
         place.processor.store(processor(), Ordering::Relaxed);
@@ -365,8 +361,8 @@ impl Memory {
         published.wrapping_sub(self.round).cast_signed() >= 0
     }
 
-    /// Returns whether a rank ran on this processor when it last published. If so, it may not run
-    /// while this rank does.
+    /// Returns whether a rank ran on this processor when it last published or posted a message. If
+    /// so, it may not run while this rank does.
     pub(super) fn is_on_this_processor(&self, rank: usize) -> bool {
         self.place(rank).processor.load(Ordering::Relaxed) == processor()
     }
@@ -390,10 +386,7 @@ impl Memory {
     /// The call that a rank makes in the current round, which it must have published; `None` if it
     /// cannot be read.
     pub(super) fn call(&self, rank: usize) -> Option<Call> {
-        let described = &self.place(rank).calls[(self.round % 2) as usize];
-        let [operation, kind, refused, _] = described.codes.load(Ordering::Relaxed).to_le_bytes();
-        let root = described.root.load(Ordering::Relaxed);
-        Call::from_codes([operation, kind, refused], described.count.load(Ordering::Relaxed), root)
+        self.place(rank).calls[(self.round % 2) as usize].load()
     }
 
     /// The slots of the current round.

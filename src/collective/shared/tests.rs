@@ -7,7 +7,10 @@ use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::hosts;
 use crate::tcp::tests::ranks_within;
-use crate::tests::{PLENTY, check_that_a_hung_rank_is_named};
+use crate::tests::PLENTY;
+use crate::tests::hangs::{
+    check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
+};
 
 /// Runs `run` on every rank, each in its own thread, over shared memory.
 fn ranks<T: Send>(size: u32, run: impl Fn(Shared) -> T + Sync) -> Vec<T> {
@@ -79,6 +82,42 @@ fn a_rank_that_hangs_is_named_by_all_others() {
     check_that_a_hung_rank_is_named(1, 1, |timeout, run| {
         sharing_within(timeout, 4, |shared| run(group(shared)))
     });
+}
+
+#[test]
+fn a_rank_that_passes_no_messages_is_named_by_all_others() {
+    check_that_a_rank_without_messages_is_named(1, |timeout, run| {
+        sharing_within(timeout, 4, |shared| run(group(shared)))
+    });
+}
+
+#[test]
+fn a_rank_that_is_killed_is_named_by_all_that_pass_messages() {
+    for length in [8, 3_000_000] {
+        let errors = ranks(4, |mut shared| {
+            let (own, mut into) = (shared.rank().index(), vec![0; length]);
+            let mut ring = |shared: &mut Shared| {
+                let (to, from) = ((own + 1) % 4, (own + 3) % 4);
+                let sent = Message::to(to, own, ElementKind::U8, length).as_half();
+                let received = Message::from(from, own, ElementKind::U8, length).as_half();
+                shared.pass(Some((sent, &vec![1; length])), Some((received, &mut into)))
+            };
+            ring(&mut shared).unwrap();
+            if own == 2 {
+                // As when a process is killed: its connections close.
+                shared.tcp.members().fail_silently();
+                return None;
+            }
+            // A rank that has done without it fails next.
+            let error = (0..3).find_map(|_| ring(&mut shared).err()).unwrap();
+            let again = ring(&mut shared).unwrap_err();
+            assert!(again.to_string().starts_with("rank 2 on "), "{again}");
+            Some(error)
+        });
+        for error in errors.into_iter().flatten() {
+            assert!(matches!(&error, CollectiveError::Lost { rank: 2, .. }), "{error}");
+        }
+    }
 }
 
 #[test]

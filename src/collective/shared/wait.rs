@@ -1,9 +1,9 @@
-//! Waits for another rank: by polling, then by yielding, then asleep.
+//! Waits for other ranks: by polling, then by yielding, then asleep.
 
 use std::time::{Duration, Instant};
 
 use super::Shared;
-use crate::error::Result;
+use crate::error::{CollectiveError, Result};
 
 /// How long a rank polls before it yields, if every rank has its own core.
 const SPIN: Duration = Duration::from_micros(50);
@@ -15,17 +15,37 @@ const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)
 impl Shared {
     /// Waits until a rank has published the current round.
     pub(super) fn wait_for(&self, rank: usize) -> Result<()> {
-        let memory = &self.memory;
-        // Often the rank has already published. Do not read the clock then.
-        if memory.has_published(rank) {
+        let (memory, members) = (&self.memory, self.tcp.members());
+        let has_published = || memory.has_published(rank);
+        let sleep = |longest| memory.sleep(rank, longest);
+        // A rank that waits for this one in a message has not made this call.
+        let fault = || {
+            let (other, found) = memory.waiting_after(self.calls.wrapping_sub(1))?;
+            Some(members.differs(other, found))
+        };
+        self.wait(&[rank], has_published, sleep, fault)
+    }
+
+    /// Waits until what ranks must do `has_come`. `sleep` ends early when it comes; after each sleep,
+    /// `fault` looks for a rank that makes another call.
+    pub(super) fn wait(
+        &self,
+        ranks: &[usize],
+        has_come: impl Fn() -> bool,
+        sleep: impl Fn(Duration),
+        fault: impl Fn() -> Option<CollectiveError>,
+    ) -> Result<()> {
+        // Often it has already come. Do not read the clock then.
+        if has_come() {
             return Ok(());
         }
         let begun = Instant::now();
-        // First poll: a rank on a core of its own publishes within microseconds, before a yield
-        // would return. A rank that shares this core cannot publish until this one gives it up.
-        while self.spins && begun.elapsed() < SPIN && !memory.is_on_this_processor(rank) {
+        let shares_core = || ranks.iter().any(|&rank| self.memory.is_on_this_processor(rank));
+        // First poll: a rank on a core of its own comes within microseconds, before a yield would
+        // return. A rank that shares this core cannot come until this one gives it up.
+        while self.spins && begun.elapsed() < SPIN && !shares_core() {
             for _ in 0..32 {
-                if memory.has_published(rank) {
+                if has_come() {
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -33,23 +53,26 @@ impl Shared {
         }
         // Then yield: ranks that share a core take turns, and no sleep delays the answer.
         while begun.elapsed() < YIELD {
-            if memory.has_published(rank) {
+            if has_come() {
                 return Ok(());
             }
             std::thread::yield_now();
         }
         // Then sleep until the rank wakes this one. A killed rank never does, but its connection
         // closes: look at the connections after each nap.
-        let (mut nap, timeout) = (NAPS[0], self.tcp.members().timeout());
+        let (mut nap, members) = (NAPS[0], self.tcp.members());
+        let timeout = members.timeout();
         loop {
-            memory.sleep(rank, nap);
-            if memory.has_published(rank) {
+            sleep(nap);
+            if has_come() {
                 return Ok(());
             }
-            let has_come = || memory.has_published(rank);
-            self.tcp.members().check_while_waiting(rank, begun, &has_come)?;
+            members.check_while_waiting(ranks, begun, &has_come)?;
+            if let Some(error) = fault() {
+                return Err(error);
+            }
             if begun.elapsed() >= timeout {
-                return Err(self.tcp.members().late(rank));
+                return Err(members.late(ranks[0]));
             }
             nap = (2 * nap).min(NAPS[1]);
         }

@@ -2,8 +2,8 @@
 
 use crate::call::Call;
 
-/// The length of a frame's head: kind (1), operation (1), type (1), refused or half (1), transfer or
-/// blamed rank (4), length (8), the call's count (8) and root (4); little-endian.
+/// The length of a frame's head: kind (1), operation (1), type (1), refused or half (1), transfer
+/// or blamed rank (4), length (8), the call's count (8) and root (4); little-endian.
 pub(super) const HEAD: usize = 28;
 /// Bytes of a call.
 pub(super) const DATA: u8 = 1;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use super::frame::Transfer;
 use super::peer::Fault;
-use super::transfer::{Exchange, Links};
-use crate::call::{Call, Message};
+use super::transfer::{Beside, Exchange, Links};
+use crate::call::{Call, Difference, Message};
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, Result};
 
@@ -20,8 +20,8 @@ pub(crate) struct Members {
     members: Vec<usize>,
     /// The number of the last transfer.
     number: u32,
-    /// The number of the next message between two of the ranks: it counts the calls of the group, so
-    /// that ranks notice that a message and a call are in another order.
+    /// The number of the next message between two of the ranks: it counts the calls of the group,
+    /// so that ranks notice that a message and a call are in another order.
     of_messages: u32,
     /// What `of_messages` was before the first call.
     first: u32,
@@ -74,14 +74,14 @@ impl Members {
         let transfer = Transfer { number: self.number, call };
         let mut links = self.links();
         if self.members.iter().copied().eq(0..links.size()) {
-            return links.transfer(transfer, &mut by_place);
+            return links.transfer(transfer, &mut by_place, None);
         }
         let mut by_rank: Vec<Exchange<'_>> = Vec::new();
         by_rank.resize_with(links.size(), Exchange::default);
         for (&member, exchange) in self.members.iter().zip(by_place) {
             by_rank[member] = exchange;
         }
-        links.transfer(transfer, &mut by_rank)
+        links.transfer(transfer, &mut by_rank, None)
     }
 
     /// Notes that the group has made `made` calls before the one that comes.
@@ -91,11 +91,13 @@ impl Members {
         self.of_messages = self.first.wrapping_add(made).wrapping_add(1);
     }
 
-    /// Sends a message to a member and receives one from another, or does one of both.
+    /// Sends a message to a member and receives one from another, or does one of both. Meanwhile
+    /// messages may pass by other means.
     pub(super) fn pass(
         &mut self,
         send: Option<(Message, &[u8])>,
         receive: Option<(Message, &mut [u8])>,
+        beside: Option<&mut Beside<'_>>,
     ) -> Result<()> {
         let mut links = self.links();
         let mut by_rank: Vec<Exchange<'_>> = Vec::new();
@@ -114,7 +116,11 @@ impl Members {
                 Exchange { send: Some(&[]), receive: Some(bytes), pair };
             call = said;
         }
-        links.transfer(Transfer { number: self.of_messages, call }, &mut by_rank)
+        let transfer = Transfer { number: self.of_messages, call };
+        let Some(beside) = beside else { return links.transfer(transfer, &mut by_rank, None) };
+        let mut beside =
+            || beside().map_err(|found| Difference { rank: self.members[found.rank], ..found });
+        links.transfer(transfer, &mut by_rank, Some(&mut beside))
     }
 
     /// Gives up because the member at `place` brought what this rank cannot take.
@@ -181,15 +187,16 @@ impl Members {
         self.links().begin(call)
     }
 
-    /// Checks for lost ranks, while this rank has been waiting since `since` for the member at
-    /// `place`. If that member `has_come`, this call goes on and the next one fails.
+    /// Checks for lost ranks, while this rank has been waiting since `since` for the members at
+    /// `places`. If what it waits for `has_come`, this call goes on and the next one fails.
     pub(crate) fn check_while_waiting(
         &self,
-        place: usize,
+        places: &[usize],
         since: Instant,
         has_come: &dyn Fn() -> bool,
     ) -> Result<()> {
-        self.links().check_while_waiting(self.members[place], since, has_come)
+        let awaited: Vec<usize> = places.iter().map(|&place| self.members[place]).collect();
+        self.links().check_while_waiting(&awaited, since, has_come)
     }
 
     /// Gives up on the member at `place`, after waiting too long for it.

@@ -79,11 +79,11 @@ impl Fault {
     }
 }
 
-/// Whether a frame is complete, and whether any byte moved.
+/// Whether a frame or message is complete, and whether any byte moved.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Progress {
-    pub(super) done: bool,
-    pub(super) moved: bool,
+pub(crate) struct Progress {
+    pub(crate) done: bool,
+    pub(crate) moved: bool,
 }
 
 impl Peer {

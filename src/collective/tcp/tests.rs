@@ -8,7 +8,8 @@ use crate::call::Results;
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rendezvous::Rendezvous;
-use crate::tests::{PLENTY, check_that_a_hung_rank_is_named};
+use crate::tests::PLENTY;
+use crate::tests::hangs::check_that_a_hung_rank_is_named;
 use crate::value::host::Host;
 use crate::value::port::Port;
 

@@ -1,5 +1,6 @@
 //! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
+mod beside;
 mod blame;
 
 use std::io;
@@ -14,6 +15,8 @@ use crate::call::Call;
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_core::seam::Owner;
+
+pub(crate) use self::beside::Beside;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -136,7 +139,12 @@ impl Links {
     }
 
     /// Sends to and receives from all peers at once: `all` has an entry for each of them.
-    pub(super) fn transfer(&mut self, transfer: Transfer, all: &mut [Exchange<'_>]) -> Result<()> {
+    pub(super) fn transfer(
+        &mut self,
+        transfer: Transfer,
+        all: &mut [Exchange<'_>],
+        mut beside: Option<&mut Beside<'_>>,
+    ) -> Result<()> {
         self.check()?;
         (self.current, self.awaited) = (transfer, None);
         for peer in self.peers.iter_mut().flatten() {
@@ -144,11 +152,22 @@ impl Links {
         }
         let mut moved_at = Instant::now();
         loop {
-            let (waits_for, moved) = match self.advance(all) {
+            let (waits_for, mut moved) = match self.advance(all) {
                 Ok(progress) => progress,
                 Err(culprit) => return Err(self.give_up(all, culprit)),
             };
             let Some(waits_for) = waits_for else { return Ok(()) };
+            let mut patience = self.timeout;
+            match beside.as_mut().map(|beside| beside()) {
+                Some(Err(difference)) => return Err(self.give_up_differing(all, difference)),
+                Some(Ok(progress)) => {
+                    moved |= progress.moved;
+                    if !progress.done {
+                        patience = beside::NAP;
+                    }
+                }
+                None => {}
+            }
             if self.cancel.is_set() {
                 return Err(self.give_up_canceled(all));
             }
@@ -176,7 +195,7 @@ impl Links {
                 return Err(self.give_up_canceled(all));
             }
             let longest = if self.noted.is_some() { GRACE } else { self.timeout };
-            let longest = longest.min(self.cancel.patience().unwrap_or(longest));
+            let longest = longest.min(self.cancel.patience().unwrap_or(longest)).min(patience);
             let culprit = self.sleep(longest.min(self.timeout - waited), false, &|| true);
             if let Some(culprit) = culprit.or_else(|| self.noted_since(moved_at)) {
                 return Err(self.give_up(all, culprit));
@@ -347,48 +366,6 @@ impl Links {
     fn host(&self, rank: u32) -> String {
         let peer = self.peers.get(rank as usize);
         peer.and_then(Option::as_ref).map_or_else(|| OWN_HOST.to_owned(), |peer| peer.host.clone())
-    }
-}
-
-/// For ranks that exchange bytes by other means.
-impl Links {
-    /// Begins a call. Fails as [`Links::check`] does.
-    pub(super) fn begin(&mut self, call: Call) -> Result<()> {
-        self.check()?;
-        self.current.call = call;
-        Ok(())
-    }
-
-    /// Checks for peers that are lost or have given up, while this rank has been waiting since
-    /// `since` for `awaited` by means other than its connection. If `awaited` `has_come`, this call
-    /// goes on and the next one fails.
-    pub(super) fn check_while_waiting(
-        &mut self,
-        awaited: usize,
-        since: Instant,
-        has_come: &dyn Fn() -> bool,
-    ) -> Result<()> {
-        if self.cancel.ends_wait() {
-            return Err(self.give_up_canceled(&[]));
-        }
-        self.awaited = Some((awaited, since));
-        for (index, peer) in self.peers.iter_mut().enumerate() {
-            if let Some(peer) = peer {
-                peer.is_through = index != awaited;
-            }
-        }
-        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
-        let culprit = culprit.or_else(|| self.out_of_order(&|_| false));
-        let left = |peer: &&Peer| peer.has_said_goodbye() && !has_come();
-        let left = self.peers.get(awaited).and_then(Option::as_ref).filter(left);
-        let culprit = culprit.or(left.map(|_| Culprit(awaited, Fault::left())));
-        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
-        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
-    }
-
-    /// How long to wait for a rank.
-    pub(super) fn timeout(&self) -> Duration {
-        self.timeout
     }
 }
 

@@ -93,8 +93,8 @@ pub(crate) const CALLS: &[(&str, Made)] = &[
     ("all_to_all of i8", |group| all_to_all::<i8>(group, 8)),
 ];
 
-/// Calls in which every rank sends a message to the next, and their parameters. Over MPI, a rank that
-/// makes another call is noticed only after the timeout.
+/// Calls in which every rank sends a message to the next, and their parameters. Over MPI, a rank
+/// that makes another call is noticed only after the timeout.
 pub(crate) const RINGS: &[(&str, Made)] = &[
     ("messages", |group| ring(group, &[1_u8; 8], 1)),
     ("messages of one more", |group| ring(group, &[1_u8; 9], 1)),

@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::sync::mpsc;
 
+use super::measured::longer_than;
 use super::*;
 use crate::cluster::info::ClusterInfo;
 use crate::error::{ConnectError, Result};

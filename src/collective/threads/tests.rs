@@ -55,7 +55,7 @@ fn a_rank_that_does_not_come_is_named() {
     let error = ranks[0].meet(Call::BARRIER).unwrap_err().to_string();
     assert_eq!(
         error,
-        "rank 1 on this process did not come within 0.05 s: it hangs, is cut off, or needs a longer timeout"
+        "rank 1 on this process did not arrive within 0.05 s: it hangs, is cut off, or needs a longer timeout"
     );
 }
 

@@ -7,7 +7,10 @@ use crate::group::Group;
 use crate::host_info::HostInfo;
 use crate::hosts;
 use crate::tcp::tests::{numbers, ranks_within};
-use crate::tests::{PLENTY, bits, check_that_a_hung_rank_is_named, sum_in_order};
+use crate::tests::hangs::{
+    check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
+};
+use crate::tests::{PLENTY, bits, sum_in_order};
 
 /// Runs one rank, in its own thread, for each entry of `hosts`, which is the number of its
 /// simulated host.
@@ -68,6 +71,27 @@ fn one_rank_of_each_host_sends_its_hosts_share() {
 }
 
 #[test]
+fn a_message_goes_over_tcp_to_another_host_alone() {
+    const LENGTH: u64 = 31_400;
+    for (hosts, between) in [([0, 0, 0, 0], 0), ([0, 0, 1, 1], LENGTH + 28 + 2 * 16)] {
+        let sent = ranks(PLENTY, &hosts, |mut group| {
+            let own = group.rank().index();
+            // To the same host, and then to the other.
+            [own ^ 1, own ^ 2].map(|other| {
+                let before = group.bytes_sent().unwrap();
+                let mut into = [0_u8; LENGTH as usize];
+                group.send_receive(&[7; LENGTH as usize], other, &mut into, other).unwrap();
+                assert_eq!(into, [7; LENGTH as usize]);
+                group.bytes_sent().unwrap() - before
+            })
+        });
+        // Over TCP, the head of an empty answer with its tag, and the message with two.
+        let far = if between > 0 { between + 28 + 16 } else { LENGTH };
+        assert_eq!(sent, [[LENGTH, far]; 4], "{hosts:?}");
+    }
+}
+
+#[test]
 fn ranks_that_do_not_follow_each_other_on_a_host_use_tcp() {
     let described = ranks(PLENTY, &[0, 1, 0, 1], |group| group.describe());
     assert!(
@@ -80,6 +104,15 @@ fn ranks_that_do_not_follow_each_other_on_a_host_use_tcp() {
 #[test]
 fn a_rank_that_hangs_is_named_on_every_host() {
     check_that_a_hung_rank_is_named(3, 1, |timeout, run| ranks(timeout, &[0, 0, 1, 1], run));
+}
+
+#[test]
+fn a_rank_that_passes_no_messages_is_named_on_every_host() {
+    for hung in [1, 3] {
+        check_that_a_rank_without_messages_is_named(hung, |timeout, run| {
+            ranks(timeout, &[0, 0, 1, 1], run)
+        });
+    }
 }
 
 #[test]

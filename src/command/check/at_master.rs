@@ -49,6 +49,6 @@ impl Look {
             true => format!("; another program answers there, on port {}", info.meeting_port()),
             false => String::new(),
         };
-        Some(format!("{what}{answers}; {why}; {remedy}"))
+        Some(format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}"))
     }
 }

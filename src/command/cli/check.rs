@@ -8,16 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
-use crate::command::doctor::port::in_use_on_one_node;
+use crate::command::doctor::port;
 use crate::command::protection::Protection;
-use crate::rendezvous::RendezvousError::{Lost, Mismatch, Missing};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{UNPLACED, counted, ranges};
+use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
 use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
-use super::{Failure, Quiet, examples, lines_of, seconds, stream};
+use super::{Failure, Quiet, examples, lines_of, stream, time};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -26,8 +25,8 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// Test whether all ranks can meet at the master, and name the missing ones
 ///
 /// Start it as every rank of the job, with the same launcher and options as the program. Rank 0
-/// prints the hosts and their ranks. If a rank is missing, came twice, disagrees or runs
-/// another version, all ranks name it.
+/// prints the hosts and their ranks. If a rank is missing, arrives twice, disagrees or runs
+/// another version, rank 0 names it, and the first rank of every other node refers to rank 0.
 #[derive(Args, Debug)]
 #[command(after_help = examples::CHECK)]
 pub(super) struct Options {
@@ -35,8 +34,8 @@ pub(super) struct Options {
     overrides: Overrides,
     #[command(flatten)]
     ask: AskOption,
-    /// How long to wait for all ranks, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    /// How long to wait for all ranks, in seconds or as 90s or 10m
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = time)]
     timeout: Duration,
     /// The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address
     ///
@@ -84,7 +83,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Err(Failure::NotATask { what, why, remedy });
     }
     // One rank meets no other rank, so its meeting does not try the port.
-    let port = if info.world_size() == 1 { in_use_on_one_node(&info) } else { None };
+    let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
@@ -125,17 +124,26 @@ pub(super) fn meet(
     info: &ClusterInfo,
     timeout: Duration,
     bind: Option<IpAddr>,
-) -> Result<Option<JobMap>, CheckError> {
+) -> Result<Option<JobMap>, Failure> {
     let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
-    let has_report = matches!(
-        met,
-        Err(CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
-            | CheckError::Inconsistent { .. })
-    );
-    if has_report && !info.rank().is_first() {
-        thread::sleep(AFTER_RANK_0);
+    met.map_err(|error| failure(info, error))
+}
+
+/// Returns this rank's failure if the ranks did not meet. What rank 0 prints, the others do not
+/// repeat.
+pub(super) fn failure(info: &ClusterInfo, error: CheckError) -> Failure {
+    match info.master_addr() {
+        Ok(master) if error.is_of_rank_0() && !info.rank().is_first() => {
+            thread::sleep(AFTER_RANK_0);
+            Failure::OfRank0 {
+                master: master.with_port(info.meeting_port()),
+                kind: error.kind(),
+                // As with warnings, the first rank of a node speaks for all.
+                is_silent: info.local_rank().is_some_and(|local| local > 0),
+            }
+        }
+        _ => error.into(),
     }
-    met
 }
 
 fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {

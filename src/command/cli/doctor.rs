@@ -5,12 +5,12 @@ mod shared_cores;
 
 use std::time::Duration;
 
-use crate::command::check;
+use crate::command::check::{CheckError, rendezvous};
 use crate::command::doctor::{self, Machine};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection;
-use crate::rendezvous::{self, Member};
-use crate::{ClusterInfo, Environment, Severity};
+use crate::rendezvous::Member;
+use crate::{ClusterInfo, Environment, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::ranges;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use self::ranks::Summary;
 use self::shared_cores::Cores;
 use super::overrides::{AskOption, Overrides};
 use super::threads::{For, Shown, ThreadsOption};
-use super::{Failure, examples, lines_of, seconds_or_none, show, stream};
+use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
 /// How long a name may take to resolve.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,8 +40,9 @@ struct Examined<'a> {
 /// Show each value, and find problems on this host
 ///
 /// If all ranks run it, rank 0 prints one report: its own values, and what differs on the other
-/// ranks. A rank that does not reach rank 0 in time prints its own report. If a rank is missing,
-/// the exit code is 3. With --json each rank prints its own object.
+/// ranks. If not all ranks meet, the others print only why, and their errors and warnings, and the
+/// exit code is 3. With --timeout 0 each rank prints its own report, and with --json its own
+/// object.
 #[derive(Args, Debug)]
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
@@ -49,8 +50,8 @@ pub(super) struct Options {
     overrides: Overrides,
     #[command(flatten)]
     ask: AskOption,
-    /// How long to wait for the other ranks, in seconds; 0 inspects this rank only
-    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds_or_none, conflicts_with = "json")]
+    /// How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only
+    #[arg(long, value_name = "TIME", default_value = "5", value_parser = time_or_none, conflicts_with = "json")]
     timeout: Duration,
     /// Print one JSON object
     #[arg(long)]
@@ -71,6 +72,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     findings.extend(no_answer);
     findings.extend(threads.finding());
     findings.extend(no_interface);
+    if timeout.is_zero() {
+        findings = findings.into_iter().map(|found| show::as_asked(found, &info)).collect();
+    }
     if json {
         stream::print_json(&Examined {
             info: &info,
@@ -85,11 +89,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
     let own =
         Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
-    let mut text = report(&info, &more, &findings);
+    let report = report(&info, &more, &findings);
     if info.rank().is_first() {
         // Before it waits for the others.
-        stream::print_styled(text.as_bytes())?;
-        text.clear();
+        stream::print_styled(report.as_bytes())?;
     }
     let mut are_compared = true;
     let (text, is_suspicious) = match meet(&info, &own, timeout) {
@@ -103,9 +106,22 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         }
         Some(Err(error)) => {
             are_compared = false;
-            (format!("{text}not compared with the other ranks: {error}\n"), own.is_suspicious())
+            // Otherwise a finding names the reason.
+            let why = info.master_addr().map_or_else(
+                |_| "nothing names the master".to_owned(),
+                |_| check::failure(&info, error).to_string(),
+            );
+            let why = format!("not compared with the other ranks: {why}\n");
+            if !info.rank().is_first() {
+                let on = host_name().map_or(String::new(), |host| format!(" on {host}"));
+                let text = format!("rank {}{on}: {why}{}", info.rank(), own.problems());
+                stream::print_styled(text.as_bytes())?;
+                return Err(Failure::Reported);
+            }
+            (why, own.is_suspicious())
         }
-        None => (text, own.is_suspicious()),
+        None if info.rank().is_first() => (String::new(), own.is_suspicious()),
+        None => (report, own.is_suspicious()),
     };
     stream::print_styled(text.as_bytes())?;
     verdict(is_suspicious)?;
@@ -123,20 +139,27 @@ fn report(info: &ClusterInfo, more: &[[String; 3]], findings: &[crate::Finding])
 }
 
 /// Brings all ranks' reports to rank 0; the other ranks get none. Does nothing if there are no
-/// other ranks, if the master is unknown, or if the timeout is 0.
+/// other ranks, or if the timeout is 0.
 fn meet(
     info: &ClusterInfo,
     own: &Summary,
     timeout: Duration,
-) -> Option<Result<Option<Vec<Summary>>, rendezvous::RendezvousError>> {
-    let master = info.master_addr().ok().filter(|_| info.world_size() > 1 && !timeout.is_zero())?;
+) -> Option<Result<Option<Vec<Summary>>, CheckError>> {
+    if info.world_size() == 1 || timeout.is_zero() {
+        return None;
+    }
+    let master = match info.master_addr() {
+        Ok(master) => master.clone(),
+        Err(error) => return Some(Err(error.into())),
+    };
     let blob = serde_json::to_vec(own).ok()?;
     let _files = OpenFiles::for_meeting(info);
-    let meeting = check::rendezvous(info, master.clone(), timeout).gather(blob);
+    let meeting = rendezvous(info, master, timeout).gather(blob);
     let report = |member: &Member| {
         serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())
     };
-    Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
+    let reports = meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect()));
+    Some(reports.map_err(CheckError::from))
 }
 
 /// Describes how the other ranks differ from rank 0.

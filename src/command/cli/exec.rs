@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::command::doctor::port::in_use_on_one_node;
+use crate::command::doctor::port;
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch, Target};
 use clap::Args;
 use mpienv_core::seam::{ExportsSeam as _, InfoSeam as _, TargetFile};
@@ -97,7 +97,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let words = options.template.apply(now, &words)?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
-    let port = port_in_use(options.meet, &info);
+    let port = of_port(options.meet, &info);
     let is_starter = options.per_node || starts_others(&info, options.template, &words);
     let program = For { keep_binding: options.keep_binding, is_starter };
     let threads = options.threads.plan(&info, &environment, program)?;
@@ -164,18 +164,18 @@ fn run_with_scheduler(
     let launch = Launch::with_scheduler(info).variables(set).subreaper(true);
     whole_process(launch)
         .run(|_| {
-            let mut command = worker(words);
+            let mut command = worker(words, None);
             add_variables(&mut command);
             command
         })
         .map_err(|error| launch::failure(words, error))
 }
 
-/// Reports that another program uses the master's port. A meeting of several ranks finds out by
-/// itself, and fails.
-fn port_in_use(meet: MeetOption, info: &ClusterInfo) -> Option<Finding> {
+/// Reports what may keep rank 0 from listening. A meeting of several ranks finds out by itself, and
+/// fails.
+fn of_port(meet: MeetOption, info: &ClusterInfo) -> Option<Finding> {
     let is_met = meet.is_asked() && info.world_size() > 1;
-    if is_met { None } else { in_use_on_one_node(info) }
+    if is_met { None } else { port::of_rank_0(info) }
 }
 
 /// Returns whether the command probably starts other processes, which divide the node's cores by

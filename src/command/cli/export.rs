@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use crate::command::doctor::port;
 use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
 use mpienv_core::seam::InfoSeam as _;
@@ -97,7 +98,7 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {
-        quiet.warn(&info, environment);
+        quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }
     // Without an option or a variable, export resolves no name.
     let info = if info.asks_for_interface() { info.on_interface()? } else { info };

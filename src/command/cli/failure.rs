@@ -32,6 +32,12 @@ pub(crate) enum Failure {
     NotCompared,
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// Rank 0 prints why the ranks did not meet.
+    #[error("the meeting of the ranks failed; rank 0 at {master} prints why")]
+    OfRank0 { master: String, kind: ErrorKind, is_silent: bool },
+    /// This rank's report on stdout says that it did not meet rank 0.
+    #[error("doctor could not compare this rank; see above")]
+    Reported,
     #[error("all ranks connected, but their settings conflict; see above")]
     Disagreement,
     #[error("all ranks met, but {0}; see above")]
@@ -61,8 +67,8 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the reader of stdout has exited.
-    pub(super) fn is_by_reader(&self) -> bool {
+    /// Returns whether the reader of stdout has exited, as `head` does.
+    fn is_by_reader(&self) -> bool {
         match self {
             Failure::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
             Failure::Launch(error) => error.kind() == ErrorKind::ReaderGone,
@@ -70,10 +76,20 @@ impl Failure {
         }
     }
 
+    /// Returns whether something else has printed the reason, so that this rank need not.
+    pub(super) fn is_silent(&self) -> bool {
+        match self {
+            Failure::OfRank0 { is_silent, .. } => *is_silent,
+            Failure::Reported => true,
+            _ => self.is_by_reader(),
+        }
+    }
+
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
             Failure::Check(error) => error.kind().into(),
+            Failure::OfRank0 { kind, .. } => (*kind).into(),
             Failure::Launch(error) => error.kind().into(),
             Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),
             Failure::Unresolved(_) => ExitCode::TIMED_OUT,
@@ -81,7 +97,8 @@ impl Failure {
             | Failure::Measured(_)
             | Failure::NotATask { .. }
             | Failure::Findings
-            | Failure::NotCompared => ExitCode::CHECK_FAILED,
+            | Failure::NotCompared
+            | Failure::Reported => ExitCode::CHECK_FAILED,
             Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }

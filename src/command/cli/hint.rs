@@ -1,7 +1,7 @@
 //! Options of this command that fix an error or finding; the library does not know them.
 
 use crate::command::check::CheckError;
-use crate::{Error, Finding, LaunchError, Launcher, Reason};
+use crate::{Error, Finding, LaunchError, Launcher, Reason, Severity};
 use mpienv_core::seam::{LauncherSeam as _, Starts};
 
 use super::Failure;
@@ -52,7 +52,7 @@ fn for_error(error: &Error) -> Option<&'static str> {
              --master-addr HOST",
         ),
         Reason::HostsUnknown { .. } => {
-            Some("or use `mpienv exec --meet SECONDS`: the ranks then exchange their addresses")
+            Some("or use `mpienv exec --meet TIME`: the ranks then exchange their addresses")
         }
         Reason::NotPerNode(_) => Some(
             "or pass --launcher alone, or --one-per-node if no other process of the job is on its node",
@@ -75,7 +75,7 @@ fn may_be_node(error: &Error) -> bool {
 /// Returns the option that helps with a finding.
 pub(super) fn for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
-        "master-unknown" => Some(ASKED),
+        "master-unknown" if finding.severity == Severity::Error => Some(ASKED),
         "place-unknown" => Some(NODE),
         "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
         "too-many-threads" => Some("or pass --threads share"),

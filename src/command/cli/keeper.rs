@@ -1,10 +1,10 @@
 //! The process that holds the connection over which a rank has asked its launcher.
 //!
-//! Over PMI, the launcher takes the exit of a process that has used PMI for the failure of an MPI program,
-//! and kills the other ranks of its node, unless the process has said goodbye (`finalize`). After
-//! that, no MPI program can start in its place. What `mpienv exec` becomes may be either. So a
-//! process of its own waits until the rank exits, and says goodbye if the rank has succeeded and
-//! no MPI program has said it.
+//! Over PMI, the launcher takes the exit of a process that has used PMI for the failure of an MPI
+//! program, and kills the other ranks of its node, unless the process has said goodbye
+//! (`finalize`). After that, no MPI program can start in its place. What `mpienv exec` becomes may
+//! be either. So a process of its own waits until the rank exits, and says goodbye if the rank has
+//! succeeded and no MPI program has said it.
 //!
 //! Over PMIx, the rank has said goodbye, but the launcher must not see the end of the connection
 //! before the rank exits (`src/core/pmix/relay.rs`).
@@ -21,7 +21,8 @@ use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};
 
 /// The first word of the process that starts the keeper, and that of the keeper. They are not
-/// subcommands, because users do not call them. The rank's process and what it has asked over follow.
+/// subcommands, because users do not call them. The rank's process and what it has asked over
+/// follow.
 const START: &str = "__start-keeper";
 const KEEP: &str = "__keeper";
 /// How often the keeper looks whether the rank still runs, on a system that does not tell it.

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::command::doctor::port;
+use crate::command::open_files::OpenFiles;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, counted};
@@ -17,11 +19,9 @@ use super::overrides::{AskOption, Overrides};
 use super::threads::{ThreadsOption, too_many};
 use super::wait::MeetOption;
 use super::words::TemplateOption;
-use super::worker::worker;
+use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
-use super::{
-    Failure, Program, Quiet, bind, examples, seconds, seconds_or_none, stream, time, warn,
-};
+use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none, warn};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -68,7 +68,7 @@ pub(super) struct Options {
     /// value, both times are the same; `inf` waits forever. If workers save a checkpoint on
     /// SIGTERM, give them as long as the platform does (Slurm's KillWait,
     /// terminationGracePeriodSeconds in Kubernetes).
-    #[arg(long, value_name = "SECONDS", value_parser = seconds_or_none, allow_negative_numbers = true)]
+    #[arg(long, value_name = "TIME", value_parser = time_or_none, allow_negative_numbers = true)]
     grace: Option<Duration>,
     /// Start all workers again after one has failed, at most N times
     ///
@@ -88,8 +88,8 @@ pub(super) struct Options {
         allow_negative_numbers = true
     )]
     max_restarts: u32,
-    /// End a job that hangs: one none of whose workers has written anything for this time, in
-    /// seconds or as 90s, 10m or 2h
+    /// End a job that hangs: one none of whose workers has written anything for a time such as 10m
+    /// or 2h
     ///
     /// Before it stops the workers, mpienv reports on stderr, for each rank of all nodes: how long
     /// ago it wrote its last line, and that line; what its main thread is doing, the system call in
@@ -97,15 +97,15 @@ pub(super) struct Options {
     /// Python code is. Ranks that differ from the others come first. With --log-dir, the report is
     /// also in DIR/stall.json, or DIR/attempt_K/stall.json with --max-restarts. A worker that
     /// computes for longer without output touches the file that MPIENV_HEARTBEAT_FILE names
-    /// (mpienv_rs.heartbeat() in Python). A stall is a failure: --max-restarts applies, and the exit
-    /// code is 124. Pass the same time on every node: if two nodes differ, mpienv names them and
-    /// exits with code 3. Off by default, because a program may be silent while it compiles or
+    /// (mpienv_rs.heartbeat() in Python). A stall is a failure: --max-restarts applies, and the
+    /// exit code is 124. Pass the same time on every node: if two nodes differ, mpienv names them
+    /// and exits with code 3. Off by default, because a program may be silent while it compiles or
     /// loads a model.
     #[arg(long, value_name = "TIME", alias = "stall_timeout", value_parser = time, allow_negative_numbers = true)]
     stall_timeout: Option<Duration>,
-    /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before
-    /// the job ends; the same on every node
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds)]
+    /// With --max-restarts or --stall-timeout on several nodes: how long a node may be silent
+    /// before the job ends; the same on every node
+    #[arg(long, value_name = "TIME", default_value = "30", value_parser = time)]
     node_timeout: Duration,
     /// Keep the launcher's binding to cores; without this option the workers may use all cores
     #[arg(long)]
@@ -159,7 +159,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let ranks = places.first().and_then(|place| place.ranks_on_host());
     let share = ranks.map(|ranks| share_of_workers(ranks, options.keep_binding));
     let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
-    let findings = finding.into_iter().chain(too_many);
+    let port = if options.meet.is_asked() { None } else { port::privileged_of_rank_0(&info) };
+    let findings = finding.into_iter().chain(too_many).chain(port);
     let said = quiet.warn_also(&info.starting(workers), &environment, findings);
     if !options.meet.is_asked() {
         warn::starts_anyway(&said);
@@ -178,13 +179,17 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         None if is_launcher(&words) => launch.threads(Threads::Keep),
         None => launch,
     };
+    // Stays in effect while this process is connected to those of the other nodes.
+    let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
+    let files = if is_joint { raised_files(&info) } else { None };
+    let before = files.as_ref().and_then(OpenFiles::before);
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
     let outcome = try_run(whole_process(launch), |place| {
         // Otherwise, every worker would fail to start and say the same.
         let found = words_of(place).and_then(|words| match foreseen(&command(&words)) {
             Some(error) => Err(error.into()),
-            None => Ok(worker(&words)),
+            None => Ok(worker(&words, before)),
         });
         found.map_err(|error| fault.insert(error).to_string())
     });

@@ -85,8 +85,8 @@ pub(super) fn read(
     Ok(info)
 }
 
-/// Warns once on each node of what `--ask-pmix` costs, because a program that is started later would
-/// fail without naming the cause.
+/// Warns once on each node of what `--ask-pmix` costs, because a program that is started later
+/// would fail without naming the cause.
 fn warn_of_asking(environment: &Environment) {
     let is_first = environment.get("OMPI_COMM_WORLD_LOCAL_RANK").is_none_or(|rank| rank == "0");
     if is_first && precludes_mpi(environment) {

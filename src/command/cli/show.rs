@@ -3,9 +3,9 @@
 use std::io;
 
 use crate::command::{doctor, protection};
-use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
+use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, counted};
+use mpienv_core::seam::{InfoSeam as _, counted, finding, would_ask};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
@@ -51,14 +51,31 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let details = Details { info: &info, environment: &environment, own, threads, cores };
     let binding = doctor::cpu_binding(&info, &environment);
     let loopback = doctor::loopback_of_several_nodes(&info, &environment);
-    let of_host = loopback.iter().chain(&binding).chain(&too_many);
-    let findings: Vec<&Finding> = info.findings().iter().chain(of_host).collect();
+    let port = doctor::port::privileged_of_rank_0(&info);
+    let of_host = loopback.iter().chain(&port).chain(&binding).chain(&too_many);
+    let of_place: Vec<Finding> =
+        info.findings().iter().cloned().map(|found| as_asked(found, &info)).collect();
+    let findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
     if json {
         return Ok(stream::print_json(&details.object(&findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
     let text = table(&info, &details.rows()) + gap + &lines_of(findings);
     Ok(stream::print_styled(text.as_bytes())?)
+}
+
+/// Returns a finding as it is for the commands that ask the launcher.
+pub(super) fn as_asked(found: Finding, info: &ClusterInfo) -> Finding {
+    if found.code != "master-unknown" || !would_ask(info) {
+        return found;
+    }
+    finding(
+        Severity::Note,
+        found.code,
+        "no variable names rank 0's host, and this command does not ask the launcher".to_owned(),
+        "`export`, `exec`, `launch`, `check` and `doctor` ask it for the host".to_owned(),
+        "none is needed; `mpienv check`, started as every rank, shows the host".to_owned(),
+    )
 }
 
 /// What is shown beside the values of `rows`.

@@ -92,7 +92,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
             let launch = launch.map_err(|error| launch::failure(&command, error))?;
             let launch = launch.output(Output::Prefixed).subreaper(true);
             let marked = |_: &ClusterInfo| {
-                let mut worker = worker(&command);
+                let mut worker = worker(&command, None);
                 worker.env(SIMULATED, "1");
                 worker
             };

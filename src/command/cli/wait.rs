@@ -8,29 +8,30 @@ use crate::{ClusterInfo, Error, Reason};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
 
-use super::{Failure, check, lines_of, seconds, stream};
+use super::{Failure, check, lines_of, stream, time};
 
 /// How long to wait for the other ranks.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MeetOption {
-    /// Start once all ranks have arrived, or fail after so many seconds and name the missing ones
+    /// Start once all ranks have arrived, or fail after a time such as 90s or 10m and name the
+    /// missing ones
     ///
     /// The ranks meet at the master as in `mpienv check`, and then start together, so that the
-    /// program's own time limit does not run while a rank is late. If a rank does not arrive, the
-    /// ranks that did arrive name it and exit with code
-    /// 124. With `launch`, the processes that start the workers of each node meet.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// program's own time limit does not run while a rank is late. If a rank does not arrive, rank
+    /// 0 names it, and the ranks that did arrive exit with code 124. With `launch`, the processes
+    /// that start the workers of each node meet.
+    #[arg(long, value_name = "TIME", value_parser = time)]
     meet: Option<Duration>,
 }
 
 /// How long to wait for the master's name.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct MasterOption {
-    /// Start once the master's name resolves, or fail after so many seconds
+    /// Start once the master's name resolves, or fail after a time such as 90s or 10m
     ///
     /// In Kubernetes, pods start before their names resolve. If the name does not resolve in time,
     /// the exit code is 124.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     wait_for_master: Option<Duration>,
 }
 

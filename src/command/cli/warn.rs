@@ -30,15 +30,9 @@ impl Quiet {
         self.quiet || is_silenced(environment)
     }
 
-    /// Prints what is probably wrong with this process's place. Only the first rank on each node
-    /// does so.
-    pub(crate) fn warn(self, info: &ClusterInfo, environment: &Environment) {
-        self.warn_also(info, environment, []);
-    }
-
-    /// Like [`Quiet::warn`], but also prints what is probably wrong with starting the command.
-    /// Returns what it printed about the place, which is the same for the programs that the command
-    /// starts.
+    /// Prints what is probably wrong with this process's place, and with starting the command. Only
+    /// the first rank on each node does so. Returns what it printed about the place, which is the
+    /// same for the programs that the command starts.
     pub(crate) fn warn_also(
         self,
         info: &ClusterInfo,
@@ -66,7 +60,7 @@ impl Quiet {
 pub(super) fn starts_anyway(printed: &[Finding]) {
     if printed.iter().any(|finding| finding.severity == Severity::Error) {
         stream::report(
-            b"mpienv: the program starts anyway; with --meet SECONDS, it starts only if all ranks \
+            b"mpienv: the program starts anyway; with --meet TIME, it starts only if all ranks \
               meet\n",
         );
     }

@@ -7,36 +7,62 @@
 use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
+use crate::ClusterInfo;
+use crate::command::open_files::{OpenFiles, restore};
+
 use super::Failure;
 use super::exec::command;
 
 /// The first word of such a process. It is not a subcommand, because users do not call it.
 const WORD: &str = "__worker";
 
-/// Returns the command of a process that becomes the command of these words.
-pub(super) fn worker(words: &[OsString]) -> Command {
+/// Raises this process's soft limit of open files for its connections to the other nodes, if a
+/// worker can restore it for itself.
+pub(super) fn raised_files(info: &ClusterInfo) -> Option<OpenFiles> {
+    let can_restore = cfg!(target_os = "linux") && mpienv_launch::seam::own_program().is_some();
+    can_restore.then(|| OpenFiles::for_meeting(info))
+}
+
+/// Returns the command of a process that becomes the command of these words. `files` is the soft
+/// limit of open files that it restores first.
+pub(super) fn worker(words: &[OsString], files: Option<u64>) -> Command {
     // Without a path to this program, or outside Linux, the worker starts directly. The watchdog
     // still covers it.
     #[cfg(target_os = "linux")]
     if let Some(program) = mpienv_launch::seam::own_program() {
         let mut worker = Command::new(program);
-        worker.arg(WORD).arg(std::process::id().to_string()).args(words);
+        let files = files.map_or("-".to_owned(), |files| files.to_string());
+        worker.arg(WORD).arg(std::process::id().to_string()).arg(files).args(words);
         return worker;
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = files;
     command(words)
 }
 
-/// Returns the parent's process ID and the words of the worker that this process is to become.
-pub(super) fn request() -> Option<(u32, Vec<OsString>)> {
+/// What this process is asked to become.
+pub(super) struct Request {
+    /// The process ID of its parent.
+    parent: u32,
+    /// The soft limit of open files to restore.
+    files: Option<u64>,
+    words: Vec<OsString>,
+}
+
+/// Returns what this process is asked to become, if it is to become a worker.
+pub(super) fn request() -> Option<Request> {
     let mut words = std::env::args_os().skip(1);
     if words.next().as_deref() != Some(OsStr::new(WORD)) {
         return None;
     }
     let parent = words.next()?.to_str()?.parse().ok()?;
-    Some((parent, words.collect()))
+    let files = words.next()?.to_str()?.parse().ok();
+    Some(Request { parent, files, words: words.collect() })
 }
 
-pub(super) fn run(parent: u32, words: &[OsString]) -> Result<(), Failure> {
+pub(super) fn run(request: Request) -> Result<(), Failure> {
+    let Request { parent, files, words } = request;
     crate::end_with_parent(parent).map_err(Failure::Orphan)?;
-    Err(mpienv_launch::seam::exec(&mut command(words)).into())
+    files.into_iter().for_each(restore);
+    Err(mpienv_launch::seam::exec(&mut command(&words)).into())
 }

@@ -9,7 +9,7 @@ use super::mpi_library::MpiLibrary;
 use crate::{ClusterInfo, Environment, Host, host_name};
 use mpienv_core::seam::{self, interfaces, names_of};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
-use mpienv_rendezvous::seam::listen::is_in_use;
+use mpienv_rendezvous::seam::listen::{PortState, state_of};
 
 /// What the checks inspect besides the environment.
 #[derive(Clone, Debug)]
@@ -19,9 +19,8 @@ pub struct Machine {
     pub master: Result<Vec<IpAddr>, String>,
     /// This host's interfaces: name and address, one entry for each address.
     pub interfaces: Vec<(String, IpAddr)>,
-    /// Whether nothing listens on the master's port. Always true on ranks other than 0, which do
-    /// not check.
-    pub port_is_free: bool,
+    /// The state of the master's port. Always free on ranks other than 0, which do not check.
+    pub port: PortState,
     /// The ports that the system uses for outgoing connections, if known.
     pub ephemeral_ports: Option<RangeInclusive<u16>>,
     /// This host's name, and the addresses to which it resolves here.
@@ -50,7 +49,7 @@ impl Machine {
         Machine {
             master: info.master_addr().map_or(Ok(Vec::new()), |host| addresses(host, patience)),
             interfaces: interfaces(),
-            port_is_free: port_is_free(info),
+            port: port(info),
             ephemeral_ports: ephemeral_ports(),
             own_name: (name, own),
             cores: count_cores(),
@@ -81,9 +80,10 @@ fn resolve(name: String, patience: Duration) -> Result<Vec<IpAddr>, String> {
     Ok(found.into_iter().map(|address| address.ip().to_canonical()).collect())
 }
 
-/// Returns whether rank 0 of any program could listen on every address. Other ranks do not try.
-pub(super) fn port_is_free(info: &ClusterInfo) -> bool {
-    !info.rank().is_first() || !is_in_use(info.master_port())
+/// Returns the state of the master's port for rank 0 of any program that listens on every address.
+/// Other ranks do not try.
+pub(super) fn port(info: &ClusterInfo) -> PortState {
+    if info.rank().is_first() { state_of(info.master_port()) } else { PortState::Free }
 }
 
 /// Open MPI removes the folder when the job ends.
@@ -106,15 +106,15 @@ mod tests {
 
     use super::*;
 
-    fn port_is_free_for(rank: &str, port: u16) -> bool {
-        let port = port.to_string();
+    fn state_for(rank: &str, number: u16) -> PortState {
+        let number = number.to_string();
         let vars = [
             ("RANK", rank),
             ("WORLD_SIZE", "2"),
             ("MASTER_ADDR", "10.0.0.4"),
-            ("MASTER_PORT", port.as_str()),
+            ("MASTER_PORT", number.as_str()),
         ];
-        port_is_free(&ClusterInfo::from_vars(vars).unwrap())
+        port(&ClusterInfo::from_vars(vars).unwrap())
     }
 
     #[test]
@@ -123,9 +123,9 @@ mod tests {
             // Without IPv6 there is nothing to listen on.
             let Ok(listener) = TcpListener::bind((address, 0)) else { continue };
             let port = listener.local_addr().unwrap().port();
-            assert!(!port_is_free_for("0", port), "{address}");
+            assert_eq!(state_for("0", port), PortState::InUse, "{address}");
             drop(listener);
-            assert!(port_is_free_for("0", port), "{address}");
+            assert_eq!(state_for("0", port), PortState::Free, "{address}");
         }
     }
 
@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn rank_0_alone_tries_the_port() {
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-        assert!(port_is_free_for("1", listener.local_addr().unwrap().port()));
+        let port = listener.local_addr().unwrap().port();
+        assert_eq!(state_for("1", port), PortState::Free);
     }
 
     #[test]

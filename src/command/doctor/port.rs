@@ -2,26 +2,62 @@
 
 use std::ops::RangeInclusive;
 
-use super::machine::port_is_free;
-use super::{Machine, finding, is_on_one_node};
+use super::{Machine, finding, is_on_one_node, machine};
 use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
-use mpienv_core::seam::{self, ASKED, InfoSeam as _};
+use mpienv_core::seam::{self, ASKED, InfoSeam as _, UNPRIVILEGED};
+use mpienv_rendezvous::seam::listen::PortState;
 
 /// The variables that set the master's port.
 const SETTINGS: [&str; 2] = ["MASTER_PORT", seam::MASTER_PORT];
 
 /// Reports that another program uses the master's port.
 pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let is_taken = info.rank().is_first() && !machine.port_is_free && !info.agent_listens();
+    let is_taken = machine.port == PortState::InUse && !info.agent_listens();
     is_taken.then(|| taken(info, Severity::Error))
 }
 
-/// Reports the same before a program starts, for rank 0 of a job that is known to be on one node.
-/// It is a warning, because the program may not use the port, or it may be what listens there.
-pub(crate) fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
+/// Reports what may keep rank 0 from listening, before a program starts. It is a warning, because
+/// the program may not use the port, or it may be what listens there.
+pub(crate) fn of_rank_0(info: &ClusterInfo) -> Option<Finding> {
+    in_use_on_one_node(info).or_else(|| privileged_of_rank_0(info))
+}
+
+/// Rank 0 of a job on several nodes may not be the one that listens.
+fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
     let is_first = info.rank().is_first() && is_on_one_node(info) == Some(true);
-    let is_taken = is_first && !info.agent_listens() && !port_is_free(info);
+    let is_taken = is_first && !info.agent_listens() && machine::port(info) == PortState::InUse;
     is_taken.then(|| taken(info, Severity::Warning))
+}
+
+/// Reports that this user may not listen on the master's port.
+pub(super) fn denied(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+    privileged(info, machine.port, Severity::Error)
+}
+
+/// Reports the same before a program starts. Tries only ports that are usually denied.
+pub(crate) fn privileged_of_rank_0(info: &ClusterInfo) -> Option<Finding> {
+    let is_low = info.master_port().get() < UNPRIVILEGED;
+    privileged(info, is_low.then(|| machine::port(info))?, Severity::Warning)
+}
+
+fn privileged(info: &ClusterInfo, state: PortState, severity: Severity) -> Option<Finding> {
+    // The finding about the range names the cause already.
+    let is_of_range = info.findings().iter().any(|found| found.code == "port-range-privileged");
+    if state != PortState::Denied || is_of_range || info.agent_listens() {
+        return None;
+    }
+    let port = info.master_port();
+    finding(
+        severity,
+        "port-privileged",
+        format!("this is rank 0, and its user may not listen on its port {port}"),
+        "only root, or a process with CAP_NET_BIND_SERVICE, can listen there, so the ranks never \
+         meet",
+        match another(info) {
+            Some((how, own)) => format!("{how}, so that the job uses its own port {own}"),
+            None => format!("give all ranks a MASTER_PORT from {UNPRIVILEGED} up"),
+        },
+    )
 }
 
 fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
@@ -94,7 +130,7 @@ fn outside(ephemeral: &RangeInclusive<u16>) -> Option<PortRange> {
     if start > default.last().get() || end < default.first().get() {
         return Some(default);
     }
-    let below = (start.saturating_sub(MOST).max(seam::UNPRIVILEGED), start.saturating_sub(1));
+    let below = (start.saturating_sub(MOST).max(UNPRIVILEGED), start.saturating_sub(1));
     let above = (end.saturating_add(1), end.saturating_add(MOST));
     let wide = |(first, last): &(u16, u16)| last.saturating_sub(*first) >= FEWEST;
     let (first, last) = [below, above].into_iter().find(wide)?;

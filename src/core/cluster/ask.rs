@@ -81,6 +81,15 @@ pub fn asked(
     }
 }
 
+/// Returns whether [`asked`] would ask the launcher.
+pub fn would_ask(info: &ClusterInfo) -> bool {
+    let environment: &Environment = &info.inherited;
+    let is_wanted = patience(environment).is_ok_and(|patience| !patience.is_zero());
+    let has_pmi =
+        environment.is_set(pmi::FD) || environment.is_set(pmi::PORT) && environment.is_set(pmi::ID);
+    is_wanted && (info.is_served_pmi() && has_pmi || info.is_served_pmix(environment))
+}
+
 impl ClusterInfo {
     /// Asks the launcher's PMI server if nothing names the master. `None` if there is nothing to
     /// ask, or if a user does not want that.
@@ -134,10 +143,7 @@ impl ClusterInfo {
     /// Returns the connection to the launcher's server, and how long the other ranks may take.
     fn link(&self) -> Result<Option<(Link, Duration)>, Error> {
         let environment: &Environment = &self.inherited;
-        // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its master.
-        let is_served = matches!(self.launcher().spec().mpi, MpiFamily::Mpich | MpiFamily::Pmi);
-        // The descriptors of another process are not known here.
-        if self.master_addr().is_ok() || !is_served || !environment.is_current() {
+        if !self.is_served_pmi() {
             return Ok(None);
         }
         let patience = patience(environment)?;
@@ -161,6 +167,15 @@ impl ClusterInfo {
         };
         let link = link.transpose().map_err(|error| self.no_answer(&error))?;
         Ok(link.map(|link| (link, patience)))
+    }
+
+    /// Returns whether nothing names the master of this process, and its launcher serves PMI-1.
+    fn is_served_pmi(&self) -> bool {
+        // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its
+        // master.
+        let is_served = matches!(self.launcher().spec().mpi, MpiFamily::Mpich | MpiFamily::Pmi);
+        // The descriptors of another process are not known here.
+        self.master_addr().is_err() && is_served && self.inherited.is_current()
     }
 
     /// Returns the process that the launcher has started as this rank, given the one that serves

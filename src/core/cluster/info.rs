@@ -148,8 +148,8 @@ impl ClusterInfo {
         self.meeting.addr.as_ref().map(|host| &host.value).map_err(Error::clone)
     }
 
-    /// Returns rank 0's host as a user named it, and the one that the job has otherwise, if both are
-    /// known and differ.
+    /// Returns rank 0's host as a user named it, and the one that the job has otherwise, if both
+    /// are known and differ.
     pub(crate) fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
         let addr = self.meeting.addr.as_ref().ok()?;
         let own = master::of_launcher(&self.placement)?.value;
@@ -175,7 +175,11 @@ impl ClusterInfo {
     /// ```
     /// use mpienv::ClusterInfo;
     ///
-    /// let vars = [("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NUM_GPUS_PER_NODE", "8")];
+    /// let vars = [
+    ///     ("SKYPILOT_NODE_RANK", "0"),
+    ///     ("SKYPILOT_NUM_NODES", "2"),
+    ///     ("SKYPILOT_NUM_GPUS_PER_NODE", "8"),
+    /// ];
     /// assert_eq!(ClusterInfo::from_vars(vars)?.workers_per_node(), Some(8));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
@@ -240,9 +244,10 @@ impl ClusterInfo {
     /// ```
     /// use mpienv::ClusterInfo;
     ///
-    /// let rank = [("RANK", "3"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "3"), ("LOCAL_WORLD_SIZE", "4")];
-    /// assert_eq!(ClusterInfo::from_vars(rank)?.device_index(), Some(3));
-    /// let bound = rank.into_iter().chain([("CUDA_VISIBLE_DEVICES", "3")]);
+    /// let job = [("RANK", "3"), ("WORLD_SIZE", "4")];
+    /// let rank = job.into_iter().chain([("LOCAL_RANK", "3"), ("LOCAL_WORLD_SIZE", "4")]);
+    /// assert_eq!(ClusterInfo::from_vars(rank.clone())?.device_index(), Some(3));
+    /// let bound = rank.chain([("CUDA_VISIBLE_DEVICES", "3")]);
     /// assert_eq!(ClusterInfo::from_vars(bound)?.device_index(), Some(0));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
@@ -266,7 +271,12 @@ impl ClusterInfo {
     /// ```
     /// use mpienv::ClusterInfo;
     ///
-    /// let step = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_STEP_ID", "0"), ("SLURM_RESTART_COUNT", "2")];
+    /// let step = [
+    ///     ("SLURM_PROCID", "0"),
+    ///     ("SLURM_NTASKS", "1"),
+    ///     ("SLURM_STEP_ID", "0"),
+    ///     ("SLURM_RESTART_COUNT", "2"),
+    /// ];
     /// assert_eq!(ClusterInfo::from_vars(step)?.restart_count(), Some(2));
     /// # Ok::<(), mpienv::Error>(())
     /// ```
@@ -305,8 +315,8 @@ impl ClusterInfo {
         &self.meeting.token
     }
 
-    /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`), or do so if
-    /// it answers (`MPIENV_AUTH=auto`).
+    /// Returns how ranks reach MUNGE, if they authenticate with it (`MPIENV_AUTH=munge`), or do so
+    /// if it answers (`MPIENV_AUTH=auto`).
     #[must_use]
     pub fn munge(&self) -> Option<&Munge> {
         self.meeting.auth.as_ref()

@@ -95,8 +95,8 @@ pub(crate) fn ifname(
     Ok(Selected { ifname: Sourced { value, source }, is_default })
 }
 
-/// Returns the file in which an administrator or a user has chosen the interfaces. NCCL reads it, but
-/// the environment takes precedence. `None` unless the environment is this process's.
+/// Returns the file in which an administrator or a user has chosen the interfaces. NCCL reads it,
+/// but the environment takes precedence. `None` unless the environment is this process's.
 fn file_with_value(environment: &Environment) -> Option<PathBuf> {
     if !environment.is_current() {
         return None;

@@ -51,7 +51,8 @@ impl ClusterInfo {
 /// ```
 /// use mpienv::{ClusterInfo, Provenance};
 ///
-/// let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")])?;
+/// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")];
+/// let info = ClusterInfo::from_vars(vars)?;
 /// let provenance: Provenance = info.provenance();
 /// assert_eq!(provenance.master_port, "MASTER_PORT");
 /// assert_eq!(provenance.master_addr, "all ranks are on this node");

@@ -24,9 +24,9 @@ impl ClusterInfo {
     /// let error = script.require_launcher().unwrap_err();
     /// assert_eq!(
     ///     error.to_string(),
-    ///     "SLURM_JOB_ID=\"7\" and SLURM_NTASKS=\"8\" are set, but srun did not start this process, so this \
-    ///      process would be rank 0 of 1; start the program with `srun`, which starts every task, or set \
-    ///      MPIENV_LAUNCHER=alone for a process by itself"
+    ///     "SLURM_JOB_ID=\"7\" and SLURM_NTASKS=\"8\" are set, but srun did not start this \
+    ///      process, so this process would be rank 0 of 1; start the program with `srun`, \
+    ///      which starts every task, or set MPIENV_LAUNCHER=alone for a process by itself"
     /// );
     ///
     /// let task = [("SLURM_PROCID", "3"), ("SLURM_NTASKS", "8"), ("SLURM_STEP_ID", "0")];

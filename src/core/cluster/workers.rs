@@ -74,12 +74,14 @@ impl ClusterInfo {
     /// use mpienv::{ClusterInfo, Rank};
     ///
     /// let outer = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "4")];
-    /// let outer = outer.into_iter().chain([("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")]);
+    /// let local = [("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "4")];
+    /// let outer = outer.into_iter().chain(local);
     /// let exports = ClusterInfo::from_vars(outer.clone())?.marked().exports()?;
     /// // The program runs `mpiexec -n 2`, whose processes inherit all that, and set PMI's.
-    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let outer = outer.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    /// let exports = exports.iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    /// let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    /// let inner = [("PMI_RANK", "0"), ("PMI_SIZE", "2")].map(owned);
+    /// let outer = outer.map(owned);
+    /// let exports = exports.iter().filter_map(|(name, value)| Some(owned((name, value?))));
     /// let info = ClusterInfo::from_vars(outer.chain(exports).chain(inner))?;
     /// assert_eq!(info.rank(), Rank::new(0, 2)?);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -195,9 +195,9 @@ impl Client {
             .iter()
             .map(|&string| Info::new(c"pmix.srvr.uri", STRING, Data { string }))
             .collect();
-        // SAFETY: `own` is a `pmix_proc_t` to write to; as many `pmix_info_t` as are announced follow,
-        // whose text libpmix may write to. The text is not freed, because libpmix may refer to it
-        // until it finalizes.
+        // SAFETY: `own` is a `pmix_proc_t` to write to; as many `pmix_info_t` as are announced
+        // follow, whose text libpmix may write to. The text is not freed, because libpmix may refer
+        // to it until it finalizes.
         match unsafe { (pmix.init)(&raw mut own, server.as_mut_ptr(), server.len()) } {
             0 => Ok(Client { pmix, own }),
             status => Err(pmix.failed("PMIx_Init", status)),

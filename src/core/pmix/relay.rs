@@ -1,10 +1,10 @@
 //! Carries what libpmix and the server say to each other, over a connection that outlives libpmix.
 //!
 //! The server takes the end of a rank's connection for the loss of that rank: it then waits for one
-//! rank less of the node, in a fence that has begun, and in every fence if it has not yet noted that
-//! the rank has finalized. `MPI_Init` of a program that starts afterward then hangs. libpmix ends
-//! its connection as soon as it finalizes, so it connects to a relay, and the relay's connection to
-//! the server stays open.
+//! rank less of the node, in a fence that has begun, and in every fence if it has not yet noted
+//! that the rank has finalized. `MPI_Init` of a program that starts afterward then hangs. libpmix
+//! ends its connection as soon as it finalizes, so it connects to a relay, and the relay's
+//! connection to the server stays open.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -6,7 +6,8 @@
 /// use mpienv::{Target, UnknownName};
 ///
 /// let error: UnknownName = "cntk".parse::<Target>().unwrap_err();
-/// assert!(error.to_string().starts_with("unknown program; choose one of torch, jax, mindspore, "));
+/// let text = error.to_string();
+/// assert!(text.starts_with("unknown program; choose one of torch, jax, mindspore, "));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {kind}; choose one of {}", .names.join(", "))]

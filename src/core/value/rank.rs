@@ -4,7 +4,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-/// A rank in a group of known size. It prints as its [`index`](Rank::index). The constructor guarantees `rank < size`.
+/// A rank in a group of known size. It prints as its [`index`](Rank::index). The constructor
+/// guarantees `rank < size`.
 ///
 /// ```
 /// use mpienv::{Rank, RankError};

@@ -165,7 +165,8 @@ pub(crate) struct HelloReader {
 }
 
 impl HelloReader {
-    /// Reads the answer to the greeting with this part of a key exchange, for one of these purposes.
+    /// Reads the answer to the greeting with this part of a key exchange, for one of these
+    /// purposes.
     pub(crate) fn new(exchange: Exchange, purposes: &'static [Purpose]) -> HelloReader {
         let (public, exchange, head) = (exchange.public, Some(exchange), Vec::new());
         let (hello, directions, blob_length) = (None, None, 0);

@@ -72,7 +72,7 @@ impl Server<'_> {
         match self.problems.lost.first() {
             Some((rank, address)) => {
                 let report = format!(
-                    "rank {rank} ({address}) came and was lost; look for an error that it printed"
+                    "rank {rank} ({address}) connected and was lost; look for an error that it printed"
                 );
                 Err(RendezvousError::Lost { report })
             }
@@ -95,7 +95,7 @@ impl Server<'_> {
         }
     }
 
-    /// Sends the failure to all ranks that came, and to those that come meanwhile.
+    /// Sends the failure to all ranks that have arrived, and to those that arrive meanwhile.
     pub(super) fn fail(mut self, error: RendezvousError) -> RendezvousError {
         let kind = match error {
             RendezvousError::Missing { .. } => ReplyKind::TimedOut,
@@ -136,7 +136,7 @@ impl Server<'_> {
         });
         let (rank, address) = stuck.or(self.stuck)?;
         let report = format!(
-            "rank {rank} ({address}) came and did not take the list of all ranks: it was killed, stopped or cut off; look at \
+            "rank {rank} ({address}) connected and did not take the list of all ranks: it was killed, stopped or cut off; look at \
              its output"
         );
         Some(RendezvousError::Lost { report })

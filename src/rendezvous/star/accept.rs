@@ -22,7 +22,7 @@ const HALF_OPEN: usize = 256;
 pub(super) struct Door {
     key: Option<ConnectionKey>,
     size: u32,
-    /// The ranks that have not come, in order.
+    /// The ranks that have not arrived, in order.
     absent: Vec<u32>,
     rejected: u64,
 }
@@ -75,7 +75,7 @@ impl Guest {
 }
 
 impl Star {
-    /// Accepts these ranks of a job of `ranks.end` ranks, until all have come.
+    /// Accepts these ranks of a job of `ranks.end` ranks, until all have arrived.
     pub fn listen(
         &mut self,
         listener: TcpListener,
@@ -90,7 +90,7 @@ impl Star {
         self.lines.listen(mio::net::TcpListener::from_std(listener), port)
     }
 
-    /// The ranks that have not come, in order.
+    /// The ranks that have not arrived, in order.
     pub fn absent(&self) -> &[u32] {
         &self.door.absent
     }
@@ -100,7 +100,7 @@ impl Star {
         self.door.rejected + self.lines.newcomers.len() as u64
     }
 
-    /// Takes a rank's connection out once it has come, to use it otherwise.
+    /// Takes a rank's connection out once it has arrived, to use it otherwise.
     pub fn take(&mut self, rank: u32) -> Option<(std::net::TcpStream, Directions)> {
         let mut all = self.members(|member| member.rank == rank).into_iter();
         let line = self.lines.remove(all.next()?)?;
@@ -117,7 +117,7 @@ impl Star {
         }
     }
 
-    /// Notes that a rank has come. Once all have, closes the port and all other connections.
+    /// Notes that a rank has arrived. Once all have, closes the port and all other connections.
     pub(super) fn has_come(&mut self, rank: u32) {
         if let Ok(at) = self.door.absent.binary_search(&rank) {
             self.door.absent.remove(at);

@@ -32,7 +32,11 @@ fn rank_0_says_that_the_masters_address_is_not_its_own() {
             && said.contains("set MASTER_ADDR to one of these addresses on all ranks"),
         "{said}"
     );
-    assert!(said.contains("rank 1 of 2 has not connected to 192.0.2.9:"), "{said}");
+    for line in
+        ["why: the other ranks look", "remedy: ", "rank 1 of 2 has not connected to 192.0.2.9:"]
+    {
+        assert!(said.contains(&format!("\n  {line}")), "{line}: {said}");
+    }
     // On Azure, another variable takes precedence.
     let (code, said) = rank_0_with(&[("AZ_BATCH_MASTER_NODE", "192.0.2.9:6000")]);
     assert_eq!(code, Some(124), "{said}");

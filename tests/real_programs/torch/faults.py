@@ -22,7 +22,7 @@ SLACK = float(os.environ.get("MPIENV_SLACK", "1"))
 TIMEOUT = 4 * SLACK
 HERE = os.path.dirname(os.path.abspath(__file__))
 LOST = r"DistBackendError: mpienv: .*rank 1 on .* is lost"
-LATE = rf"DistBackendError: mpienv: .*rank 1 on .* did not come within {TIMEOUT:g} s"
+LATE = rf"DistBackendError: mpienv: .*rank 1 on .* did not arrive within {TIMEOUT:g} s"
 INTERRUPTED = r"^KeyboardInterrupt: $"
 # What goes wrong, what rank 0 must say over mpienv, and within how many seconds.
 FAULTS = {

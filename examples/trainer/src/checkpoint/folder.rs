@@ -146,8 +146,8 @@ fn steps_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
 }
 
-/// Returns whether this is the temporary name under which [`mpienv_sharding::file::atomic_write`] writes a
-/// checkpoint.
+/// Returns whether this is the temporary name under which [`mpienv_sharding::file::atomic_write`]
+/// writes a checkpoint.
 fn is_unfinished(name: &str) -> bool {
     let name = name.strip_prefix('.').and_then(|name| name.strip_suffix(".part"));
     name.and_then(|name| name.rsplit_once('.'))

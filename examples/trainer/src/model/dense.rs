@@ -45,8 +45,9 @@ impl<const IN: usize, const OUT: usize, const OUTS: usize, const WIDE: usize>
         });
     }
 
-    /// Overwrites the gradients of the weights of some outputs, from output `first` on: the sum over
-    /// the samples of the output's gradient times the input. `OUTS` divides the number of outputs.
+    /// Overwrites the gradients of the weights of some outputs, from output `first` on: the sum
+    /// over the samples of the output's gradient times the input. `OUTS` divides the number of
+    /// outputs.
     pub fn weight_gradients(
         self,
         gradients: &[[f32; OUT]],

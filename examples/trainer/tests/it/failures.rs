@@ -84,7 +84,7 @@ fn a_hung_rank_ends_all_others_within_the_timeout_which_name_it_and_its_host() {
             Some((timeout, waited, ends))
         };
         let named = |timeout| {
-            format!("mnist: rank {odd} on {} (127.0.0.1) did not come within {timeout} s", host())
+            format!("mnist: rank {odd} on {} (127.0.0.1) did not arrive within {timeout} s", host())
         };
         // Otherwise a rank that was only slow was given up.
         let all_name_it = |ended: &Option<(u32, Duration, Vec<(_, String)>)>| {
@@ -132,7 +132,7 @@ fn a_hung_rank_of_a_launcher_ends_all() {
         Some((timeout, code, said))
     };
     let named = |timeout| {
-        format!("mnist: rank 1 on {} (127.0.0.1) did not come within {timeout} s", host())
+        format!("mnist: rank 1 on {} (127.0.0.1) did not arrive within {timeout} s", host())
     };
     // Otherwise a rank that was only slow was given up.
     let names_it = |ended: &Option<(u32, _, String)>| {

@@ -279,7 +279,7 @@ fn a_rank_that_hangs_ends_the_job_after_the_timeout() {
         let launcher = launcher.display();
         assert!(code.is_some_and(|code| code != 0), "{launcher}: {said}");
         let words = format!(
-            "mnist: rank 1 on {} did not come within {timeout} s: it hangs, is cut off",
+            "mnist: rank 1 on {} did not arrive within {timeout} s: it hangs, is cut off",
             host_name().unwrap()
         );
         assert!(said.contains(&words), "{launcher}: {said}");
@@ -326,7 +326,7 @@ fn a_rank_that_hangs_at_the_end_ends_the_job_after_the_timeout_too() {
             );
             fs::remove_file(&pipe).unwrap();
             let words = format!(
-                "mnist: rank 0 on {} did not come within {timeout} s",
+                "mnist: rank 0 on {} did not arrive within {timeout} s",
                 host_name().unwrap()
             );
             (said.contains(&words), said)

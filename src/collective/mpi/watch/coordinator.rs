@@ -19,7 +19,7 @@ struct Coordinator<'a> {
     own: Own,
     hosts: &'a [String],
     star: Star,
-    /// By rank; `None` for a rank that has not come, or that has exited.
+    /// By rank; `None` for a rank that has not arrived, or that has exited.
     ranks: Vec<Option<Progress>>,
 }
 

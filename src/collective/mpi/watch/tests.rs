@@ -97,7 +97,7 @@ fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
         let mut calls = [7; 3];
         calls[late] = 6;
         ranks.calls(&calls);
-        let text = format!("rank {late} on node{late} did not come within 6 s: it hangs");
+        let text = format!("rank {late} on node{late} did not arrive within 6 s: it hangs");
         for found in ranks.found() {
             assert!(
                 found.as_ref().is_some_and(|found| found.starts_with(&text)),
@@ -112,7 +112,7 @@ fn a_rank_that_hangs_between_messages_is_named_although_it_made_more_calls_than_
     let ranks = Ranks::new(3);
     ranks.calls(&[7, 100, 5]);
     for found in ranks.found() {
-        let text = "rank 1 on node1 did not come within 6 s: it hangs";
+        let text = "rank 1 on node1 did not arrive within 6 s: it hangs";
         assert!(found.as_ref().is_some_and(|found| found.starts_with(text)), "{found:?}");
     }
 }
@@ -146,8 +146,9 @@ fn the_only_rank_that_never_connected_is_named_if_all_others_wait() {
     let ranks = Ranks::start(3, 2, |_| {});
     ranks.calls(&[7, 7]);
     for found in ranks.found() {
-        let is_named =
-            |found: &String| found.starts_with("rank 2 on node2 did not come within 6 s: it hangs");
+        let is_named = |found: &String| {
+            found.starts_with("rank 2 on node2 did not arrive within 6 s: it hangs")
+        };
         assert!(found.as_ref().is_some_and(is_named), "{found:?}");
     }
 }

@@ -175,7 +175,7 @@ fn error_of_waiting(links: &mut Links) -> CollectiveError {
     let mut words = [[0; 4]; 3];
     let mut all =
         words.each_mut().map(|word| Exchange { receive: Some(word), ..Exchange::default() });
-    links.transfer(Transfer { number: 0, call: Call::BARRIER }, &mut all).unwrap_err()
+    links.transfer(Transfer { number: 0, call: Call::BARRIER }, &mut all, None).unwrap_err()
 }
 
 #[test]

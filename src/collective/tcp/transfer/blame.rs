@@ -30,7 +30,8 @@ impl Links {
     /// nothing itself.
     ///
     /// If rank 3 hangs, rank 2 waits for it, rank 1 for rank 2, and rank 0 for rank 1: each of them
-    /// times out on another rank. All of them report whom they wait for, and rank 3 reports nothing.
+    /// times out on another rank. All of them report whom they wait for, and rank 3 reports
+    /// nothing.
     pub(in super::super) fn attribute_timeout(
         &mut self,
         suspect: usize,
@@ -133,8 +134,8 @@ impl Links {
         self.leave(&[], aborted("it", code, reason));
     }
 
-    /// Reports that this rank panics. Its connections stay open until the process exits, so that its
-    /// exit code comes before those of the ranks that fail because of it.
+    /// Reports that this rank panics. Its connections stay open until the process exits, so that
+    /// its exit code comes before those of the ranks that fail because of it.
     pub(super) fn leave_panicking(&mut self) {
         self.abort_all(&[], self.own, &Reason::Lost(PANICKED.to_owned()));
         std::mem::forget(std::mem::take(&mut self.peers));
@@ -157,8 +158,8 @@ impl Links {
         }
     }
 
-    /// Returns the peer that was noted earlier, unless its fault says less: a close says less than a
-    /// report.
+    /// Returns the peer that was noted earlier, unless its fault says less: a close says less than
+    /// a report.
     fn earlier_than(&mut self, culprit: Culprit) -> Culprit {
         // A peer whose connection fails has often given up because of another, whose close this
         // rank may see too.

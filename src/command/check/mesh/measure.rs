@@ -1,4 +1,5 @@
-//! Measures one connection: the round trip, the rate in each direction, and both directions at once.
+//! Measures one connection: the round trip, the rate in each direction, and both directions at
+//! once.
 //!
 //! The end that made the connection drives. The other end serves: it answers, and sends when asked.
 

@@ -51,9 +51,9 @@ pub(super) fn disjoint(pairs: &[Pair]) -> Vec<Vec<Pair>> {
     rounds
 }
 
-/// The pairs to measure again, and in a large job also new partners for the hosts that stand out, so
-/// that a slow host can be told from a slow cable. The last time there are no new partners, because
-/// what other load does to them could not be measured again.
+/// The pairs to measure again, and in a large job also new partners for the hosts that stand out,
+/// so that a slow host can be told from a slow cable. The last time there are no new partners,
+/// because what other load does to them could not be measured again.
 pub(super) fn again(hosts: usize, standing_out: &[Pair], met: &[Pair], is_last: bool) -> Vec<Pair> {
     let mut often = vec![0; hosts];
     let mut pairs: Vec<Pair> = Vec::new();

@@ -25,6 +25,12 @@ struct Remark {
     is_note: bool,
 }
 
+impl Remark {
+    fn line(&self) -> String {
+        format!("{}; {}", self.what, self.remedy)
+    }
+}
+
 impl Summary {
     pub(super) fn new(rows: &[[String; 3]], findings: &[Finding], cores: Cores) -> Summary {
         let line = |finding: &Finding| {
@@ -52,6 +58,12 @@ impl Summary {
         self.findings.iter().any(|line| !line.is_note)
     }
 
+    /// Returns the findings other than notes, one on each line.
+    pub(super) fn problems(&self) -> String {
+        let problems = self.findings.iter().filter(|finding| !finding.is_note);
+        problems.map(|finding| format!("  {}\n", finding.line())).collect()
+    }
+
     /// Returns what this rank has and rank 0 does not, as lines that are safe to print.
     fn differences(&self, first: &Summary) -> Vec<String> {
         let values =
@@ -66,11 +78,7 @@ impl Summary {
                 },
             );
         let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
-        let findings = self
-            .findings
-            .iter()
-            .filter(is_new)
-            .map(|Remark { what, remedy, .. }| format!("{what}; {remedy}"));
+        let findings = self.findings.iter().filter(is_new).map(Remark::line);
         values.chain(findings).map(|line| printable(line.as_bytes())).collect()
     }
 }

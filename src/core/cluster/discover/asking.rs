@@ -12,17 +12,17 @@ impl ClusterInfoBuilder {
     /// Asks the launcher for rank 0's host and the nodes, if nothing names the master.
     ///
     /// The launchers of MPICH, Intel MPI, MVAPICH and Flux answer over PMI, those of Open MPI 5 and
-    /// PRRTE over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they wait for
-    /// each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not ask. Where
-    /// no launcher can be asked, and under Open MPI 4, which would refuse a later `MPI_Init`, this
-    /// changes nothing.
+    /// PRRTE over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they
+    /// wait for each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not
+    /// ask. Where no launcher can be asked, and under Open MPI 4, which would refuse a later
+    /// `MPI_Init`, this changes nothing.
     ///
     /// A process that has asked over PMI, and the programs that it starts, can no longer call
     /// `MPI_Init`, except under Flux: it takes its leave of the launcher at once, because the
     /// launcher would otherwise take its exit for a failure and kill the other ranks. `mpienv exec`
     /// asks without this limit.
-    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by another
-    /// program, `MPI_Init` of that program may hang.
+    /// Over PMIx, the connection stays open until the process exits. If it replaces itself by
+    /// another program, `MPI_Init` of that program may hang.
     ///
     /// Reading fails if the launcher does not answer, or if not all ranks ask. Only this process's
     /// own environment is asked about, not [`vars`](ClusterInfoBuilder::vars).
@@ -63,12 +63,11 @@ impl ClusterInfoBuilder {
         read: &Result<ClusterInfo, Error>,
     ) -> Result<Option<ClusterInfo>, Error> {
         let is_open = match read {
-            // Other launchers name the master, or their own server is PMI's.
-            Ok(info) => info.launcher() == Launcher::OpenMpi && info.master_addr().is_err(),
+            Ok(info) => info.is_served_pmix(environment),
             // `prterun` sets no size.
-            Err(error) => error.variable() == Some(pmix::RANK),
+            Err(error) => error.variable() == Some(pmix::RANK) && pmix::is_harmless(environment),
         };
-        if !is_open || !pmix::is_harmless(environment) {
+        if !is_open {
             return Ok(None);
         }
         if environment.setting::<u32>(ASK)?.is_some_and(|seconds| seconds.value == 0) {
@@ -76,5 +75,15 @@ impl ClusterInfoBuilder {
         }
         let overrides = Overrides { ask_pmix: true, ..self.overrides.clone() };
         ClusterInfoBuilder { overrides, environment: None }.discover(environment).map(Some)
+    }
+}
+
+impl ClusterInfo {
+    /// Returns whether nothing names the master of this process, and its launcher serves PMIx
+    /// without harm to a later `MPI_Init`.
+    pub(crate) fn is_served_pmix(&self, environment: &Environment) -> bool {
+        // Other launchers name the master, or their own server is PMI's.
+        let is_open = self.launcher() == Launcher::OpenMpi && self.master_addr().is_err();
+        is_open && pmix::is_harmless(environment)
     }
 }

@@ -51,7 +51,7 @@ pub(super) const PLACEHOLDERS: &[Placeholder] = &[
         SECRET,
         "a random secret of all ranks, for a variable: `mpienv exec --template --meet 600 -- env NAME={secret} CMD...`",
         |_| {
-            let why = "the ranks get it when they meet, in `mpienv exec --meet SECONDS`";
+            let why = "the ranks get it when they meet, in `mpienv exec --meet TIME`";
             Err(Unknown::Because(why.to_owned()))
         },
     ),

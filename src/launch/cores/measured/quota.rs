@@ -11,8 +11,8 @@ use super::Roots;
 /// The folders in which systems mount version 1's controller of processors.
 const VERSION_1: [&str; 3] = ["cpu,cpuacct", "cpu", "cpuacct,cpu"];
 
-/// Returns how many processors' time this process gets at most, if its cgroup or one above it sets a
-/// limit.
+/// Returns how many processors' time this process gets at most, if its cgroup or one above it sets
+/// a limit.
 pub(super) fn quota(roots: &Roots) -> Option<f64> {
     let text = fs::read_to_string(roots.proc.join("self/cgroup")).ok()?;
     let mount = roots.sys.join("fs/cgroup");

@@ -6,8 +6,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::launch::affinity;
 
 /// While this exists, this thread and the processes that it starts may use every core that the
-/// cgroup allows, unless the binding is kept. Then the thread gets its former binding back, whatever
-/// it was bound to meanwhile.
+/// cgroup allows, unless the binding is kept. Then the thread gets its former binding back,
+/// whatever it was bound to meanwhile.
 pub(crate) struct Unbound {
     before: Option<CpuSet>,
 }

@@ -6,8 +6,8 @@
 //! The launcher starts its own program once more, as a process that reads the workers' process
 //! groups from a pipe. Only the launcher has the other end, which the system closes however the
 //! launcher exits. The watchdog then kills what is left of the workers. A program takes part by
-//! calling [`serve_as_watchdog`](crate::serve_as_watchdog). Linux's parent-death signal would not reach a worker's children,
-//! and the worker itself has to request it: see `end_with_parent`.
+//! calling [`serve_as_watchdog`](crate::serve_as_watchdog). Linux's parent-death signal would not
+//! reach a worker's children, and the worker itself has to request it: see `end_with_parent`.
 
 mod duty;
 

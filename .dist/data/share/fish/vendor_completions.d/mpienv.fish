@@ -145,8 +145,8 @@ core\t'A rank\'s share of the node\'s cores: whole cores, next to each other, on
 numa\t'All cores of a NUMA node; the ranks are spread evenly over the NUMA nodes'
 device\t'A rank\'s share of the cores of its GPU\'s NUMA node'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l threads -d 'Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l wait-for-master -d 'Start once the master\'s name resolves, or fail after so many seconds' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l wait-for-master -d 'Start once the master\'s name resolves, or fail after a time such as 90s or 10m' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l meet -d 'Start once all ranks have arrived, or fail after a time such as 90s or 10m and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
@@ -203,14 +203,14 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nproc-per-node 
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l log-dir -d 'Write the workers\' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead' -r -F
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l grace -d 'How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or SIGTERM' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l max-restarts -d 'Start all workers again after one has failed, at most N times' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l stall-timeout -d 'End a job that hangs: one none of whose workers has written anything for this time, in seconds or as 90s, 10m or 2h' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l stall-timeout -d 'End a job that hangs: one none of whose workers has written anything for a time such as 10m or 2h' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-timeout -d 'With --max-restarts or --stall-timeout on several nodes: how long a node may be silent before the job ends; the same on every node' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l bind -d 'Bind each worker to cores; memory follows by the first write to it' -r -f -a "none\t'No binding: all cores that the cgroup allows'
 core\t'A rank\'s share of the node\'s cores: whole cores, next to each other, on one NUMA node if they fit'
 numa\t'All cores of a NUMA node; the ranks are spread evenly over the NUMA nodes'
 device\t'A rank\'s share of the cores of its GPU\'s NUMA node'"
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l threads -d 'Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after so many seconds and name the missing ones' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l meet -d 'Start once all ranks have arrived, or fail after a time such as 90s or 10m and name the missing ones' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
@@ -285,7 +285,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds; 0 inspects this rank only' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l no-ask -d 'Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]'
@@ -321,7 +321,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds or as 90s or 10m' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bind -d 'The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh-bytes -d 'The most bytes that two hosts send each other in each direction in one measurement' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'

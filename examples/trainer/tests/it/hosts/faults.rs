@@ -48,7 +48,7 @@ fn assert_named(ends: &[End], ranks: &[usize], codes: &[i32], lost: &[usize]) {
             said.lines().find(|line| lost.iter().map(name).any(|name| line.starts_with(&name)));
         let line = line.unwrap_or_else(|| panic!("rank {rank} names none of {lost:?}: {said}"));
         assert!(
-            line.contains(" is lost: ") || line.contains(" did not come within "),
+            line.contains(" is lost: ") || line.contains(" did not arrive within "),
             "rank {rank}: {line}"
         );
     }

@@ -210,7 +210,7 @@ fn mpirun_ends_after_a_kill_and_all_ranks_after_a_cut_and_the_job_goes_on() {
             Some((timeout, failed(running, backend)))
         };
         let (timeout, stderr) = in_time(cut, Option::is_some).expect("the ranks train");
-        let late = format!(" did not come within {timeout} s");
+        let late = format!(" did not arrive within {timeout} s");
         assert!(stderr.contains(&late) || stderr.contains(" is lost: "), "{backend}: {stderr}");
 
         let epochs = kept.epochs(2) + 1;

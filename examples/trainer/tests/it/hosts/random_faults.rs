@@ -25,7 +25,7 @@ const LOSSES: [&str; 7] = [
     " before all ranks had connected",
     " then stopped answering within ",
     " is lost: ",
-    " did not come within ",
+    " did not arrive within ",
     " not connected to 10.77.0.1:",
     " did not reach rank 0 at ",
     ", but got no result within ",

@@ -1,0 +1,69 @@
+//! For ranks that exchange bytes by other means than their connections, such as shared memory.
+
+use std::time::{Duration, Instant};
+
+use super::super::peer::{Fault, Peer, Progress};
+use super::{Culprit, Exchange, Links};
+use crate::call::{Call, Difference};
+use crate::error::{CollectiveError, Result};
+
+/// Moves what can move of the messages that pass by other means during a transfer.
+pub(crate) type Beside<'a> = dyn FnMut() -> Result<Progress, Difference> + 'a;
+
+/// How long a transfer sleeps while such messages pass, which do not wake it.
+pub(super) const NAP: Duration = Duration::from_millis(1);
+
+impl Links {
+    /// Begins a call. Fails as [`Links::check`] does.
+    pub(in super::super) fn begin(&mut self, call: Call) -> Result<()> {
+        self.check()?;
+        self.current.call = call;
+        Ok(())
+    }
+
+    /// Checks for peers that are lost or have given up, while this rank has been waiting since
+    /// `since` for those `awaited` by means other than their connections. If what it waits for
+    /// `has_come`, this call goes on and the next one fails.
+    pub(in super::super) fn check_while_waiting(
+        &mut self,
+        awaited: &[usize],
+        since: Instant,
+        has_come: &dyn Fn() -> bool,
+    ) -> Result<()> {
+        if self.cancel.ends_wait() {
+            return Err(self.give_up_canceled(&[]));
+        }
+        self.awaited = awaited.first().map(|&first| (first, since));
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if let Some(peer) = peer {
+                peer.is_through = !awaited.contains(&index);
+            }
+        }
+        let culprit = self.sleep(Duration::ZERO, true, &|| !has_come());
+        let culprit = culprit.or_else(|| self.out_of_order(&|_| false));
+        let has_left = |index: &&usize| {
+            let peer = self.peers.get(**index).and_then(Option::as_ref);
+            peer.is_some_and(Peer::has_said_goodbye) && !has_come()
+        };
+        let left = awaited.iter().find(has_left);
+        let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left())));
+        let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
+        culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
+    }
+
+    /// How long to wait for a rank.
+    pub(in super::super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Gives up because a peer's message, by other means, is not what this rank's call needs.
+    pub(super) fn give_up_differing(
+        &mut self,
+        all: &[Exchange<'_>],
+        difference: Difference,
+    ) -> CollectiveError {
+        self.current.call = difference.own;
+        let fault = difference.found.map_or_else(Fault::unreadable, Fault::Differs);
+        self.give_up(all, Culprit(difference.rank, fault))
+    }
+}
