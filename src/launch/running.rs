@@ -50,10 +50,8 @@ pub(super) struct Running {
     started: Instant,
     /// When the first worker failed.
     failed: Option<Instant>,
-    /// Whether that worker exited because another rank was lost or late.
-    tells_of_another: bool,
-    /// A worker whose end other workers may have noticed before this process did: it was killed from
-    /// outside, or failed by itself before `failed`.
+    /// A worker that was killed from outside or failed before it was asked to exit, which other
+    /// workers may have noticed before this process did.
     cause: Option<(Member, ExitStatus)>,
 }
 
@@ -99,7 +97,6 @@ impl Running {
             endings: Vec::new(),
             started: Instant::now(),
             failed: None,
-            tells_of_another: false,
             cause: None,
         })
     }

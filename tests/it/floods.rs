@@ -90,7 +90,9 @@ fn a_flood_of_half_open_connections_is_bounded_and_delays_no_rank() {
     let begun = Instant::now();
     rank(1, 2, port).all_gather("blob").unwrap();
     assert!(begun.elapsed() < SLACK, "{:?}", begun.elapsed());
-    assert_eq!(zero.join().unwrap().unwrap().rejected(), 3000);
+    // On a busy machine, rank 1 is not answered in time, connects again, and its first connection
+    // counts too.
+    assert!(zero.join().unwrap().unwrap().rejected() >= 3000);
     drop(open);
 }
 

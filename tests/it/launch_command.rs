@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::clock::SLACK;
 use crate::support::launched::{launch, living, piped, signal, sorted, text};
-use crate::support::processes::until;
+use crate::support::processes::{state, until};
 use crate::support::tool::{clean, is_there};
 
 /// The variables that mpirun sets for the second of two processes, each alone on its node.
@@ -69,31 +70,6 @@ fn a_worker_that_a_signal_ended_is_128_and_the_signals_number() {
     assert_eq!(output.status.code(), Some(137));
     let said = text(&output.stderr);
     assert!(said.contains(" failed with signal 9 (SIGKILL); it wrote nothing to stderr"), "{said}");
-}
-
-#[test]
-fn a_worker_that_exits_by_itself_is_named_before_those_that_report_its_loss() {
-    if !cfg!(target_os = "linux") {
-        return;
-    }
-    // Ranks 0 and 1 exit once rank 2 has, which mpienv may notice later than they do.
-    let script = "case $RANK in 2) echo $$ > $ID.new; mv $ID.new $ID; exit 7;; esac; \
-                  until test -s $ID; do :; done; read -r id < $ID; \
-                  while grep -q '^State:.[RSD]' /proc/$id/status 2> $ID.$RANK; do :; done; exit $CODE";
-    for turn in 0..10 {
-        for code in ["3", "124"] {
-            let folder = tempfile::tempdir().unwrap();
-            let mut command = launch("lost", 3, &[], script);
-            command.env("ID", folder.path().join("id")).env("CODE", code);
-            let output = command.output().unwrap();
-            let said = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(7), "{turn}: {said}");
-            assert!(said.contains("mpienv: rank 2 on ") && !said.contains("exit code 7: rank 2"));
-        }
-    }
-    // A code of its own is not a report about another rank.
-    let output = launch("own", 2, &[], "exit 3").output().unwrap();
-    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]
@@ -337,6 +313,35 @@ fn a_worker_that_is_killed_long_after_the_first_failure_is_not_its_cause() {
                   trap 'sleep 1.5; kill -s KILL $$' TERM; while :; do sleep 0.1 & wait; done";
     let output = launch("consequence", 2, &[], script).output().unwrap();
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_worker_that_failed_is_the_cause_although_one_that_lost_it_is_noticed_first() {
+    for (code, expected, named) in [(101, 101, "rank 1 on "), (0, 3, "rank 0 on ")] {
+        let folder = tempfile::tempdir().unwrap();
+        let go = folder.path().join("go");
+        let script =
+            "echo $$; until test -e $GO; do sleep 0.01; done; test $RANK = 0 && exit 3; exit $CODE";
+        let mut command = launch("lost", 2, &[], script);
+        let mut child = piped(command.env("GO", &go).env("CODE", code.to_string()));
+        let (ready, _stdout) = lines(&mut child, 2);
+        let has_state = |process: &str, wanted| {
+            let process = Path::new("/proc").join(process);
+            state(&process).is_some_and(|state| state.starts_with(wanted))
+        };
+        // As on a busy machine, both have exited when the launch looks.
+        signal("STOP", &child);
+        until("the launch is stopped", || has_state(&child.id().to_string(), 'T'));
+        fs::write(&go, "").unwrap();
+        let has_exited = |line: &String| has_state(line.trim().rsplit(' ').next().unwrap(), 'Z');
+        until("both have exited", || ready.iter().all(has_exited));
+        signal("CONT", &child);
+        let output = child.wait_with_output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(expected), "{said}");
+        assert!(said.contains(&format!("mpienv: {named}")), "{said}");
+        assert!(code == 0 || said.contains(" exit code 3: rank 0"), "{said}");
+    }
 }
 
 #[test]

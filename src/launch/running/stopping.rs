@@ -22,12 +22,11 @@ impl Running {
     /// Stops the workers after the first one that failed.
     pub(super) fn fail(&mut self, member: Member, status: ExitStatus) -> Result<Exit, LaunchError> {
         self.failed = Some(Instant::now());
-        self.tells_of_another = tells_of_another(status);
         let request = self.request();
         self.failing(request);
         self.end(Some(self.grace.after_failure))?;
         let (first, other) = match self.cause.take() {
-            Some(cause) if !is_killed(status) => (cause, Some((member, status))),
+            Some(cause) if is_consequence(status, cause.1) => (cause, Some((member, status))),
             other => ((member, status), other),
         };
         if let Some((member, status)) = other {
@@ -44,10 +43,19 @@ impl Running {
             Haste::Failure | Haste::Now => self.grace.after_failure,
         };
         self.end(Some(grace))?;
-        // Another node noticed that this worker was killed before this process did.
-        let Some((member, status)) = self.cause.take() else { return Ok(Exit::Stopped) };
-        self.failed = Some(noticed);
-        Err(self.failure(&member, status, None))
+        match self.cause.take() {
+            // Another node noticed that this worker was killed before this process did.
+            Some((member, status)) if is_killed(status) => {
+                self.failed = Some(noticed);
+                Err(self.failure(&member, status, None))
+            }
+            other => {
+                if let Some((member, status)) = other {
+                    self.keep(member, How::of(status, false));
+                }
+                Ok(Exit::Stopped)
+            }
+        }
     }
 
     /// Kills the workers, none of which has followed a request in time.
@@ -119,13 +127,13 @@ impl Running {
     /// Stops all processes: asks them to exit, waits for the grace period, and kills them.
     ///
     /// `after_failure`: the grace period after a worker has failed, here or on another node. The
-    /// cause may then be a worker that was killed from outside, which is kept.
+    /// cause may then be a worker that was killed from outside or failed earlier, which is kept.
     pub(super) fn end(&mut self, after_failure: Option<Duration>) -> Result<(), LaunchError> {
         let asked = Instant::now();
         let finds_cause = after_failure.is_some();
         if finds_cause {
-            // Killed before they are asked: on a busy machine, others notice it first, and they
-            // exit first.
+            // Killed or exiting before they are asked: on a busy machine, others notice it first,
+            // and this process notices their exit first.
             for member in &mut self.members {
                 member.is_dying = self.supervisor.is_dying(&member.child);
             }
@@ -170,25 +178,23 @@ impl Running {
     }
 
     /// Removes the members that have exited. A second failure is a consequence of the first, unless
-    /// something outside has killed the worker before it could be asked, or unless the worker had
-    /// failed by itself and the first failure says that another rank was lost.
+    /// something outside has killed the worker before it could be asked, or it was exiting then.
     ///
     /// `asked`: when the workers were asked to exit because of a failure.
     fn reap_others(&mut self, asked: Option<Instant>) -> Result<(), LaunchError> {
         while let Some((member, status)) = self.reap()? {
             // This process sends SIGKILL only after the grace period, and reaps none of those
             // workers here. If it is sent later, the request to exit may be the reason.
-            let may_be_cause =
-                asked.is_some_and(|asked| member.is_dying || asked.elapsed() < CAUSE_WITHIN);
-            let has_failed_itself = self.tells_of_another
-                && member.is_dying
-                && !status.success()
-                && !tells_of_another(status);
-            let is_cause = is_killed(status) && may_be_cause || has_failed_itself;
-            if is_cause && self.cause.is_none() {
-                self.cause = Some((member, status));
-            } else {
+            let may_be_cause = asked.is_some_and(|asked| match is_killed(status) {
+                true => member.is_dying || asked.elapsed() < CAUSE_WITHIN,
+                false => member.is_dying && !status.success() && !has_lost_another(status),
+            });
+            let known = self.cause.as_ref().map(|(_, known)| *known);
+            let is_stronger = known.is_none_or(|known| is_killed(status) && !is_killed(known));
+            if !may_be_cause || !is_stronger {
                 self.keep(member, How::of(status, true));
+            } else if let Some((weaker, status)) = self.cause.replace((member, status)) {
+                self.keep(weaker, How::of(status, true));
             }
         }
         Ok(())
@@ -245,12 +251,16 @@ impl Running {
     }
 }
 
-/// Whether a worker exits because another rank was lost or late.
-fn tells_of_another(status: ExitStatus) -> bool {
-    let codes = [ErrorKind::Lost, ErrorKind::TimedOut].map(ErrorKind::exit_code);
-    status.code().is_some_and(|code| codes.into_iter().map(i32::from).any(|other| code == other))
+/// Returns whether the first failure that was noticed follows from another worker's.
+fn is_consequence(first: ExitStatus, cause: ExitStatus) -> bool {
+    if is_killed(cause) { !is_killed(first) } else { has_lost_another(first) }
 }
 
 fn is_killed(status: ExitStatus) -> bool {
     signal(status) == Some(SIGKILL)
+}
+
+/// Returns whether a worker has exited with the code of one that lost another.
+fn has_lost_another(status: ExitStatus) -> bool {
+    status.code() == Some(ErrorKind::Lost.exit_code().into())
 }
