@@ -291,9 +291,10 @@ fn meeting_point(
     let (host, port) = match (meets_at, &listener) {
         (Some(place), _) => place,
         (None, Some(listener)) => {
-            let address = listener.local_addr()?;
+            let address = listener.local_addr().map_err(ConnectError::Socket)?;
             let port = Port::new(address.port());
-            let port = port.ok_or_else(|| io::Error::from(io::ErrorKind::AddrNotAvailable))?;
+            let no_port = || ConnectError::Socket(io::ErrorKind::AddrNotAvailable.into());
+            let port = port.ok_or_else(no_port)?;
             (Host::from(address.ip().to_canonical()), port)
         }
         (None, None) => {
@@ -305,7 +306,7 @@ fn meeting_point(
     };
     let rendezvous = Rendezvous::of(info, host.clone(), port);
     let rendezvous = match listener {
-        Some(listener) => rendezvous.listener(listener.try_clone()?),
+        Some(listener) => rendezvous.listener(listener.try_clone().map_err(ConnectError::Socket)?),
         None => rendezvous,
     };
     Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous })

@@ -29,13 +29,13 @@ pub struct Call {
 
 /// A rank that made another call than the one that had to answer this rank's.
 #[derive(Clone, Copy, Debug)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// The other rank.
-    pub(super) rank: usize,
+    pub(crate) rank: usize,
     /// Its call; `None` if it cannot be read.
-    pub(super) found: Option<Call>,
+    pub(crate) found: Option<Call>,
     /// This rank's call.
-    pub(super) own: Call,
+    pub(crate) own: Call,
 }
 
 macro_rules! operations {

@@ -264,8 +264,9 @@ impl CollectiveError {
 /// # Ok::<(), mpienv::Error>(())
 /// ```
 ///
-/// `?` turns every error of a program with a group into this one, so that the program can exit with
-/// the codes of [`ErrorKind`]:
+/// `?` turns every error of this crate into this one, so that a program can exit with the codes of
+/// [`ErrorKind`]. A program that has other errors too, such as those of files, puts this one into
+/// its own error type:
 ///
 /// ```
 /// use std::process::ExitCode;
@@ -347,12 +348,6 @@ fn late(rank: u32, host: &str) -> String {
     }
 }
 debug_is_text!(ConnectError);
-
-impl From<io::Error> for ConnectError {
-    fn from(error: io::Error) -> ConnectError {
-        ConnectError::Socket(error)
-    }
-}
 
 #[cfg(test)]
 mod tests {

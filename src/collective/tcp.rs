@@ -76,7 +76,8 @@ impl Tcp {
         timeouts: Timeouts,
     ) -> Result<Tcp, ConnectError> {
         let mesh = mesh::connect(rank, place, timeouts)?;
-        let members = Members::world(Links::new(rank.index(), mesh.peers, timeouts.connecting)?);
+        let links = Links::new(rank.index(), mesh.peers, timeouts.connecting);
+        let members = Members::world(links.map_err(ConnectError::Socket)?);
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
     }
 

@@ -74,7 +74,7 @@ enum Verb {
 }
 
 /// The program whose variables are set.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 struct Program {
     /// Also set the variables that this program reads
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = sets())]
@@ -159,6 +159,8 @@ fn parse() -> Result<Verb, clap::Error> {
 /// build them all takes longer than `export` itself. Help and errors come from the whole.
 fn of_every_rank(words: &[OsString]) -> Option<Verb> {
     match words.first()?.to_str()? {
+        // Without options, nothing is parsed: the parser alone is a sixth of all instructions.
+        export::NAME if words.len() == 1 => Some(Verb::Export(export::Options::default())),
         export::NAME => alone(words).map(Verb::Export),
         exec::NAME => alone(words).map(Verb::Exec),
         _ => None,

@@ -31,7 +31,35 @@ const HIDDEN: &str = "(hidden)";
 pub struct Environment {
     /// Sorted by name, each of which occurs once. Shared, because every place keeps them.
     vars: Arc<Vec<(OsString, OsString)>>,
+    names: Names,
     is_current: bool,
+}
+
+/// A bit for the length and the last letter of each name. Most of the hundreds of names that are
+/// looked up are not set, which a bit shows sooner than a search.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Names([u64; 4]);
+
+impl Names {
+    fn of(vars: &[(OsString, OsString)]) -> Names {
+        let mut names = Names::default();
+        for (name, _) in vars {
+            let (word, bit) = Names::bit(name.as_encoded_bytes());
+            names.0[word] |= bit;
+        }
+        names
+    }
+
+    /// Returns whether the name may be among these. Otherwise it is not.
+    fn may_have(&self, name: &str) -> bool {
+        let (word, bit) = Names::bit(name.as_bytes());
+        self.0[word] & bit != 0
+    }
+
+    fn bit(name: &[u8]) -> (usize, u64) {
+        let number = 31 * name.len() + usize::from(name.last().copied().unwrap_or_default());
+        (number / 64 % 4, 1 << (number % 64))
+    }
 }
 
 /// Omits the value of the variable that holds the secret: debug output goes to logs.
@@ -74,7 +102,7 @@ impl Environment {
         vars.reverse();
         vars.sort_by(|(one, _), (other, _)| one.cmp(other));
         vars.dedup_by(|(later, _), (earlier, _)| later == earlier);
-        Environment { vars: Arc::new(vars), is_current: false }
+        Environment { names: Names::of(&vars), vars: Arc::new(vars), is_current: false }
     }
 
     fn position(&self, name: &str) -> Result<usize, usize> {
@@ -84,6 +112,9 @@ impl Environment {
     /// Returns the value of a variable unchanged, or `None` if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
+        if !self.names.may_have(name) {
+            return None;
+        }
         self.position(name).ok().map(|at| self.vars[at].1.as_os_str())
     }
 
@@ -129,6 +160,7 @@ impl Environment {
                 (Err(_), None) => {}
             }
         }
+        changed.names = Names::of(&changed.vars);
         changed
     }
 
@@ -349,6 +381,24 @@ mod tests {
         );
         assert_eq!(environment.names().collect::<Vec<_>>(), ["A", "B", "C"]);
         assert_eq!(environment, Environment::from_vars([("C", "4"), ("B", "5"), ("A", "2")]));
+    }
+
+    #[test]
+    fn a_variable_that_is_added_is_found_and_one_that_is_removed_is_not() {
+        let none = Environment::default();
+        let added = none.with([("ADDED", Some("1")), ("OTHER", Some("2"))]);
+        assert_eq!(added.get_str("ADDED"), Ok(Some("1")));
+        let removed = added.with([("ADDED", None)]);
+        assert_eq!((removed.get("ADDED"), removed.text("OTHER")), (None, Some("2")));
+        assert_eq!(removed.with([("OTHER", None)]), none);
+    }
+
+    #[test]
+    fn names_that_only_resemble_one_that_is_set_are_not_found() {
+        let environment = Environment::from_vars([("A_RANK", "1")]);
+        // The same length and the same last letter.
+        assert_eq!(environment.get("B_RANK"), None);
+        assert_eq!((environment.get("A_RANK").is_some(), environment.get("")), (true, None));
     }
 
     #[test]

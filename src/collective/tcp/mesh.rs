@@ -54,8 +54,9 @@ pub(super) fn connect(
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let listener = on_free_port(&place.host)?;
-    let blob = Contact::blob(listener.local_addr()?, place.is_secret);
+    let listener = on_free_port(&place.host).map_err(ConnectError::Socket)?;
+    let address = listener.local_addr().map_err(ConnectError::Socket)?;
+    let blob = Contact::blob(address, place.is_secret);
     let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
     let contacts = Contact::of_all(&meeting)?;
     let (joined, rejected) = exchange_hellos(rank, &listener, &meeting, &contacts, timeout)?;
@@ -72,7 +73,7 @@ pub(super) fn connect(
         Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), contact.host, seal)))
     });
     Ok(Mesh {
-        peers: peers.collect::<Result<_, ConnectError>>()?,
+        peers: peers.collect::<io::Result<_>>().map_err(ConnectError::Socket)?,
         rejected: rejected + meeting.rejected(),
     })
 }

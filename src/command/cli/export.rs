@@ -24,7 +24,7 @@ pub(super) const NAME: &str = "export";
 /// After `eval` do not start another launcher, such as mpirun or torchrun, which `exec`
 /// refuses: its ranks would inherit one rank's variables. For torchrun start one process on
 /// each node, with --per-node.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(after_help = examples::EXPORT)]
 pub(super) struct Options {
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) struct Options {
     #[command(flatten)]
     ask: AskOption,
     /// The shell or file format to print for
-    #[arg(long, value_enum, default_value = "sh")]
+    #[arg(long, value_enum, default_value_t)]
     shell: Shell,
     #[command(flatten)]
     program: Program,

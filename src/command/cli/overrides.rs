@@ -8,7 +8,7 @@ use mpienv_core::seam::{asked, builder, finding, keep_pmix, precludes_mpi};
 use super::{Quiet, keeper, stream};
 
 /// Whether a command that all ranks run asks the launcher for what its variables do not say.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(super) struct AskOption {
     /// Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]
     ///

@@ -4,10 +4,11 @@ use crate::Dialect;
 use clap::ValueEnum;
 
 /// What `mpienv export` can print; [`Dialect`] documents the limits of each.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
 #[expect(clippy::enum_variant_names, reason = "PowerShell is a name")]
 pub(crate) enum Shell {
     /// Any POSIX shell: sh, dash, ksh
+    #[default]
     #[value(aliases = ["dash", "ksh"])]
     Sh,
     /// Same as sh

@@ -14,7 +14,7 @@ const VARIABLE: &str = "MPIENV_THREADS";
 const MOST: u32 = 1 << 16;
 
 /// The number of threads of each rank.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct ThreadsOption {
     /// Set OMP_NUM_THREADS and RAYON_NUM_THREADS: a number, `share` or `keep` [env: MPIENV_THREADS]
     ///

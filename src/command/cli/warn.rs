@@ -14,7 +14,7 @@ use super::{lines_of, stream};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether warnings are printed.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Quiet {
     /// Print no warnings on stderr [env: MPIENV_QUIET=1]
     #[arg(short, long)]

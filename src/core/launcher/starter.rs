@@ -126,14 +126,14 @@ impl Ancestor {
 
     /// Returns the words of its command line. None if the process has ended.
     pub(crate) fn words(&self) -> Vec<String> {
-        self.process.strings("cmdline")
+        let text = self.process.text("cmdline");
+        text.split('\0').filter(|word| !word.is_empty()).map(str::to_owned).collect()
     }
 
     /// Returns the variables that it was started with. None if the process belongs to another user.
     pub(crate) fn environment(&self) -> Environment {
-        let strings = self.process.strings("environ");
-        let pairs = strings.iter().filter_map(|pair| pair.split_once('='));
-        Environment::from_vars(pairs)
+        let text = self.process.text("environ");
+        Environment::from_vars(text.split('\0').filter_map(|pair| pair.split_once('=')))
     }
 }
 
@@ -172,11 +172,10 @@ impl Process {
         programs.iter().copied().find(is_it)
     }
 
-    /// Returns the strings of a file in which each ends with a zero byte.
-    fn strings(&self, file: &str) -> Vec<String> {
+    /// Returns the text of a file whose strings each end with a zero byte.
+    fn text(&self, file: &str) -> String {
         let bytes = read(&self.folder, file, STRINGS).unwrap_or_default();
-        let strings = bytes.split(|&byte| byte == 0).filter(|string| !string.is_empty());
-        strings.map(|string| String::from_utf8_lossy(string).into_owned()).collect()
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 

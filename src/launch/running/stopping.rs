@@ -187,7 +187,7 @@ impl Running {
             // workers here. If it is sent later, the request to exit may be the reason.
             let may_be_cause = asked.is_some_and(|asked| match is_killed(status) {
                 true => member.is_dying || asked.elapsed() < CAUSE_WITHIN,
-                false => member.is_dying && !has_lost_another(status),
+                false => member.is_dying && !status.success() && !has_lost_another(status),
             });
             let known = self.cause.as_ref().map(|(_, known)| *known);
             let is_stronger = known.is_none_or(|known| is_killed(status) && !is_killed(known));

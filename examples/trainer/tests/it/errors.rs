@@ -40,7 +40,7 @@ fn no_error_repeats_the_text_of_its_source() {
         Checkpoints::begin(&settings, run, &mut Vec::new(), &mut Group::alone(), &mut |_| {});
     let errors: [Box<dyn Error>; 7] = [
         Box::new(TrainError::from(io::Error::from(io::ErrorKind::StorageFull))),
-        Box::new(ConnectError::from(io::Error::from(io::ErrorKind::AddrInUse))),
+        Box::new(ConnectError::Socket(io::ErrorKind::AddrInUse.into())),
         Box::new(begun.unwrap_err()),
         Box::new(weights::read(&file, &shapes).unwrap_err()),
         Box::new(weights::read(Path::new("/no/such/file"), &shapes).unwrap_err()),
