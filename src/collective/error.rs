@@ -145,8 +145,8 @@ pub enum CollectiveError {
         /// The other rank's error.
         difference: String,
     },
-    /// This rank's arguments are invalid. The group can still be used if all ranks refuse the same
-    /// call.
+    /// The arguments of this rank's call are invalid. The group can still be used if all ranks make
+    /// the same call with invalid arguments.
     #[error("{call}: {reason}")]
     #[non_exhaustive]
     Argument {

@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use crate::support::copy::copy_for_all_users;
-use crate::support::port::free_port;
+use crate::support::launched::master_port;
 use crate::support::root::is_root;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, is_there};
@@ -143,7 +143,8 @@ fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_programs_have_the_
     // More ranks than rank 0 may open files.
     let size = 24;
     let start = |words: &[&str], local_size: u32| {
-        let port = free_port().to_string();
+        // The nodes of a launch meet at the port below.
+        let port = master_port().to_string();
         let ranks: Vec<_> = (0..size)
             .map(|index: u32| {
                 let files = if index == 0 { "--nofile=24:4096" } else { "--nofile=1024:4096" };

@@ -327,8 +327,8 @@ impl Group {
         self.transport.pass(Some((message, cast_slice(values))), None)
     }
 
-    /// Receives the values that rank `from` [sends](Group::send) to this one: as many, of the same
-    /// type.
+    /// Receives the values that rank `from` [sends](Group::send) to this one. Both ranks pass the
+    /// same number of values of the same type.
     ///
     /// # Errors
     /// As [`Group::send`].
