@@ -385,14 +385,16 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
-    /// Returns whether rank 0 has found the reason, and has told the other ranks.
+    /// Returns whether rank 0 has found the reason, has told the other ranks, and fails too.
     pub(crate) fn is_of_rank_0(&self) -> bool {
         use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
-        matches!(
-            self,
-            CheckError::Rendezvous(Missing { .. } | Lost { .. } | Mismatch { .. })
-                | CheckError::Inconsistent { .. }
-        )
+        match self {
+            // A rank of another attempt or job is turned away, and rank 0 goes on.
+            CheckError::Rendezvous(Mismatch { report, .. }) => !report.contains(" belongs to "),
+            CheckError::Rendezvous(Missing { .. } | Lost { .. })
+            | CheckError::Inconsistent { .. } => true,
+            _ => false,
+        }
     }
 
     /// Returns what the error means for the exit code.

