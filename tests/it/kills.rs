@@ -173,22 +173,37 @@ fn kill_one(way: &Way<'_>, turn: u32) -> Duration {
 #[test]
 fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named() {
     for launcher in mpi::of_system() {
-        let mut named = 0;
+        let (mut named, mut ended) = (0, 0);
         for turn in 0..KILLS {
             let is_hydra = launcher == "mpiexec.hydra";
             // Hydra would kill the others at once.
             let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
-            named += u32::from(kill_one_over_mpi(launcher, options, turn));
+            match kill_one_over_mpi(launcher, options, turn) {
+                Told::Nothing => {}
+                Told::Killed => named += 1,
+                Told::WithoutRank0 => ended += 1,
+            }
         }
         eprintln!(
             "{launcher}: the others named {named} of {KILLS} killed ranks before it ended them"
         );
-        assert!(named > 0, "{launcher}");
+        assert!(named > 0 && ended <= KILLS / 5, "{launcher}: {named}, {ended}");
     }
 }
 
-/// Kills one rank, and returns whether another named it before the launcher ended all.
-fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> bool {
+/// What the others print when a rank is killed.
+enum Told {
+    /// Nothing before the launcher ended them.
+    Nothing,
+    /// The killed rank.
+    Killed,
+    /// Rank 0, which prints nothing itself. In about one of 150 jobs under Hydra, it ends before it
+    /// tells which rank it has lost. If it still ran, it would name that rank first.
+    WithoutRank0,
+}
+
+/// Kills one rank, and returns what the others print before the launcher ends them.
+fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Told {
     const RANKS: u32 = 3;
     let _guard = mpi::one_job();
     let mut command = mpi::command(launcher.as_ref());
@@ -221,9 +236,15 @@ fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> bool {
     // UCX, on which MPICH is built, ends a process that reads the memory of a lost one: then this
     // is lost too.
     let is_another = said.contains("==== backtrace");
+    if !is_another && !options.is_empty() && killed != 0 && !lost.is_empty() {
+        let is_of_rank_0 = |line: &&str| line.contains("rank 0 on ");
+        if lost.iter().all(is_of_rank_0) {
+            return Told::WithoutRank0;
+        }
+    }
     assert!(
         is_another || lost.iter().all(|line| line.contains(&right)),
         "{launcher}, kill {turn} of rank {killed}: {said}"
     );
-    lost.iter().any(|line| line.contains(&right))
+    if lost.iter().any(|line| line.contains(&right)) { Told::Killed } else { Told::Nothing }
 }
