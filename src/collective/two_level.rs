@@ -10,6 +10,7 @@
 #[cfg(test)]
 pub(super) mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::call::{Call, Difference, Message};
@@ -132,6 +133,17 @@ impl TwoLevel {
     }
 }
 
+/// Returns a message first if it is with one of the ranks `here`, as they are numbered on this
+/// host, and second if it is with another rank.
+fn by_place<B>(half: Option<(Message, B)>, here: &Range<u32>) -> [Option<(Message, B)>; 2] {
+    match half {
+        Some((message, bytes)) if here.contains(&message.other) => {
+            [Some((Message { other: message.other - here.start, ..message }, bytes)), None]
+        }
+        far => [None, far],
+    }
+}
+
 impl Transport for TwoLevel {
     fn rank(&self) -> Rank {
         self.world.rank()
@@ -245,19 +257,8 @@ impl Transport for TwoLevel {
         let Some(host) = &mut self.host else { return self.world.pass(send, receive) };
         let first = self.world.rank().index() - host.rank().index();
         let here = first..first + host.rank().size();
-        let is_here = |message: &Message| here.contains(&message.other);
-        // The same message, to or from a rank of the host.
-        let on_host = |message: Message| Message { other: message.other - first, ..message };
-        let (near_send, send) =
-            send.map_or((None, None), |(message, bytes)| match is_here(&message) {
-                true => (Some((on_host(message), bytes)), None),
-                false => (None, Some((message, bytes))),
-            });
-        let (near_receive, receive) =
-            receive.map_or((None, None), |(message, bytes)| match is_here(&message) {
-                true => (Some((on_host(message), bytes)), None),
-                false => (None, Some((message, bytes))),
-            });
+        let ([near_send, send], [near_receive, receive]) =
+            (by_place(send, &here), by_place(receive, &here));
         if near_send.is_none() && near_receive.is_none() {
             return self.world.pass(send, receive);
         }

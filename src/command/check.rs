@@ -385,7 +385,8 @@ pub(crate) enum CheckError {
 }
 
 impl CheckError {
-    /// Returns whether rank 0 has found the reason, has told the other ranks, and fails too.
+    /// Returns whether rank 0 has found the reason, has reported it to the other ranks, and fails
+    /// too.
     pub(crate) fn is_of_rank_0(&self) -> bool {
         use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
         match self {

@@ -243,8 +243,8 @@ pub(crate) fn loopback_of_several_nodes(
     environment: &Environment,
 ) -> Option<Finding> {
     let host = info.master_addr().ok().filter(|host| host.is_loopback())?;
-    let is_told = ![Launcher::User, Launcher::Alone].contains(&info.launcher());
-    if !is_told || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
+    let is_from_launcher = ![Launcher::User, Launcher::Alone].contains(&info.launcher());
+    if !is_from_launcher || is_on_one_node(info) != Some(false) || environment.is_set(SIMULATED) {
         return None;
     }
     let address = host.address().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));

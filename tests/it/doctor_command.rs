@@ -97,11 +97,11 @@ fn ranks_that_do_not_meet_print_one_table_and_each_why_and_its_own_errors() {
     };
     let (port, [first, second]) = in_time(meet, |(_, [first, _])| first.contains(missing));
     assert!(first.starts_with("launcher  ") && first.contains(missing), "{first}");
-    let told = format!(
+    let start = format!(
         "rank 1 on {host}: not compared with the other ranks: the meeting of the ranks failed; rank 0 at \
          127.0.0.1:{port} prints why\n"
     );
-    assert!(second.starts_with(&told) && !second.contains("launcher  "), "{second}");
+    assert!(second.starts_with(&start) && !second.contains("launcher  "), "{second}");
 }
 
 #[test]

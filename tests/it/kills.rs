@@ -179,9 +179,9 @@ fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named
             // Hydra would kill the others at once.
             let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
             match kill_one_over_mpi(launcher, options, turn) {
-                Told::Nothing => {}
-                Told::Killed => named += 1,
-                Told::WithoutRank0 => ended += 1,
+                Named::Nothing => {}
+                Named::Killed => named += 1,
+                Named::WithoutRank0 => ended += 1,
             }
         }
         eprintln!(
@@ -192,18 +192,18 @@ fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named
 }
 
 /// What the others print when a rank is killed.
-enum Told {
+enum Named {
     /// Nothing before the launcher ended them.
     Nothing,
     /// The killed rank.
     Killed,
     /// Rank 0, which prints nothing itself. In about one of 150 jobs under Hydra, it ends before it
-    /// tells which rank it has lost. If it still ran, it would name that rank first.
+    /// names the rank that it has lost. If it still ran, it would name that rank first.
     WithoutRank0,
 }
 
 /// Kills one rank, and returns what the others print before the launcher ends them.
-fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Told {
+fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Named {
     const RANKS: u32 = 3;
     let _guard = mpi::one_job();
     let mut command = mpi::command(launcher.as_ref());
@@ -239,12 +239,12 @@ fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Told {
     if !is_another && !options.is_empty() && killed != 0 && !lost.is_empty() {
         let is_of_rank_0 = |line: &&str| line.contains("rank 0 on ");
         if lost.iter().all(is_of_rank_0) {
-            return Told::WithoutRank0;
+            return Named::WithoutRank0;
         }
     }
     assert!(
         is_another || lost.iter().all(|line| line.contains(&right)),
         "{launcher}, kill {turn} of rank {killed}: {said}"
     );
-    if lost.iter().any(|line| line.contains(&right)) { Told::Killed } else { Told::Nothing }
+    if lost.iter().any(|line| line.contains(&right)) { Named::Killed } else { Named::Nothing }
 }

@@ -315,7 +315,7 @@ impl Run<'_> {
             own.extend(sampler::share(positions, rank).map(|position| order[position]));
         };
         let largest = self.config.largest_share(samples, rank);
-        let [mut own, mut next] = [(); 2].map(|()| Vec::with_capacity(largest));
+        let (mut own, mut next) = (Vec::with_capacity(largest), Vec::with_capacity(largest));
         let mut seen = 0;
         for (step, positions) in
             sampler::global_batches(samples, global_size).enumerate().skip(first)

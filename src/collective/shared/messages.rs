@@ -26,7 +26,7 @@ impl Passing<'_> {
         self.send.is_none() && self.receive.is_none()
     }
 
-    /// The ranks that this one waits for: one of them twice if there is no other.
+    /// The ranks that this one waits for. If it waits for one rank only, that rank twice.
     fn awaited(&self) -> [usize; 2] {
         let to = self.send.as_ref().map(Half::other);
         let from = self.receive.as_ref().map(Half::other);

@@ -165,7 +165,7 @@ impl Memory {
     /// Writes a piece of this rank's message, for which there must be room.
     fn write(&self, bytes: &[u8], piece: usize) {
         let mailbox = self.mailbox(self.own);
-        if bytes.len() <= SHORT {
+        if self.is_short(bytes) {
             mailbox.write_short(bytes);
         } else {
             let (range, begin) = self.piece_at(piece, bytes.len());
@@ -212,7 +212,7 @@ impl Memory {
     /// [`Memory::has_piece`] for any other. The message must be as long as `into`.
     pub(in super::super) fn read_next(&mut self, from: usize, into: &mut [u8], piece: usize) {
         let mailbox = self.mailbox(from);
-        if into.len() <= SHORT {
+        if self.is_short(into) {
             mailbox.read_short(into);
         } else {
             let (range, begin) = self.piece_at(piece, into.len());
@@ -285,7 +285,7 @@ impl Memory {
     /// Wakes a rank that sleeps until this rank has read or written a piece.
     fn wake(&self, rank: usize) {
         // With the fence in `sleep_until`: either this rank sees that the other one sleeps, or that
-        // one sees what this one has stored. If nobody sleeps, no system call is made.
+        // one sees what this one has stored. Without a sleeper, no system call is made.
         fence(Ordering::SeqCst);
         let asleep = &self.mailbox(rank).answers.asleep;
         if asleep.load(Ordering::Relaxed) > 0 {
