@@ -21,7 +21,7 @@ use crate::value::port_range::PortRange;
 pub use self::asking::*;
 
 pub use crate::cluster::attempt::Attempt;
-pub use crate::cluster::device::{is_device, visible};
+pub use crate::cluster::device::{Shown, is_device, shown, visible};
 #[cfg(feature = "cli")]
 pub use crate::cluster::overrides::options::named;
 pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
@@ -88,6 +88,7 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
+        fn on_own_interfaces(self: Self) -> ClusterInfo { ClusterInfo::on_own_interfaces(self) }
         fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn users_master(self: &Self) -> Option<(&Sourced<Host>, Host)> {

@@ -118,8 +118,8 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
         &[("https_proxy", "http://proxy:3128"), ("no_proxy", "localhost,.cluster")],
         as_it_is,
     );
-    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
-    fires("cuda-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
+    fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
+    fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
     // Its device is on the first socket.
     fires("device-far", &[], |m| {

@@ -43,7 +43,7 @@ const SKYPILOT: Pairs = &[
 #[test]
 fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
     let none = "shows no device";
-    let cases: [(Pairs, Option<u32>, &str); 12] = [
+    let cases: [(Pairs, Option<u32>, &str); 15] = [
         (&[], Some(3), "the local rank, because no variable hides a device"),
         (
             &[("CUDA_VISIBLE_DEVICES", "0,1,2,3")],
@@ -72,6 +72,10 @@ fn the_device_is_the_local_ranks_if_all_are_visible_and_0_if_one_is() {
         (&[("CUDA_VISIBLE_DEVICES", "-1")], None, none),
         (&[("CUDA_VISIBLE_DEVICES", "")], None, none),
         (&[("CUDA_VISIBLE_DEVICES", "NoDevFiles")], None, none),
+        // As on Aurora, where each rank sees one tile.
+        (&[("ZE_AFFINITY_MASK", "1.1")], Some(0), "ZE_AFFINITY_MASK shows one device"),
+        (&[("ZE_AFFINITY_MASK", "x")], None, "\"x\" names none"),
+        (&[("HLS_MODULE_ID", "3")], Some(0), "HLS_MODULE_ID shows one device"),
     ];
     for (vars, expected, source) in cases {
         let info = read(&[THIRD, vars].concat());
@@ -289,6 +293,33 @@ fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
     let main: Pairs = &[("AWS_BATCH_JOB_NODE_INDEX", "0"), ("AWS_BATCH_JOB_NUM_NODES", "2")];
     let error = read(main).own_addr().unwrap_err().to_string();
     assert!(error.contains("does not know its own address"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn nccls_default_is_not_set_where_it_would_leave_the_jobs_only_host_without_interface() {
+    if !is_there("ip") {
+        return;
+    }
+    let script = "
+        export RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2
+        ip link set lo up
+        is='echo [${NCCL_SOCKET_IFNAME-unset}]'
+        mpienv exec -q -- sh -c \"$is\"
+        mpienv launch -q --nproc-per-node 1 -- sh -c \"$is\"
+        (eval \"$(mpienv export -q)\"; eval \"$is\")
+        mpienv show | grep -o 'not set, because the default excludes all interfaces'
+        NCCL_SOCKET_IFNAME=lo mpienv exec -q -- sh -c \"$is\"
+        mpienv exec -q --nccl-ifname '^docker0,lo' -- sh -c \"$is\"
+        export MASTER_ADDR=10.0.0.1 WORLD_SIZE=4
+        mpienv exec -q -- sh -c \"$is\"";
+    let Some(output) = unshared(&["--net"], script) else { return };
+    let text = String::from_utf8(output.stdout).unwrap();
+    let reason = "not set, because the default excludes all interfaces";
+    let lines: Vec<_> = text.lines().collect();
+    let default = "[^docker0,lo]";
+    let expected = ["[unset]", "[unset]", "[unset]", reason, "[lo]", default, default];
+    assert_eq!(lines, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[cfg(target_os = "linux")]

@@ -101,7 +101,10 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
         quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }
     // Without an option or a variable, export resolves no name.
-    let info = if info.asks_for_interface() { info.on_interface()? } else { info };
+    let info = match info.asks_for_interface() {
+        true => info.on_interface()?,
+        false => info.on_own_interfaces(),
+    };
     let exports = if per_node { info.per_node_exports() } else { info.exports_for(program.set) };
     Ok(exports?.to_text(shell.into())?)
 }

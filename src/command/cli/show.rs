@@ -45,7 +45,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
     }
     // Without an option or a variable, show resolves no name.
-    let info = if info.asks_for_interface() { info.on_interface()? } else { info };
+    let info = match info.asks_for_interface() {
+        true => info.on_interface()?,
+        false => info.on_own_interfaces(),
+    };
     let own = if own_addr { Some(info.own_addr()?) } else { None };
     let cores = Binding::here(&topology(&environment));
     let details = Details { info: &info, environment: &environment, own, threads, cores };

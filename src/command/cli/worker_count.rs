@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::{ClusterInfo, Environment, Error, Reason};
-use mpienv_core::seam::{self, Sourced, visible};
+use mpienv_core::seam::{self, Shown, Sourced, shown};
 use mpienv_launch::seam::{cores_of_children, is_numbered};
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
@@ -83,14 +83,6 @@ fn no_device() -> Error {
     seam::error(reason, remedy, "--nproc-per-node".to_owned(), "gpu".to_owned())
 }
 
-/// Lists of the devices that a process may use. The first list that is set counts.
-const LISTS: [&str; 4] = [
-    "CUDA_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ASCEND_RT_VISIBLE_DEVICES",
-];
-
 /// This node's resources for workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
@@ -115,10 +107,10 @@ impl Node {
 
     /// Returns the number of devices and its source, or `None` if there are none or all are hidden.
     fn devices(&self, environment: &Environment) -> Option<(u32, String)> {
-        let list =
-            LISTS.iter().find_map(|name| Some((name, environment.get(name)?.to_string_lossy())));
-        let (count, source) = match list {
-            Some((name, list)) => (u32::try_from(visible(&list)).ok()?, format!("{name}={list}")),
+        let (count, source) = match shown(environment).next() {
+            Some(Shown { variable, value, count }) => {
+                (u32::try_from(count.unwrap_or(0)).ok()?, format!("{variable}={value}"))
+            }
             None => (self.devices.0, format!("one for each device, {}", self.devices.1)),
         };
         (count > 0).then_some((count, source))
@@ -182,6 +174,7 @@ mod tests {
         let hidden = [("CUDA_VISIBLE_DEVICES", "")];
         let two = [("CUDA_VISIBLE_DEVICES", "2,3")];
         let rocm = [("ROCR_VISIBLE_DEVICES", "0")];
+        let tiles = [("ZE_AFFINITY_MASK", "0.0,0.1,2.0")];
         let ascend = [("ASCEND_RT_VISIBLE_DEVICES", "0,1,2")];
         for (platform, vars, node, expected) in [
             (Some("8"), &two[..], GPUS, (8, "NUM_GPUS=8")),
@@ -193,6 +186,7 @@ mod tests {
             (None, &two, GPUS, (2, "CUDA_VISIBLE_DEVICES=2,3")),
             (None, &rocm, GPUS, (1, "ROCR_VISIBLE_DEVICES=0")),
             (None, &ascend, NONE, (3, "ASCEND_RT_VISIBLE_DEVICES=0,1,2")),
+            (None, &tiles, NONE, (3, "ZE_AFFINITY_MASK=0.0,0.1,2.0")),
             (None, &[], GPUS, (4, "one for each device, /dev/nvidia*")),
             (None, &hidden, GPUS, (64, cores)),
             (None, &[], NONE, (64, cores)),

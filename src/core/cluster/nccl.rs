@@ -11,7 +11,7 @@ use crate::value::sourced::{Known, Sourced};
 /// The variable that NCCL reads.
 pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 /// All interfaces except Docker's bridge and loopback, as in Azure's published helper.
-const DEFAULT: &str = "^docker0,lo";
+pub(crate) const DEFAULT: &str = "^docker0,lo";
 
 /// What to do with `NCCL_SOCKET_IFNAME`.
 ///

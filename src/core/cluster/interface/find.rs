@@ -42,7 +42,8 @@ impl ClusterInfo {
     /// `MPIENV_INTERFACE` selects it; without them, it is [`Interface::Default`]. These variables
     /// are set, each unless it has a value already: `GLOO_SOCKET_IFNAME`, `TP_SOCKET_IFNAME`,
     /// `NCCL_SOCKET_IFNAME`, `UCX_NET_DEVICES` and `VLLM_HOST_IP`. With the default, it is only the
-    /// first. [`ClusterInfo::interface`] returns them.
+    /// first. [`ClusterInfo::interface`] returns them. If all ranks are on this host, and the
+    /// default of `NCCL_SOCKET_IFNAME` excludes all its interfaces, that variable is not set.
     ///
     /// No packet is sent to the job's hosts. For [`Interface::Auto`], the names of hosts are
     /// resolved, each for at most 10 seconds; for the default at most 2 seconds. `mpienv exec` and
@@ -97,7 +98,25 @@ impl ClusterInfo {
                 *nccl = Sourced::new(Some(value.clone()), format!("the interface {}", asked.value));
             }
         }
-        Ok(info)
+        Ok(info.on_own_interfaces())
+    }
+
+    /// Returns the same place without NCCL's default where that excludes all interfaces of the
+    /// job's only host. Resolves no name.
+    pub(crate) fn on_own_interfaces(mut self) -> ClusterInfo {
+        if self.nccl_finds_nothing() {
+            let reason = "not set, because the default excludes all interfaces of this host";
+            self.surroundings.nccl.ifname = Sourced::new(None, reason);
+        }
+        self
+    }
+
+    /// Returns whether the default leaves NCCL no interface on the only host of the job. NCCL then
+    /// chooses one itself, and otherwise fails.
+    fn nccl_finds_nothing(&self) -> bool {
+        let nccl = &self.surroundings.nccl;
+        let is_default = nccl.is_default && nccl.ifname.value.as_deref() == Some(nccl::DEFAULT);
+        is_default && self.node_count() == Some(1) && nccl_has_none(&interfaces())
     }
 
     /// Returns what an interface is called in each variable that is to be set.
@@ -182,6 +201,14 @@ fn gloo_takes(
     of_name.find(|address| {
         address.is_loopback() || interfaces.iter().any(|(_, own)| own.to_canonical() == *address)
     })
+}
+
+/// Returns whether NCCL's default, whose entries are prefixes, excludes all interfaces.
+fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
+    let excluded = nccl::DEFAULT.trim_start_matches('^');
+    let is_excluded = |name: &str| excluded.split(',').any(|prefix| name.starts_with(prefix));
+    // An empty list is one that could not be read.
+    !interfaces.is_empty() && interfaces.iter().all(|(name, _)| is_excluded(name))
 }
 
 /// Returns the only interface that other hosts may reach.

@@ -39,6 +39,13 @@ fn the_only_interface_is_neither_loopback_nor_a_bridge_nor_link_local() {
 }
 
 #[test]
+fn nccl_is_left_nothing_where_a_host_has_only_loopback_and_dockers_bridge() {
+    assert!(nccl_has_none(&these("lo 127.0.0.1")));
+    assert!(nccl_has_none(&these("lo 127.0.0.1, docker0 172.17.0.1")));
+    assert!(!nccl_has_none(&these("lo 127.0.0.1, eth0 10.0.0.4")));
+}
+
+#[test]
 fn ucx_gets_the_rdma_device_of_an_interface_and_the_interface_for_tcp() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
