@@ -302,11 +302,11 @@ fn nccls_default_is_not_set_where_it_would_leave_the_jobs_only_host_without_inte
         return;
     }
     let script = "
-        export RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2
         ip link set lo up
         is='echo [${NCCL_SOCKET_IFNAME-unset}]'
-        mpienv exec -q -- sh -c \"$is\"
         mpienv launch -q --nproc-per-node 1 -- sh -c \"$is\"
+        export RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2
+        mpienv exec -q -- sh -c \"$is\"
         (eval \"$(mpienv export -q)\"; eval \"$is\")
         mpienv show | grep -o 'not set, because the default excludes all interfaces'
         NCCL_SOCKET_IFNAME=lo mpienv exec -q -- sh -c \"$is\"
