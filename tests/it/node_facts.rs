@@ -318,7 +318,7 @@ fn nccls_default_is_not_set_where_it_would_leave_the_jobs_only_host_without_inte
     let reason = "not set, because the default excludes all interfaces";
     let lines: Vec<_> = text.lines().collect();
     let default = "[^docker0,lo]";
-    let expected = ["[unset]", "[unset]", "[unset]", reason, "[lo]", default, default];
+    let expected = ["[0] [unset]", "[unset]", "[unset]", reason, "[lo]", default, default];
     assert_eq!(lines, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
 
