@@ -109,7 +109,7 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
                 .collect::<Result<BTreeSet<_>, _>>()
                 .ok()?;
             let is_one_term = !value.contains(['!', ';']);
-            is_one_term.then(|| Ok(tiles.len()))
+            is_one_term.then_some(Ok(tiles.len()))
         }
         Form::Count => value.parse().ok().filter(|&count| count > 0).map(Ok),
         Form::One if value.is_empty() => None,
