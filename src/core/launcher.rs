@@ -6,7 +6,9 @@ pub(crate) mod batch;
 pub(crate) mod context;
 mod dstack;
 pub(crate) mod flux;
+pub(crate) mod google_batch;
 mod horovod;
+mod htcondor;
 mod hydra;
 mod jsm;
 pub(crate) mod kubernetes;
@@ -14,6 +16,7 @@ mod leader_worker_set;
 mod lepton;
 mod mlp;
 mod mvapich;
+mod node_file;
 pub(crate) mod open_mpi;
 mod pals;
 pub(crate) mod pbs;
@@ -118,14 +121,17 @@ pub(crate) fn markers(environment: &Environment) -> impl Iterator<Item = Marker>
 /// Returns how each launcher is detected, in the order of [`Launcher::ALL`].
 ///
 /// Hydra's marker without a local rank, which several launchers set, comes directly before the
-/// user's own variables.
+/// user's own variables. The number of a node, which scripts set from a platform's variables, comes
+/// after the platforms.
 fn detectors() -> impl Iterator<Item = (Launcher, MarkerOf)> {
     let own = |&launcher: &Launcher| (launcher, launcher.spec().marker);
     let is_inner = |launcher: &&Launcher| **launcher != Launcher::User;
     let shared: MarkerOf = hydra::shared_marker;
     let inner = Launcher::ALL.iter().take_while(is_inner).map(own);
-    let others = Launcher::ALL.iter().skip_while(is_inner).map(own);
-    inner.chain([(Launcher::Hydra, shared)]).chain(others)
+    let is_other = |launcher: &&Launcher| **launcher != Launcher::Alone;
+    let others = Launcher::ALL.iter().skip_while(is_inner).take_while(is_other).map(own);
+    let last = [(Launcher::User, user::of_node as MarkerOf), own(&Launcher::Alone)];
+    inner.chain([(Launcher::Hydra, shared)]).chain(others).chain(last)
 }
 
 /// What has changed in a launcher's variables since they were recorded, the more reliable sign
@@ -199,7 +205,8 @@ mod tests {
             let LauncherSpec { samples, starts, advice, .. } = launcher.spec();
             assert!(!samples.is_empty(), "{launcher} has a sample job");
             let has_command = advice.one_per_node != Advice::PLAIN.one_per_node;
-            assert_eq!(has_command, *starts == Starts::Processes, "{launcher}");
+            let are_several = matches!(starts, Starts::Processes | Starts::Slots);
+            assert_eq!(has_command, are_several, "{launcher}");
         }
         assert_eq!(Launcher::ALL.last(), Some(&Launcher::Alone), "it takes every environment");
     }

@@ -96,6 +96,7 @@ mod munge;
 mod nesting;
 #[cfg(target_os = "linux")]
 mod node_facts;
+mod node_ranks;
 mod platforms;
 mod ports;
 mod programs;
@@ -105,6 +106,7 @@ mod recordings;
 mod rendezvous;
 #[cfg(target_os = "linux")]
 mod restarts;
+mod schedulers;
 mod sets;
 #[cfg(unix)]
 mod simulate;

@@ -45,7 +45,7 @@ const STALE_MASTER: Vars = &[
 ];
 
 /// Jobs that probably have several processes, of which none got a place.
-const UNPLACED: [(Vars, &str); 10] = [
+const UNPLACED: [(Vars, &str); 12] = [
     (&[("SLURM_JOB_ID", "7"), ("SLURM_PROCID", "0")], "place-unknown"),
     (SCRIPT, "slurm-not-a-task"),
     (&[("SLURM_JOB_ID", "7"), ("SLURM_NNODES", "2")], "slurm-not-a-task"),
@@ -55,6 +55,8 @@ const UNPLACED: [(Vars, &str); 10] = [
     (&[("LSB_JOBID", "7"), ("LSB_DJOB_NUMPROC", "4")], "lsf-not-a-task"),
     (&[("PE_HOSTFILE", "/a"), ("NSLOTS", "4")], "grid-engine-not-a-task"),
     (&[("COBALT_JOBID", "7"), ("COBALT_JOBSIZE", "4")], "cobalt-not-a-task"),
+    (&[("OAR_JOB_ID", "7")], "oar-not-a-task"),
+    (&[("AZ_BATCH_NODE_LIST", "10.0.0.4;10.0.0.5")], "azure-batch-not-a-task"),
     (&[("OMPI_COMM_WORLD_LOCAL_RANK", "1")], "place-unknown"),
 ];
 

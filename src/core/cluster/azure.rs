@@ -1,9 +1,13 @@
 //! Reads rank 0's host from the variables of Azure Machine Learning and Azure Batch.
 //!
 //! Azure starts Open MPI's mpirun. These variables only add rank 0's host.
+//!
+//! [Azure Batch](https://learn.microsoft.com/en-us/azure/batch/batch-mpi) runs the coordination
+//! command of a multi-instance task on every node and its command on the primary node. Neither
+//! learns its number.
 
 use crate::environment::{Environment, variables};
-use crate::error::{Error, quote};
+use crate::error::{Error, Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::{Known, Sourced};
@@ -23,6 +27,37 @@ variables! {
             BATCHAI = "AZ_BATCHAI_MPI_MASTER_NODE" => batchai_master: Option<String>, "`10.0.0.4`, or `localhost`; may be missing";
         }
     }
+}
+
+/// Whether this is a multi-instance task's primary node.
+const IS_MASTER: &str = "AZ_BATCH_IS_CURRENT_NODE_MASTER";
+
+/// Variables of multi-instance tasks.
+pub(crate) const OF_TASKS: [&str; 3] = [IS_MASTER, NODE_LIST, HOST_LIST];
+
+/// Azure's lists of nodes with their separators.
+const LISTS: [(&str, char); 2] = [(HOST_LIST, ','), (NODE_LIST, ';')];
+
+/// Returns the number of nodes in Azure's first list, and the list's variable.
+pub(crate) fn listed(environment: &Environment) -> Option<(&'static str, u64)> {
+    LISTS.into_iter().find_map(|(name, separator)| {
+        let nodes = environment.text(name)?.split(separator).filter(|node| !node.trim().is_empty());
+        Some((name, nodes.count() as u64))
+    })
+}
+
+/// Rejects the coordination command of a node that is not the primary one, because it is one of
+/// several and cannot know which.
+pub(crate) fn refuse_subtask(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+    let Some(text) = environment.text(IS_MASTER).map(str::trim) else { return Ok(()) };
+    if !text.eq_ignore_ascii_case("false") {
+        return Ok(());
+    }
+    let reason = "Azure Batch has started this process on another node than the primary one, and no variable tells which";
+    let remedy = format!(
+        "start the processes with mpirun in the task's command; or set RANK, WORLD_SIZE and MASTER_ADDR, or {by_itself}"
+    );
+    Err(Error::new(Reason::Malformed(reason.to_owned()), remedy).of(IS_MASTER).found(text))
 }
 
 impl AzureVars {

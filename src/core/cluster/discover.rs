@@ -128,7 +128,9 @@ fn read(detected: &Detected<'_>) -> Result<Placement, Error> {
         unplaced::refuse(&detected.environment)?;
     }
     let marker = detected.choice.marker;
-    (marker.launcher.spec().read)(&detected.environment, marker)
+    let placement = (marker.launcher.spec().read)(&detected.environment, marker)?;
+    unplaced::refuse_worker(&detected.environment, &placement)?;
+    Ok(placement)
 }
 
 /// What shows which launcher started this process.

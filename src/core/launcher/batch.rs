@@ -5,16 +5,21 @@
 //! [LSF](https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=variables-environment-variable-reference),
 //! [Grid Engine](http://gridscheduler.sourceforge.net/htmlman/htmlman1/qsub.html) and
 //! [Cobalt](https://www.alcf.anl.gov/user-guides/running-jobs-xc40) document their variables there;
-//! [`pbs`] has PBS's.
+//! [`pbs`] has PBS's, [`azure`] those of Azure Batch. [OAR](https://oar.imag.fr/docs/latest/user/usage.html)
+//! lists the hosts in a file.
 
+use crate::cluster::azure;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
+use crate::launcher::node_file::NodeFile;
 use crate::launcher::{display_variable, first_set, pbs};
 
 /// A batch system.
 struct System {
     title: &'static str,
     code: &'static str,
+    /// What runs once.
+    once: &'static str,
     /// Variables that only a job of this system has.
     jobs: &'static [&'static str],
     /// Returns what shows how large the job is.
@@ -53,6 +58,7 @@ static SYSTEMS: &[System] = &[
         jobs: &[pbs::JOB],
         size: pbs::size,
         start: "start the program with mpirun or mpiexec, which start every process",
+        ..SCRIPT
     },
     System {
         title: "LSF",
@@ -63,6 +69,7 @@ static SYSTEMS: &[System] = &[
                 .or_else(|| counted(environment, "LSB_DJOB_NUMPROC", Size::of_slots))
         },
         start: "start the program with jsrun or mpirun, which start every process",
+        ..SCRIPT
     },
     System {
         title: "Grid Engine",
@@ -74,6 +81,7 @@ static SYSTEMS: &[System] = &[
             of_hosts.or_else(|| counted(environment, "NSLOTS", Size::of_slots))
         },
         start: "start the program with mpirun, which starts every process",
+        ..SCRIPT
     },
     System {
         title: "Cobalt",
@@ -81,13 +89,44 @@ static SYSTEMS: &[System] = &[
         jobs: &["COBALT_JOBID"],
         size: |environment| counted(environment, "COBALT_JOBSIZE", Size::of_hosts),
         start: "start the program with aprun or mpirun, which start every process",
+        ..SCRIPT
+    },
+    System {
+        title: "OAR",
+        code: "oar-not-a-task",
+        jobs: &[OAR_FILE, "OAR_JOB_ID", "OAR_JOBID"],
+        size: |environment| {
+            let file = NodeFile::read(environment, OAR_FILE).filter(|file| file.hosts > 0)?;
+            // The file has a line for each core.
+            Some(Size::of_hosts(file.hosts as u64, file.shown(environment, OAR_FILE)))
+        },
+        start: "start the program with mpirun -machinefile $OAR_NODEFILE, which starts every process",
+        ..SCRIPT
+    },
+    System {
+        title: "Azure Batch",
+        code: "azure-batch-not-a-task",
+        once: "a multi-instance task's command",
+        jobs: &azure::OF_TASKS,
+        size: |environment| {
+            let (name, hosts) = azure::listed(environment)?;
+            Some(Size::of_hosts(hosts, display_variable(environment, name)))
+        },
+        start: "start the program with mpirun in the task's command, which starts every process",
     },
 ];
+
+/// OAR's file of hosts.
+const OAR_FILE: &str = "OAR_NODEFILE";
+
+/// A system that runs a job's script once.
+const SCRIPT: System =
+    System { title: "", code: "", once: "a job's script", jobs: &[], size: |_| None, start: "" };
 
 /// Reports a batch script, which runs once, however many processes the job has.
 pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let (system, job) = of_job(environment)?;
-    let System { title, code, start, .. } = *system;
+    let System { title, code, once, start, .. } = *system;
     let size = (system.size)(environment);
     let several = size.as_ref().is_none_or(|size| size.is_several);
     let size = size.map_or(String::new(), |size| format!(" and {}", size.text));
@@ -101,7 +140,7 @@ pub(crate) fn script(environment: &Environment, by_itself: &str) -> Option<Findi
             display_variable(environment, job)
         ),
         why: format!(
-            "{title} runs a job's script once, on the first of its hosts, however many processes the job requests: mpienv \
+            "{title} runs {once} once, on the first of its hosts, however many processes the job requests: mpienv \
              treats this process as the only one"
         ),
         remedy: format!("for a job of several processes, {start}; {by_itself}"),

@@ -5,24 +5,17 @@
 //! not a rank. Only Torque has variables that contain a size. OpenPBS (recorded from 23.06.06)
 //! lists the processes in a file.
 
-use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Read;
-
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::batch::{Size, counted, number};
 use crate::launcher::display_variable;
-use crate::value::counted::counted as plural;
+use crate::launcher::node_file::NodeFile;
 
 pub(super) const JOB: &str = "PBS_JOBID";
 
 /// The file with one line for each process, or for each of Torque's cores. It exists on the
 /// script's host only.
 const NODE_FILE: &str = "PBS_NODEFILE";
-
-/// How much of that file is read: enough to see that there are several lines.
-const MOST: u64 = 1 << 20;
 
 /// Torque's number of cores on each node. OpenPBS does not set it.
 const PER_NODE: &str = "PBS_NUM_PPN";
@@ -47,35 +40,20 @@ pub(crate) fn refuse_task(environment: &Environment, by_itself: &str) -> Result<
 
 /// Returns what the file of nodes or Torque's variables say about the job's size.
 pub(super) fn size(environment: &Environment) -> Option<Size> {
-    let file = read(environment);
-    let of_file = file.as_deref().and_then(|text| lines(environment, text));
+    let file = NodeFile::read(environment, NODE_FILE);
+    let of_file = file.as_ref().and_then(|file| of_file(environment, file));
     let unread =
         || environment.get(NODE_FILE).filter(|_| file.is_none()).map(|_| unread(environment));
     of_file.or_else(|| torque(environment)).or_else(unread)
 }
 
-/// Reads the file of nodes. It belongs to the host on which this process runs, so the environment
-/// must be this process's.
-fn read(environment: &Environment) -> Option<String> {
-    let path = environment.get(NODE_FILE).filter(|_| environment.is_current())?;
-    // Opening a named pipe would block until it has a writer.
-    fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-    let mut text = String::new();
-    File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
-    Some(text)
-}
-
-/// Counts the lines and the hosts in the file of nodes.
-fn lines(environment: &Environment, text: &str) -> Option<Size> {
-    let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let hosts = lines.iter().collect::<BTreeSet<_>>().len();
-    let shown = display_variable(environment, NODE_FILE);
-    let count = lines.len();
-    let text = format!("{shown} with {} for {}", plural(count, "line"), plural(hosts, "host"));
+/// Returns the size that the file of nodes shows.
+fn of_file(environment: &Environment, file: &NodeFile) -> Option<Size> {
     // OpenPBS has a line for each process that was asked for (`mpiprocs`), Torque one for each
     // core.
-    let is_several = hosts > 1 || count > 1 && !environment.is_set(PER_NODE);
-    (count > 0).then_some(Size { is_several, hosts: Some(hosts as u64), text })
+    let is_several = file.hosts > 1 || file.lines > 1 && !environment.is_set(PER_NODE);
+    let text = file.shown(environment, NODE_FILE);
+    (file.lines > 0).then_some(Size { is_several, hosts: Some(file.hosts as u64), text })
 }
 
 /// Returns what Torque's variables say. All of a job's slots are on one node if no more are on each

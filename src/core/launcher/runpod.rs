@@ -1,27 +1,31 @@
 //! RunPod's Instant Clusters: one process per pod.
 //!
-//! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Based on
-//! documentation.
+//! On RunPod, `WORLD_SIZE` is the number of all GPUs, and `RANK` is not set. Users set `NODE_RANK`
+//! and `NUM_NODES` elsewhere too: see [`user`](crate::launcher::user). Based on documentation.
 
 use crate::launcher::prelude::*;
 
 variables! {
     /// The variables of a cluster's pod.
     pub struct RunPodVars {
-        "[RunPod: Instant Clusters, environment variables](https://docs.runpod.io/instant-clusters)" {
+        "[RunPod: Instant Clusters, environment variables](https://docs.runpod.io/instant-clusters/configuration)" {
             NODE_RANK = "NODE_RANK" => node_rank: u32, "the pod's number";
             NODES = "NUM_NODES" => nodes: u32, "pods of the cluster";
             PRIMARY = "PRIMARY_ADDR" => primary: Option<String>, "pod 0's address; also in `MASTER_ADDR`";
             TRAINERS = "NUM_TRAINERS" => trainers: Option<String>, "GPUs of each pod";
         }
+        "[RunPod: environment variables](https://docs.runpod.io/pods/references/environment-variables)" {
+            POD = "RUNPOD_POD_ID" => pod: Option<String>, "the pod's identity; shows RunPod, also outside of clusters";
+        }
     }
 }
 
-/// Returns the variable that identifies a pod of a cluster. Other platforms also use two of the
-/// names, which count only together.
+/// Returns the variable that identifies a pod of a cluster. The node's number and the number of
+/// nodes do not: only RunPod's own names show RunPod.
 pub(super) fn marker(environment: &Environment) -> Option<&'static str> {
-    let pair = || first_set(environment, &[NODE_RANK]).filter(|_| environment.is_set(NODES));
-    first_set(environment, &[PRIMARY]).or_else(pair)
+    let is_node = || [NODE_RANK, NODES].iter().all(|name| environment.is_set(name));
+    let own = || first_set(environment, &[TRAINERS, POD]).filter(|_| is_node());
+    first_set(environment, &[PRIMARY]).or_else(own)
 }
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
@@ -31,7 +35,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::OnePerNode,
     advice: Advice { start: "start the process in a pod of an Instant Cluster", ..Advice::PLAIN },
     mpi: MpiFamily::None,
-    nested: Nested { may_inherit: &[], ..Nested::PLAIN },
+    nested: Nested { may_inherit: &[], outside: &[POD], ..Nested::PLAIN },
     samples: &[Sample {
         title: "RunPod",
         set: |process, vars| {

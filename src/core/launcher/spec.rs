@@ -79,6 +79,8 @@ pub enum Starts {
     Processes,
     /// One on each node, before anything else runs there: a platform.
     OnePerNode,
+    /// Any number on each node, before anything else runs there.
+    Slots,
     /// Any number, on one node only.
     OneNode,
     /// One in total.

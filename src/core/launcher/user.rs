@@ -3,15 +3,20 @@
 //! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`,
 //! unchanged.
 
+mod node_rank;
+
 use crate::launcher::prelude::*;
 use crate::launcher::{MASTER, kubernetes, runpod};
+use node_rank::{COUNT, NodesVars, of_process};
+
+pub(super) use node_rank::of_node;
 
 variables! {
     /// The variables of PyTorch's convention for a rank.
     pub struct UserVars {
         "[PyTorch: environment variable initialization](https://docs.pytorch.org/docs/stable/distributed.html#environment-variable-initialization)" {
-            RANK = "RANK" => rank: u32, "rank";
-            WORLD_SIZE = "WORLD_SIZE" => world_size: u32, "world size";
+            RANK = "RANK" => rank: Option<u32>, "rank";
+            WORLD_SIZE = "WORLD_SIZE" => world_size: Option<u32>, "world size";
         }
         "[torchrun: environment variables](https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables)" {
             LOCAL_RANK = "LOCAL_RANK" => local_rank: Option<u32>, "rank on this node";
@@ -51,15 +56,22 @@ variables! {
 const PLATFORMS: &[&str] = &["KUBERNETES_SERVICE_HOST", "CLOUD_ML_JOB_ID", "VC_TASK_INDEX"];
 
 pub(super) const SPEC: LauncherSpec = LauncherSpec {
-    variables: &[UserVars::VARIABLES, DeepSpeedVars::VARIABLES, PodVars::VARIABLES],
+    variables: &[
+        UserVars::VARIABLES,
+        NodesVars::VARIABLES,
+        DeepSpeedVars::VARIABLES,
+        PodVars::VARIABLES,
+    ],
     marker: |environment| {
         // A pod of an indexed job or of RunPod has its rank in another variable.
         let size = || {
             first_set(environment, &[WORLD_SIZE]).filter(|_| {
-                !environment.is_set(kubernetes::INDEX) && runpod::marker(environment).is_none()
+                !environment.is_set(kubernetes::INDEX)
+                    && runpod::marker(environment).is_none()
+                    && of_node(environment).is_none()
             })
         };
-        first_set(environment, &[RANK]).or_else(size)
+        first_set(environment, &[RANK]).or_else(|| of_process(environment)).or_else(size)
     },
     read,
     starts: Starts::Processes,
@@ -72,7 +84,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     // Whatever sets RANK and WORLD_SIZE also sets the master, but not always the node's number.
     nested: Nested {
         may_inherit: &[NODE_RANK],
-        outside: &[LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
+        outside: &[COUNT, LOCAL_SIZE, CROSS_SIZE, NPROC, PET_NPROC],
         ..Nested::PLAIN
     },
     samples: &[Sample { title: "RANK and WORLD_SIZE", set }],
@@ -87,10 +99,15 @@ pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: UserVars = marker.read(environment)?;
-    let (rank, size) = (by(RANK, vars.rank), by(WORLD_SIZE, vars.world_size));
+    if marker.variable == NODE_RANK {
+        return node_rank::read(environment, marker, &vars);
+    }
+    let known =
+        |name, value: Option<u32>| by(name, value).ok_or_else(|| marker.missing(environment, name));
+    let (rank, size) = (known(RANK, vars.rank)?, known(WORLD_SIZE, vars.world_size)?);
     let no_local = vars.local_rank.is_none() && vars.local_world_size.is_none();
     if no_local
-        && vars.node_rank.is_none_or(|node| node == vars.rank)
+        && vars.node_rank.is_none_or(|node| node == rank.value)
         && first_set(environment, PLATFORMS).is_some()
     {
         let (placement, pod) = (marker.node(rank, size)?, marker.read::<PodVars>(environment)?);

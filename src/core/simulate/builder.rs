@@ -148,7 +148,11 @@ impl JobBuilder {
                 return Err(JobError::OneProcessANode(launcher));
             }
             Starts::OneNode if counts.len() > 1 => return Err(JobError::OneNode(launcher)),
-            Starts::One | Starts::OneNode | Starts::OnePerNode | Starts::Processes => {}
+            Starts::One
+            | Starts::OneNode
+            | Starts::OnePerNode
+            | Starts::Processes
+            | Starts::Slots => {}
         }
         let places = places(&counts, cyclic, rotation);
         Ok(Job { launcher, version, number, counts, places, cyclic, master: None })

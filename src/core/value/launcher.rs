@@ -79,6 +79,10 @@ macro_rules! launchers {
             Slurm = slurm, "slurm", "Slurm";
             /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
             User = user, "user", "RANK and WORLD_SIZE";
+            /// HTCondor's parallel universe: one process per slot.
+            HtCondor = htcondor, "htcondor", "HTCondor";
+            /// Google Cloud's Batch: the tasks of a job with a file of hosts.
+            GoogleBatch = google_batch, "google-batch", "Google Batch";
             /// Amazon SageMaker: one process per host.
             SageMaker = sagemaker, "sagemaker", "SageMaker";
             /// Kubernetes' LeaderWorkerSet: one process per pod of a group.

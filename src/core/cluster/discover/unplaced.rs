@@ -1,17 +1,23 @@
 //! mpienv never treats a process as alone silently: errors and findings if no launcher provides a
 //! rank and a size.
 
+use crate::cluster::azure;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
-use crate::launcher::{batch, display_variable, flux, pbs, slurm};
+use crate::launcher::placement::Placement;
+use crate::launcher::{Starts, batch, display_variable, flux, google_batch, pbs, slurm};
 use crate::value::launcher::Launcher;
+use crate::value::sourced::value_of;
 
 use super::parents;
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
+
+/// The number of a process on its node, which launchers of a node's processes set.
+const LOCAL_RANK: &str = "LOCAL_RANK";
 
 /// PMIx's rank, which `prterun` and `prun` set without a size.
 const PMIX_RANK: &str = "PMIX_RANK";
@@ -25,6 +31,8 @@ pub(crate) const CODES: &[&str] = &[
     "lsf-not-a-task",
     "grid-engine-not-a-task",
     "cobalt-not-a-task",
+    "oar-not-a-task",
+    "azure-batch-not-a-task",
     "place-unknown",
     "variables-lost",
 ];
@@ -58,7 +66,30 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
         let error = Error::new(Reason::Malformed(reason.to_owned()), remedy);
         return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
     }
+    azure::refuse_subtask(environment, &by_itself)?;
     pbs::refuse_task(environment, &by_itself)
+}
+
+/// Fails if a platform gives the place of the node, and this process is another one than the node's
+/// first: two processes would have one rank.
+pub(super) fn refuse_worker(environment: &Environment, placement: &Placement) -> Result<(), Error> {
+    let launcher = placement.launcher();
+    let number = environment.text(LOCAL_RANK).and_then(|text| text.parse().ok());
+    let Some(number) = number.filter(|&number: &u32| number > 0) else { return Ok(()) };
+    let is_node = value_of(&placement.local_size) == Some(1);
+    if launcher.spec().starts != Starts::OnePerNode || !is_node {
+        return Ok(());
+    }
+    let reason =
+        "the other variables give the place of the node, and this process is not the node's first";
+    let remedy = format!(
+        "set RANK and WORLD_SIZE, or NODE_RANK, NUM_NODES and LOCAL_WORLD_SIZE, for each process; or unset {LOCAL_RANK} if it \
+         is left from another job"
+    );
+    Err(Error::new(Reason::Malformed(reason.to_owned()), remedy)
+        .by(launcher)
+        .of(LOCAL_RANK)
+        .found(number.to_string()))
 }
 
 fn by_itself() -> String {
@@ -70,7 +101,8 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let by_itself = format!("or set {}", by_itself());
     let of_launchers = slurm::outside_of_steps(environment)
         .or_else(|| flux::outside_of_jobs(environment))
-        .or_else(|| batch::script(environment, &by_itself));
+        .or_else(|| batch::script(environment, &by_itself))
+        .or_else(|| google_batch::task_of_array(environment, &by_itself));
     of_launchers
         .or_else(|| unexplained(environment))
         .or_else(|| parents::finding(environment, &by_itself))

@@ -1,0 +1,73 @@
+//! Google Cloud's Batch: the tasks of a job with a file of hosts (`requireHostsFile`).
+//!
+//! The tasks of a job without that file cannot find each other: they are independent, as those of a
+//! job array are. Several tasks may share a machine (`taskCountPerNode`). The file does not say
+//! which task is on which host. Based on documentation.
+
+use crate::finding::{Finding, Severity};
+use crate::launcher::node_file::NodeFile;
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables of a task.
+    pub struct GoogleBatchVars {
+        "[Batch: TaskGroup](https://cloud.google.com/batch/docs/reference/rest/v1/projects.locations.jobs#taskgroup)" {
+            INDEX = "BATCH_TASK_INDEX" => index: u32, "the task's number";
+            COUNT = "BATCH_TASK_COUNT" => count: u32, "tasks of the job";
+            HOSTS = "BATCH_HOSTS_FILE" => hosts: Option<String>, "a file with the job's hosts; shows that the tasks belong together";
+        }
+    }
+}
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[GoogleBatchVars::VARIABLES],
+    marker: |environment| {
+        first_set(environment, &[INDEX, COUNT]).filter(|_| environment.is_set(HOSTS))
+    },
+    read,
+    starts: Starts::Slots,
+    advice: Advice {
+        start: "start the process in a task of a job with requireHostsFile",
+        one_per_node: "`taskCountPerNode: 1`",
+        give_master: "MASTER_ADDR=HOST, where HOST has task 0",
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::None,
+    // The tasks of a job array have the first two.
+    nested: Nested { outside: &[INDEX, COUNT], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "Google Batch",
+        set: |process, vars| {
+            vars.set_all([INDEX, COUNT], [process.rank, process.size]);
+            vars.set(HOSTS, "/etc/cloudbatch-taskgroup-hosts");
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: GoogleBatchVars = marker.read(environment)?;
+    let (index, count) = (by(INDEX, vars.index), by(COUNT, vars.count));
+    let hosts = NodeFile::read(environment, HOSTS).map(|file| file.hosts as u64);
+    match hosts == Some(vars.count.into()) {
+        // As many hosts as tasks: each has one.
+        true => marker.node(index, count),
+        false => marker.place(index, count),
+    }
+}
+
+/// Reports a task of a job array. Its tasks are usually independent, so this is only a note.
+pub(crate) fn task_of_array(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    if environment.text(COUNT).is_some_and(|count| count.trim() == "1") {
+        return None;
+    }
+    let present = first_set(environment, &[INDEX, COUNT])?;
+    let present = display_variable(environment, present);
+    Some(Finding {
+        severity: Severity::Note,
+        code: "place-unknown",
+        what: format!("{present} is set, but {HOSTS} is not"),
+        why: "without a file of hosts, the tasks of a Google Batch job are independent: mpienv treats this process as the only one"
+            .into(),
+        remedy: format!("if the tasks are one job, set requireHostsFile for them; {by_itself}"),
+    })
+}
