@@ -76,6 +76,10 @@ fn layers(outer: &JobBuilder) -> Vec<(String, BTreeMap<String, String>)> {
         for nodes in [1, 2] {
             let job = job(outer, nodes, 1);
             let vars = job.environment(job.world_size() - 1).unwrap();
+            // Only the job's only process on its node starts workers.
+            if read(&Environment::from_vars(vars.clone())).local_world_size().is_none() {
+                continue;
+            }
             let worker = |environment: &Environment| {
                 read(environment).workers(per_node).unwrap().pop().unwrap()
             };

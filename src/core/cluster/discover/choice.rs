@@ -108,7 +108,10 @@ fn innermost(environment: &Environment, context: &Context) -> Result<Choice, Err
         return Ok(Choice { rest: rest.to_vec(), ..Choice::new(*marker, source) });
     }
     // A program may have received only RANK and related variables, without the launcher's own.
-    let marker = find(environment, context.launcher).or_else(|| find(environment, Launcher::User));
+    // Whatever mpienv has placed also got RANK, so that the node's number is only a remainder.
+    let is_whole = |marker: &Marker| marker.variable != "NODE_RANK";
+    let of_user = || find(environment, Launcher::User);
+    let marker = find(environment, context.launcher).or_else(of_user).filter(is_whole);
     let marker = marker.ok_or_else(|| {
         let remedy =
             format!("keep the variables that mpienv set for this process, or unset {CONTEXT} too");
