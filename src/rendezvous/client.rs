@@ -161,7 +161,7 @@ fn attempt(
             rank: settings.rank.index(),
             master: settings.master(),
         })),
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             Err(match rank_0.payload(head, LONGEST_TEXT) {
                 Ok(text) => Failed::Final(failure(head.kind, &text)),
                 Err(Bad::Tag) => Failed::Again(ConnectFailure::Unproven),
@@ -291,7 +291,7 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Gathered::All(Meeting::new(rows, reached, meeting))
         }
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             return Err(failure(head.kind, &read(LONGEST_TEXT)?));
         }
         ReplyKind::Welcome
@@ -335,6 +335,7 @@ fn failure(kind: ReplyKind, text: &[u8]) -> RendezvousError {
     match kind {
         ReplyKind::TimedOut => RendezvousError::Missing { report },
         ReplyKind::Lost => RendezvousError::Lost { report },
+        ReplyKind::TurnedAway => RendezvousError::TurnedAway { report },
         _ => RendezvousError::Mismatch { report },
     }
 }

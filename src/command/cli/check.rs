@@ -85,7 +85,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
-    let mut map = meet(&info, timeout, bind)?;
+    let mut map = meet(&info, timeout, bind, measures)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
@@ -124,8 +124,9 @@ pub(super) fn meet(
     info: &ClusterInfo,
     timeout: Duration,
     bind: Option<IpAddr>,
+    measures: Measures,
 ) -> Result<Option<JobMap>, Failure> {
-    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
+    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind, measures);
     met.map_err(|error| failure(info, error))
 }
 
