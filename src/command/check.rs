@@ -20,7 +20,7 @@ use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Host, Port, Severity, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_core::seam::{InfoSeam as _, finding, ranges};
-use mpienv_rendezvous::seam::uses_munge;
+use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
 use self::at_master::Look;
 use self::compute::Speed;
@@ -61,9 +61,12 @@ pub(crate) fn check(
     let simulated = Environment::current().get(SIMULATED).is_some();
     let rendezvous = rendezvous(info, master, timeout);
     let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
-    let protection = Protection::of(info, uses_munge(&rendezvous));
-    let _files = OpenFiles::for_meeting(info);
     let begun = Instant::now();
+    // This may have to wait for munged.
+    let protection = Protection::of(info, uses_munge(&rendezvous));
+    let no_munge = why_no_munge(&rendezvous);
+    let rendezvous = rendezvous.timeout(timeout.saturating_sub(begun.elapsed()));
+    let _files = OpenFiles::for_meeting(info);
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
         let said = meeting.members().iter().map(said).collect::<Result<Vec<_>, _>>();
         let said = said.map_err(CheckError::Report)?.into_iter();
@@ -76,6 +79,7 @@ pub(crate) fn check(
             master,
             seconds,
             protection,
+            no_munge: no_munge.clone(),
             rejected,
             listened,
             simulated,
@@ -223,6 +227,9 @@ pub(crate) struct JobMap {
     pub seconds: f64,
     /// What kept other programs out.
     pub protection: Protection,
+    /// Why rank 0 did not use MUNGE although it was asked for.
+    #[serde(skip)]
+    pub no_munge: Option<String>,
     /// How many connections did not come from ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
@@ -472,6 +479,7 @@ mod tests {
             master: master.to_owned(),
             seconds: 0.0,
             protection: Protection::None,
+            no_munge: None,
             rejected: 0,
             listened: Vec::new(),
             simulated: false,

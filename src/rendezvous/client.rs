@@ -44,7 +44,7 @@ pub(super) fn join(
     let deadline = started + settings.timeout;
     // Otherwise this rank would find out only once rank 0 greets it, which never happens if rank
     // 0's host has the same problem. With `auto`, munged has answered already.
-    if let Some(munge) = settings.munge.as_ref().ok().filter(|munge| !munge.is_auto()) {
+    if let Some(munge) = settings.own_munge().ok().filter(|munge| !munge.is_auto()) {
         let answer = munge::answers(munge, settings.timeout);
         answer.map_err(|reason| RendezvousError::Munge { reason })?;
     }
@@ -185,7 +185,7 @@ fn secret(
     timed_out: impl Fn(ConnectFailure) -> Failed,
 ) -> Result<Secret, Failed> {
     let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
-    match (&settings.munge, credential) {
+    match (settings.own_munge(), credential) {
         (Err(_), []) => Ok(settings.secret(&[])),
         (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
         (Ok(_), []) => Err(again("it sent no MUNGE credential")),

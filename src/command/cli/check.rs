@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port;
-use crate::command::protection::Protection;
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
-use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
 use super::{Failure, Quiet, examples, lines_of, stream, time};
@@ -173,8 +171,7 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
     }
-    let unused = info.munge().filter(|_| map.protection != Protection::Munge);
-    if let Some(reason) = unused.and_then(why_no_munge) {
+    if let Some(reason) = &map.no_munge {
         text += &format!("the ranks did not use MUNGE: {reason}\n");
     }
     if map.simulated {
