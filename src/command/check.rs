@@ -19,8 +19,8 @@ use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Host, Port, Severity, printable};
 pub(crate) use mpienv_core::seam::SIMULATED;
-use mpienv_core::seam::{InfoSeam as _, finding};
-use mpienv_rendezvous::seam::uses_munge;
+use mpienv_core::seam::{InfoSeam as _, finding, ranges};
+use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
 use self::at_master::Look;
 use self::compute::Speed;
@@ -46,37 +46,45 @@ pub(crate) fn check(
     host: String,
     timeout: Duration,
     bind: Option<IpAddr>,
+    measures: Measures,
 ) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?.clone();
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
-    let own = RankReport {
+    let report = RankReport {
         host,
         address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
         master: master.with_port(info.meeting_port()),
     };
+    let own = Said { report, measures };
     let simulated = Environment::current().get(SIMULATED).is_some();
     let rendezvous = rendezvous(info, master, timeout);
     let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
-    let protection = Protection::of(info, uses_munge(&rendezvous));
-    let _files = OpenFiles::for_meeting(info);
     let begun = Instant::now();
+    // This may have to wait for munged.
+    let protection = Protection::of(info, uses_munge(&rendezvous));
+    let no_munge = why_no_munge(&rendezvous);
+    let rendezvous = rendezvous.timeout(timeout.saturating_sub(begun.elapsed()));
+    let _files = OpenFiles::for_meeting(info);
     let map = |meeting: &Meeting| -> Result<JobMap, CheckError> {
-        let ranks = meeting.members().iter().map(rank).collect::<Result<Vec<_>, _>>();
-        let ranks = ranks.map_err(CheckError::Report)?;
+        let said = meeting.members().iter().map(said).collect::<Result<Vec<_>, _>>();
+        let said = said.map_err(CheckError::Report)?.into_iter();
+        let (ranks, measures): (Vec<_>, _) = said.map(|said| (said.report, said.measures)).unzip();
         let master = if is_unspecified { as_others_call_it(&ranks) } else { None };
         let (master, seconds) =
-            (master.unwrap_or(&own.master).to_owned(), begun.elapsed().as_secs_f64());
+            (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
         Ok(JobMap {
             master,
             seconds,
             protection,
+            no_munge: no_munge.clone(),
             rejected,
             listened,
             simulated,
             ranks,
+            measures,
             mesh: None,
             compute: None,
         })
@@ -106,7 +114,7 @@ pub(crate) fn check(
 }
 
 /// What the ranks measure once they have met.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Measures {
     /// The most bytes that each host sends to another one, if the network is to be measured.
     pub mesh: Option<u64>,
@@ -190,14 +198,24 @@ fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
     ranks.get(1).map(|report| report.master.as_str())
 }
 
-fn rank(member: &Member) -> Result<RankReport, serde_json::Error> {
-    let said: RankReport = serde_json::from_slice(member.blob())?;
-    Ok(RankReport {
-        host: printable(said.host.as_bytes()),
+/// What a rank brings to the meeting.
+#[derive(Serialize, Deserialize)]
+struct Said {
+    #[serde(flatten)]
+    report: RankReport,
+    #[serde(default)]
+    measures: Measures,
+}
+
+fn said(member: &Member) -> Result<Said, serde_json::Error> {
+    let Said { report, measures } = serde_json::from_slice(member.blob())?;
+    let report = RankReport {
+        host: printable(report.host.as_bytes()),
         address: Some(member.address()),
-        master: printable(said.master.as_bytes()),
-        ..said
-    })
+        master: printable(report.master.as_bytes()),
+        ..report
+    };
+    Ok(Said { report, measures })
 }
 
 /// The place of every rank of a job, as they reported it when they met.
@@ -209,6 +227,9 @@ pub(crate) struct JobMap {
     pub seconds: f64,
     /// What kept other programs out.
     pub protection: Protection,
+    /// Why rank 0 did not use MUNGE although it was asked for.
+    #[serde(skip)]
+    pub no_munge: Option<String>,
     /// How many connections did not come from ranks of this job.
     #[serde(rename = "strangers")]
     pub rejected: u64,
@@ -219,6 +240,9 @@ pub(crate) struct JobMap {
     pub simulated: bool,
     /// The ranks, in order.
     pub ranks: Vec<RankReport>,
+    /// What each of them was started to measure.
+    #[serde(skip)]
+    pub measures: Vec<Measures>,
     /// The network between the hosts, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mesh: Option<MeshReport>,
@@ -263,6 +287,8 @@ impl JobMap {
             findings.extend(same_local_rank(host, &ranks));
             findings.extend(other_local_size(host, &ranks));
         }
+        findings.extend(self.options_differ("--mesh", |measures| measures.mesh.is_some()));
+        findings.extend(self.options_differ("--compute", |measures| measures.compute));
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
         findings
@@ -284,6 +310,31 @@ impl JobMap {
     fn first_error(&self) -> Option<String> {
         let errors = self.errors().into_iter();
         errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
+    }
+
+    /// Reports an option that only some ranks have.
+    fn options_differ(&self, option: &str, has: impl Fn(&Measures) -> bool) -> Option<Finding> {
+        let ranks = (0..).zip(&self.measures);
+        let (with, without): (Vec<_>, Vec<_>) = ranks.partition(|(_, measures)| has(measures));
+        if with.is_empty() || without.is_empty() {
+            return None;
+        }
+        let named = |ranks: Vec<(u32, &Measures)>| {
+            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+            let numbers: Vec<_> = ranks.into_iter().map(|(rank, _)| rank).collect();
+            format!("{noun} {}", ranges(&numbers))
+        };
+        Some(finding(
+            Severity::Error,
+            "options-differ",
+            format!(
+                "{} started check with {option}, and {} without it",
+                named(with),
+                named(without)
+            ),
+            "all ranks measure together, so those with it would wait for the others".into(),
+            format!("start all ranks with {option}, or none"),
+        ))
     }
 
     fn masters_differ(&self) -> Option<Finding> {
@@ -390,9 +441,7 @@ impl CheckError {
     pub(crate) fn is_of_rank_0(&self) -> bool {
         use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
         match self {
-            // A rank of another attempt or job is turned away, and rank 0 goes on.
-            CheckError::Rendezvous(Mismatch { report, .. }) => !report.contains(" belongs to "),
-            CheckError::Rendezvous(Missing { .. } | Lost { .. })
+            CheckError::Rendezvous(Mismatch { .. } | Missing { .. } | Lost { .. })
             | CheckError::Inconsistent { .. } => true,
             _ => false,
         }
@@ -430,10 +479,12 @@ mod tests {
             master: master.to_owned(),
             seconds: 0.0,
             protection: Protection::None,
+            no_munge: None,
             rejected: 0,
             listened: Vec::new(),
             simulated: false,
             ranks,
+            measures: Vec::new(),
             mesh: None,
             compute: None,
         };

@@ -21,6 +21,7 @@ mod overrides;
 mod shell;
 mod show;
 mod simulate;
+mod stack;
 mod stream;
 mod threads;
 mod wait;
@@ -120,8 +121,13 @@ fn time_or_none(text: &str) -> Result<Duration, &'static str> {
     time.ok_or("expected a time of 0 or more, such as 90 (seconds), 500ms, 10m or 2h")
 }
 
-/// Parses the command line, runs the command, and reports errors.
+/// Runs the command where its work has room.
 pub fn main() -> process::ExitCode {
+    stack::with_room(work).unwrap_or_else(|error| report(Err(Failure::Stack(error))))
+}
+
+/// Parses the command line, runs the command, and reports errors.
+fn work() -> process::ExitCode {
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
     }

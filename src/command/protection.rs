@@ -1,7 +1,9 @@
 //! What keeps other programs out of a meeting of the job's ranks: a secret, MUNGE, or nothing.
 
+use std::time::Duration;
+
 use mpienv_core::seam::{InfoSeam as _, finding};
-use mpienv_rendezvous::seam::{MUNGE_REMEDY, why_no_munge};
+use mpienv_rendezvous::seam::{self, MUNGE_REMEDY};
 use serde::Serialize;
 
 use crate::{ClusterInfo, Finding, Severity};
@@ -37,8 +39,8 @@ impl Protection {
 
 /// Returns whether munged answers on this host, or why not. `None` if this process has no use for
 /// it.
-pub(crate) fn ask_munged(info: &ClusterInfo) -> Option<Result<(), String>> {
-    Some(why_no_munge(info.munge()?).map_or(Ok(()), Err))
+pub(crate) fn ask_munged(info: &ClusterInfo, within: Duration) -> Option<Result<(), String>> {
+    Some(seam::ask_munged(info.munge()?, within))
 }
 
 /// Returns the row of a table: what protects the meeting, and why. `munged` is what [`ask_munged`]

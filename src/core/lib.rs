@@ -26,6 +26,9 @@ pub mod environment;
 pub mod export;
 #[doc(hidden)]
 pub mod finding;
+#[cfg(feature = "system")]
+#[cfg_attr(not(unix), path = "helper/other_system.rs")]
+mod helper;
 mod hostlist;
 mod launcher;
 #[cfg(all(feature = "pmix", target_os = "linux"))]

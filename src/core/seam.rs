@@ -34,6 +34,8 @@ pub use crate::environment::Variable;
 pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
+#[cfg(feature = "system")]
+pub use crate::helper::{Helper, Printed};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::process::Owner;

@@ -45,7 +45,9 @@ pub enum LaunchError {
         most: u32,
     },
     /// No port for rank 0 is free on this machine.
-    #[error("no port is free for rank 0: {0}; set MASTER_PORT")]
+    #[error(
+        "no port is free for rank 0 at 127.0.0.1 and ::1: {0}; set MASTER_PORT, or give the interface lo its address"
+    )]
     NoPort(io::Error),
     /// The system does not let this process pass signals on.
     #[error(

@@ -1,7 +1,7 @@
 //! A port for a job on this machine alone.
 
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use crate::launch::error::LaunchError;
 use mpienv_core::seam::ports_from;
@@ -10,12 +10,35 @@ use mpienv_core::{Port, PortRange};
 /// Where such a port is from.
 pub(super) const WHY: &str = "free when the workers were started";
 
+/// The addresses of which a host may have only one.
+const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+
 /// Returns a port of the range on which nothing listens now.
 ///
 /// Each process and attempt starts its search elsewhere, so that jobs started at once do not choose
 /// the same port.
 pub(super) fn free_port(range: PortRange, attempt: u32) -> Result<Port, LaunchError> {
     let mut ports = ports_from(range, u64::from(std::process::id()) * 7 + u64::from(attempt));
-    let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.get())).is_ok());
-    free.ok_or_else(|| LaunchError::NoPort(io::ErrorKind::AddrInUse.into()))
+    let mut why = io::Error::from(io::ErrorKind::AddrInUse);
+    let free = ports.find(|&port| match is_free(port) {
+        Ok(is_free) => is_free,
+        Err(error) => {
+            why = error;
+            false
+        }
+    });
+    free.ok_or(LaunchError::NoPort(why))
+}
+
+/// Returns whether nothing listens on a port, or why this process cannot listen there at all.
+fn is_free(port: Port) -> io::Result<bool> {
+    let tries = LOOPBACK.map(|address| TcpListener::bind((address, port.get())));
+    let is_used = |kind: io::ErrorKind| kind == io::ErrorKind::AddrInUse;
+    if tries.iter().any(|tried| tried.as_ref().is_err_and(|error| is_used(error.kind()))) {
+        return Ok(false);
+    }
+    match tries {
+        [Err(error), Err(_)] => Err(error),
+        _ => Ok(true),
+    }
 }

@@ -44,7 +44,7 @@ pub(super) fn join(
     let deadline = started + settings.timeout;
     // Otherwise this rank would find out only once rank 0 greets it, which never happens if rank
     // 0's host has the same problem. With `auto`, munged has answered already.
-    if let Some(munge) = settings.munge.as_ref().ok().filter(|munge| !munge.is_auto()) {
+    if let Some(munge) = settings.own_munge().ok().filter(|munge| !munge.is_auto()) {
         let answer = munge::answers(munge, settings.timeout);
         answer.map_err(|reason| RendezvousError::Munge { reason })?;
     }
@@ -161,7 +161,7 @@ fn attempt(
             rank: settings.rank.index(),
             master: settings.master(),
         })),
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             Err(match rank_0.payload(head, LONGEST_TEXT) {
                 Ok(text) => Failed::Final(failure(head.kind, &text)),
                 Err(Bad::Tag) => Failed::Again(ConnectFailure::Unproven),
@@ -185,7 +185,7 @@ fn secret(
     timed_out: impl Fn(ConnectFailure) -> Failed,
 ) -> Result<Secret, Failed> {
     let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
-    match (&settings.munge, credential) {
+    match (settings.own_munge(), credential) {
         (Err(_), []) => Ok(settings.secret(&[])),
         (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
         (Ok(_), []) => Err(again("it sent no MUNGE credential")),
@@ -291,7 +291,7 @@ fn wait(settings: &Rendezvous, welcomed: Welcomed) -> Result<(Gathered, Channel)
             let rows = rows.ok_or_else(|| settings.lost("its list of ranks cannot be read"))?;
             Gathered::All(Meeting::new(rows, reached, meeting))
         }
-        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost => {
+        ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             return Err(failure(head.kind, &read(LONGEST_TEXT)?));
         }
         ReplyKind::Welcome
@@ -335,6 +335,7 @@ fn failure(kind: ReplyKind, text: &[u8]) -> RendezvousError {
     match kind {
         ReplyKind::TimedOut => RendezvousError::Missing { report },
         ReplyKind::Lost => RendezvousError::Lost { report },
+        ReplyKind::TurnedAway => RendezvousError::TurnedAway { report },
         _ => RendezvousError::Mismatch { report },
     }
 }

@@ -174,6 +174,14 @@ pub enum RendezvousError {
         /// Rank 0's explanation, which names the ranks.
         report: String,
     },
+    /// This rank alone does not fit: it is of another attempt or job, or has another world size.
+    /// Rank 0 goes on without it, so the other ranks may meet, and may not learn of it.
+    #[error("{report}")]
+    #[non_exhaustive]
+    TurnedAway {
+        /// Rank 0's explanation, for this rank.
+        report: String,
+    },
     /// Rank 0 cannot wait for connections.
     #[error("rank 0 cannot wait for connections: {0}; this is a limit or fault of its host")]
     System(io::Error),

@@ -15,7 +15,7 @@ pub(super) use hello::{FIRST, Hello, HelloReader, Reject, SHORT_BLOB, Secret};
 /// First bytes of every frame. The line ending reveals a transfer that rewrites text.
 const MAGIC: [u8; 8] = *b"mpienv\r\n";
 /// The protocol's version, increased whenever the frames change.
-const PROTOCOL: u16 = 8;
+const PROTOCOL: u16 = 9;
 /// Length of a reply's fixed part.
 pub(super) const REPLY_HEAD: usize = 21;
 /// What a rank sends to confirm that it is still there; a tag follows.
@@ -108,10 +108,12 @@ pub(super) enum ReplyKind {
     Greeting,
     /// A message from either end, on a connection that stays open after the meeting.
     Message,
+    /// This rank alone does not fit, and rank 0 goes on without it; the payload is the text.
+    TurnedAway,
 }
 
 impl ReplyKind {
-    const ALL: [ReplyKind; 10] = [
+    const ALL: [ReplyKind; 11] = [
         ReplyKind::Welcome,
         ReplyKind::Table,
         ReplyKind::Done,
@@ -122,6 +124,7 @@ impl ReplyKind {
         ReplyKind::Lost,
         ReplyKind::Greeting,
         ReplyKind::Message,
+        ReplyKind::TurnedAway,
     ];
 }
 

@@ -114,7 +114,7 @@ use crate::value::port::Port;
 use crate::value::rank::Rank;
 use auth::{Role, Run};
 use frame::Secret;
-use munge::NoMunge;
+use munge::{NoMunge, Wanted};
 use star::Channel;
 
 /// Longest blob that a rank may bring, in bytes: 1 MiB. All ranks together may bring 16 MiB, or 4
@@ -150,7 +150,7 @@ pub struct Rendezvous {
     timeout: Duration,
     /// `None` if no one set a token.
     token: Option<Vec<u8>>,
-    munge: Result<Munge, NoMunge>,
+    munge: Wanted,
     role: Role,
     run: Run,
     bind: Option<IpAddr>,
@@ -183,7 +183,7 @@ impl Rendezvous {
             default_port: None,
             timeout,
             token: None,
-            munge: Err(NoMunge::NotAsked),
+            munge: Wanted::default(),
             role,
             run,
             bind: None,
@@ -305,13 +305,18 @@ impl Rendezvous {
 
     /// Rank 0's secret. With MUNGE, it holds a new key, and a credential that gives this key to the
     /// other ranks.
-    fn new_secret(&self) -> Result<Secret, RendezvousError> {
-        let Ok(munge) = &self.munge else { return Ok(self.secret(&[])) };
-        let (key, credential) = munge::seal(munge, Instant::now() + self.timeout)
+    fn new_secret(&self, deadline: Instant) -> Result<Secret, RendezvousError> {
+        let Ok(munge) = self.own_munge() else { return Ok(self.secret(&[])) };
+        let (key, credential) = munge::seal(munge, deadline)
             .map_err(|reason| RendezvousError::Munge { reason })?;
         let mut secret = self.secret(&key);
         secret.credential = credential;
         Ok(secret)
+    }
+
+    /// MUNGE, if this process authenticates with it. The first call may have to ask munged.
+    fn own_munge(&self) -> Result<&Munge, &NoMunge> {
+        self.munge.settled(munge::PATIENCE.min(self.timeout / 2))
     }
 
     fn secret(&self, key: &[u8]) -> Secret {

@@ -4,15 +4,14 @@
 //! The credential is encrypted with the key of the cluster's munged. It may be decoded many times,
 //! because both ends prove with fresh nonces that they have its key.
 
-use std::io::Write;
-use std::process::{Command, Output, Stdio};
-use std::thread;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, nonce};
 use crate::value::munge::Munge;
 use crate::value::printable::printable;
-use mpienv_core::seam::user;
+use mpienv_core::seam::{Helper, Printed, user};
 
 /// The longest credential that a rank decodes, in bytes.
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;
@@ -27,8 +26,6 @@ const REWOUND: i32 = 16;
 const REPLAYED: i32 = 17;
 /// How long munged may take to answer whether it is there.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// How often to look whether a program has finished.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// What to do where MUNGE does not work.
 pub const REMEDY: &str = "start munged here and check it with `munge -n | unmunge`, name its socket with \
@@ -57,19 +54,32 @@ pub(super) enum NoMunge {
     Unanswered(String),
 }
 
-/// Returns what [`Munge::is_auto`] means on this host.
-pub(super) fn settled(munge: Munge) -> Result<Munge, NoMunge> {
-    if munge.is_auto() {
-        answers(&munge, PATIENCE).map_err(NoMunge::Unanswered)?;
+/// What a program has asked for, and, once a meeting begins, what that means on this host. Clones
+/// share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted(Option<(Munge, Arc<OnceLock<Result<(), NoMunge>>>)>);
+
+impl Wanted {
+    pub(super) fn by(munge: Munge) -> Wanted {
+        Wanted(Some((munge, Arc::default())))
     }
-    Ok(munge)
+
+    /// Returns how to reach MUNGE if this process uses it. [`Munge::is_auto`] asks munged, once.
+    pub(super) fn settled(&self, within: Duration) -> Result<&Munge, &NoMunge> {
+        let Some((munge, settled)) = &self.0 else { return Err(&NoMunge::NotAsked) };
+        let ask = || match munge.is_auto() {
+            true => answers(munge, within).map_err(NoMunge::Unanswered),
+            false => Ok(()),
+        };
+        settled.get_or_init(ask).as_ref().map(|()| munge)
+    }
 }
 
 /// Asks munged on this host for a credential, and returns why it gives none.
 pub(super) fn answers(munge: &Munge, within: Duration) -> Result<(), String> {
     let deadline = Instant::now() + within.min(PATIENCE);
     let output = run(munge, "munge", &["--no-input"], &[], deadline)?;
-    if output.status.success() { Ok(()) } else { Err(complaint("munge", &output)) }
+    if is_success(&output) { Ok(()) } else { Err(complaint("munge", &output)) }
 }
 
 /// Returns a new key and a credential that holds it. The deadline applies to each program that it
@@ -81,7 +91,7 @@ pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>
     // The longest lifetime that munged permits.
     let words = ["--cipher=aes256", "--mac=sha256", "--ttl=-1", &only];
     let output = run(munge, "munge", &words, format!("{PURPOSE}{digits}").as_bytes(), deadline)?;
-    if !output.status.success() {
+    if !is_success(&output) {
         return Err(complaint("munge", &output));
     }
     let credential = output.stdout.trim_ascii().to_vec();
@@ -111,15 +121,15 @@ pub(super) fn open(
     let words = ["--numeric", "--keys=UID,UID_RESTRICTION"];
     let output =
         run(munge, "unmunge", &words, credential, deadline).map_err(Unreadable::Missing)?;
-    match output.status.code() {
-        Some(VALID | REPLAYED) => {
+    match output.status.map(|status| status.code()) {
+        Some(Some(VALID | REPLAYED)) => {
             key_in(&String::from_utf8_lossy(&output.stdout), own).map_err(Unreadable::Refused)
         }
-        Some(EXPIRED) => {
+        Some(Some(EXPIRED)) => {
             Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned()))
         }
-        Some(REWOUND) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
-        None if Instant::now() >= deadline => Err(Unreadable::TimedOut),
+        Some(Some(REWOUND)) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
+        None => Err(Unreadable::TimedOut),
         // munged may be busy, so it is too early to tell.
         _ => Err(Unreadable::Refused(complaint("unmunge", &output))),
     }
@@ -175,32 +185,25 @@ fn run(
     words: &[&str],
     input: &[u8],
     deadline: Instant,
-) -> Result<Output, String> {
+) -> Result<Printed, String> {
     let mut command = Command::new(program);
     command.args(words).args(munge.socket().map(|socket| format!("--socket={socket}")));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let failed = |error: std::io::Error| format!("{program} cannot run ({error})");
-    let mut child = command.spawn().map_err(failed)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // If it exits early, its own message says why.
-        let _ = stdin.write_all(input);
-    }
-    // What it prints fits into its pipes.
-    while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
-        thread::sleep(PAUSE);
-    }
-    // If it has exited, this does nothing.
-    child.kill().map_err(failed)?;
-    child.wait_with_output().map_err(failed)
+    let started = Helper::start(&mut command, input);
+    Ok(started.map_err(|error| format!("{program} cannot run ({error})"))?.finish(deadline))
+}
+
+fn is_success(answer: &Printed) -> bool {
+    answer.status.is_some_and(|status| status.success())
 }
 
 /// Returns the last line that a program printed on stderr, or how it exited.
-fn complaint(program: &str, output: &Output) -> String {
+fn complaint(program: &str, output: &Printed) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     match said.trim_end().lines().last() {
         Some(line) => printable(line.as_bytes()),
-        None if output.status.code().is_none() => unfinished(program),
-        None => format!("{program}: {}", output.status),
+        None => {
+            output.status.map_or_else(|| unfinished(program), |status| format!("{program}: {status}"))
+        }
     }
 }
 

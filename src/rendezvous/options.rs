@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::Rendezvous;
 use crate::auth::Run;
-use crate::munge;
+use crate::munge::Wanted;
 use crate::seam::LONGEST_TIMEOUT;
 use crate::value::munge::Munge;
 use crate::value::port::Port;
@@ -36,9 +36,9 @@ impl Rendezvous {
     /// secret token. All ranks need this setting. A token is still compared.
     ///
     /// Each rank runs `munge` and then `unmunge`, each of which takes some milliseconds. A rank on
-    /// whose host `munge` fails gets an error at once. With [`auto`](Munge::is_auto), this method
-    /// also runs `munge`, and ranks on whose host it fails do not authenticate with MUNGE: they
-    /// meet only each other.
+    /// whose host `munge` fails gets an error at once. With [`auto`](Munge::is_auto), ranks on
+    /// whose host it fails, or takes more than half of the timeout, do not authenticate with
+    /// MUNGE: they meet only each other.
     ///
     /// ```
     /// use mpienv::rendezvous::Rendezvous;
@@ -51,7 +51,7 @@ impl Rendezvous {
     /// # Ok::<(), mpienv::rendezvous::RendezvousError>(())
     /// ```
     pub fn munge(self, munge: Munge) -> Rendezvous {
-        Rendezvous { munge: munge::settled(munge), ..self }
+        Rendezvous { munge: Wanted::by(munge), ..self }
     }
 
     /// Sets the job's identity and the number of the attempt, which must be the same on all ranks.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use self::star::Channel;
 pub use crate::auth::{Role, nonce};
 pub use crate::munge::REMEDY as MUNGE_REMEDY;
+use crate::munge::NoMunge;
 use crate::value::munge::Munge;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
 
@@ -14,15 +15,21 @@ pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Returns whether this process authenticates with MUNGE when it meets the others.
 #[must_use]
 pub fn uses_munge(rendezvous: &Rendezvous) -> bool {
-    rendezvous.munge.is_ok()
+    rendezvous.own_munge().is_ok()
 }
 
-/// Returns why munged does not answer on this host, or `None` if it does. Asks it, whether ranks
-/// must use MUNGE or use it only if it answers.
+/// Returns why this process does not authenticate with MUNGE although a program asked for it.
 #[must_use]
-pub fn why_no_munge(munge: &Munge) -> Option<String> {
-    let answer = munge::answers(munge, munge::PATIENCE);
-    answer.err().map(|reason| munge::NoMunge::Unanswered(reason).to_string())
+pub fn why_no_munge(rendezvous: &Rendezvous) -> Option<String> {
+    rendezvous.own_munge().err().filter(|why| **why != NoMunge::NotAsked).map(ToString::to_string)
+}
+
+/// Asks munged on this host, whether ranks must use MUNGE or use it only if it answers.
+///
+/// # Errors
+/// Why it does not answer.
+pub fn ask_munged(munge: &Munge, within: Duration) -> Result<(), String> {
+    munge::answers(munge, within).map_err(|reason| NoMunge::Unanswered(reason).to_string())
 }
 
 /// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.

@@ -140,7 +140,7 @@ impl<'a> Server<'a> {
             failure: None,
             stuck: None,
             stays_connected: false,
-            secret: settings.new_secret()?,
+            secret: settings.new_secret(deadline)?,
             number: nonce().map_err(RendezvousError::System)?,
             scratch: vec![0; SCRATCH].into(),
         };

@@ -392,7 +392,9 @@ fn a_key_of_yesterday_opens_nothing_today() {
     // The same secret, but in the previous attempt.
     let port = free_port();
     let zero = start(rank(0, 2, port).job("4711/0", 2).timeout(short()));
-    let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err().to_string();
+    let error = rank(1, 2, port).job("4711/0", 1).all_gather("blob").unwrap_err();
+    assert!(matches!(error, RendezvousError::TurnedAway { .. }), "{error:?}");
+    let error = error.to_string();
     assert!(
         error.starts_with("rank 1 belongs to attempt 1 of this job, and rank 0 to attempt 2"),
         "{error}"

@@ -254,6 +254,38 @@ fn two_ranks_with_one_local_rank_are_an_error_that_rank_0_explains() {
 }
 
 #[test]
+fn an_option_that_only_some_ranks_have_is_named_with_these_ranks() {
+    for option in ["--mesh", "--compute"] {
+        for with in [0, 2] {
+            let port = free_port();
+            let words = [option];
+            let words = |index| &words[usize::from(index != with)..];
+            let ranks = [0, 1, 2].map(|index| rank(index, 3, port, words(index)));
+            let [(code, stdout, stderr), one, two] = ranks.map(ended);
+            let (given, without) = if with == 0 { ("0", "1-2") } else { ("2", "0-1") };
+            let said = format!(
+                "error [options-differ]: rank {given} started check with {option}, and ranks {without} without it"
+            );
+            assert!(stdout.contains(&said), "{stdout}{stderr}");
+            assert_eq!((code, one.0, two.0), (Some(3), Some(3), Some(3)), "{stderr}{one:?}{two:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_with_another_world_size_prints_itself_why_it_was_turned_away() {
+    let port = free_port();
+    let zero = rank(0, 2, port, &[]);
+    let (code, _, stderr) = ended(rank(2, 3, port, &[]));
+    let [zero, one] = [zero, rank(1, 2, port, &[])].map(ended);
+    assert_eq!((code, zero.0, one.0), (Some(3), Some(0), Some(0)), "{stderr}{zero:?}{one:?}");
+    assert!(
+        stderr.starts_with("mpienv: the ranks disagree on the world size: rank 0 says 2, "),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn local_sizes_and_names_of_the_master_that_differ_are_findings() {
     let port = free_port();
     let vars = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost")];

@@ -134,6 +134,31 @@ fn a_launch_without_memory_for_a_thread_says_so() {
     assert!(started > 0, "no launch had enough");
 }
 
+/// The first thread's stack cannot grow beyond the limit.
+#[cfg(unix)]
+#[test]
+fn every_command_works_with_a_small_stack() {
+    for kilobytes in [64, 96, 128, 512] {
+        for command in [
+            "show",
+            "export",
+            "exec -- true",
+            "launch --nproc-per-node 2 -- true",
+            "check",
+            "doctor --timeout 0",
+            "man",
+            "--help",
+        ] {
+            let script = format!("ulimit -s {kilobytes}; exec mpienv {command}");
+            let output = clean("sh").args(["-c", &script]).output().unwrap();
+            // doctor may have something to say of the host.
+            let code = output.status.code();
+            let is_fine = code == Some(0) || command.starts_with("doctor") && code == Some(3);
+            assert!(is_fine, "{script}: {output:?}");
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn rank_0_raises_its_soft_limit_of_open_files_to_meet_and_its_programs_have_the_old_one() {

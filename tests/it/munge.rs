@@ -16,6 +16,7 @@ use crate::support::hosts::Hosts;
 use crate::support::launched::signal;
 use crate::support::munged::{Munged, WAIT};
 use crate::support::port::free_port;
+use crate::support::script::script;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::clean;
 use crate::support::wire;
@@ -52,6 +53,64 @@ fn ranks_of_one_user_meet_with_munge_without_a_secret_again_and_again() {
     let [_, (code, text)] = ranks.map(said);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("rejected rank 1, because its token differs"), "{text}");
+}
+
+/// A folder with a munge and an unmunge that wait for a program of theirs, which never ends.
+fn hanging() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for program in ["munge", "unmunge"] {
+        script(&folder.path().join(program), "#!/bin/sh\nsleep 3000\n");
+    }
+    folder
+}
+
+#[test]
+fn a_munge_that_is_a_script_and_hangs_ends_with_the_timeout_and_leaves_nothing() {
+    let folder = hanging();
+    let rank = |auth: &str, index: u32, port: u16, words: &[&str]| {
+        let mut command = clean("mpienv");
+        // Before the folders in which it finds mpienv.
+        let path = command.get_envs().find_map(|(name, path)| path.filter(|_| name == "PATH"));
+        let path = [folder.path().as_os_str(), path.unwrap()].join(OsStr::new(":"));
+        command.args(words).env("PATH", path).env("MPIENV_AUTH", auth);
+        command.env("RANK", index.to_string()).env("WORLD_SIZE", "2");
+        command.env("LOCAL_RANK", index.to_string()).env("LOCAL_WORLD_SIZE", "2");
+        command.env("MASTER_PORT", port.to_string()).env("OF_HANGING_MUNGE", "1");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let begun = Instant::now();
+    // The ranks must use it.
+    for index in [0, 1] {
+        let (code, text) = said(rank("munge", index, free_port(), &["check", "--timeout", "2"]));
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains("munge did not finish in time"), "{text}");
+    }
+    // They may do without it, and share the time that is left.
+    let port = free_port();
+    let ranks = [0, 1].map(|index| rank("auto", index, port, &["check", "--timeout", PATIENT]));
+    let [(code, text), other] = ranks.map(said);
+    assert_eq!((code, other.0), (Some(0), Some(0)), "{text}{}", other.1);
+    assert!(
+        text.contains("the ranks did not use MUNGE: ")
+            && text.contains("munge did not finish in time"),
+        "{text}"
+    );
+    let (code, text) = said(rank("auto", 0, free_port(), &["check", "--timeout", "2"]));
+    assert_eq!(code, Some(124), "{text}");
+    let (code, text) = said(rank("munge", 0, free_port(), &["doctor", "--timeout", "1"]));
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("[munge-no-answer]") && begun.elapsed() < SLACK, "{text}");
+    // Neither script nor what it started is left.
+    let left = || {
+        let mut grep = clean("sh");
+        grep.args(["-c", "grep -lz ^OF_HANGING_MUNGE=1 /proc/[0-9]*/environ 2>/dev/null"]);
+        String::from_utf8(grep.output().unwrap().stdout).unwrap()
+    };
+    while !left().is_empty() {
+        assert!(begun.elapsed() < SLACK, "{}", left());
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

@@ -10,6 +10,8 @@ use crate::support::tool::{clean, is_there};
 
 /// A variable of mpienv with a letter missing.
 const MISSPELLED: Vars = &[("MPIENV_TOKN", "secret")];
+/// A variable with mpienv's prefix that resembles none of mpienv.
+const UNKNOWN: Vars = &[("MPIENV_SECRET", "secret")];
 /// Ports that usually only root may open.
 const PRIVILEGED: Vars = &[("MPIENV_PORT_RANGE", "1000-1099")];
 /// Rank 0 of an mpirun of Open MPI 4 that has ended.
@@ -77,6 +79,7 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
         (DISAGREE, "launchers-disagree"),
         (STALE_MASTER, "master-not-here"),
         (MISSPELLED, "unknown-variable"),
+        (UNKNOWN, "unknown-variable"),
         (PRIVILEGED, "port-range-privileged"),
         (ENDED, "stale-open-mpi"),
     ] {

@@ -31,5 +31,6 @@ mod restarts;
 mod results;
 mod rust_program;
 mod threats;
+mod variables;
 mod wheel;
 mod workflow;

@@ -38,7 +38,7 @@ pub struct Claim<'a> {
 impl<'a> Claim<'a> {
     /// The longest blob of this rank.
     pub fn long(key: &'a [u8; 32], rank: u32, size: u32) -> Claim<'a> {
-        Claim { key, protocol: 8, rank, size, purpose: 0, length: LONGEST, port: 1 }
+        Claim { key, protocol: own_version()[0], rank, size, purpose: 0, length: LONGEST, port: 1 }
     }
 
     /// The hello that answers a greeting.

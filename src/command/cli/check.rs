@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port;
-use crate::command::protection::Protection;
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
-use mpienv_rendezvous::seam::why_no_munge;
 
 use super::overrides::{AskOption, Overrides};
 use super::{Failure, Quiet, examples, lines_of, stream, time};
@@ -85,7 +83,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
-    let mut map = meet(&info, timeout, bind)?;
+    let mut map = meet(&info, timeout, bind, measures)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
@@ -124,8 +122,9 @@ pub(super) fn meet(
     info: &ClusterInfo,
     timeout: Duration,
     bind: Option<IpAddr>,
+    measures: Measures,
 ) -> Result<Option<JobMap>, Failure> {
-    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind);
+    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind, measures);
     met.map_err(|error| failure(info, error))
 }
 
@@ -172,8 +171,7 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
     if let Some(line) = listened(map, info) {
         text += &format!("{line}\n");
     }
-    let unused = info.munge().filter(|_| map.protection != Protection::Munge);
-    if let Some(reason) = unused.and_then(why_no_munge) {
+    if let Some(reason) = &map.no_munge {
         text += &format!("the ranks did not use MUNGE: {reason}\n");
     }
     if map.simulated {

@@ -67,7 +67,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
-    let munged = protection::ask_munged(&info);
+    let patience = if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) };
+    let munged = protection::ask_munged(&info, patience);
     findings.extend(protection::no_answer(&info, munged.as_ref()));
     findings.extend(no_answer);
     findings.extend(threads.finding());

@@ -48,6 +48,10 @@ pub(crate) enum Failure {
     InnerLauncher(#[from] InnerLauncher),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error(
+        "the stack is too small (ulimit -s), and a thread with a larger one cannot start: {0}; raise both limits (ulimit -s, ulimit -v)"
+    )]
+    Stack(io::Error),
     #[error("this worker was not started: {0}; start the job again")]
     Orphan(io::Error),
     #[error(transparent)]
@@ -107,6 +111,7 @@ impl Failure {
             Failure::Environment(_)
             | Failure::Unrepresentable(_)
             | Failure::Output(_)
+            | Failure::Stack(_)
             | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
             Failure::Start(_) => ExitCode::NOT_EXECUTABLE,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::command::check::{exchange_endpoints, exchange_secret};
+use crate::command::check::{Measures, exchange_endpoints, exchange_secret};
 use crate::command::resolve;
 use crate::{ClusterInfo, Error, Reason};
 use clap::Args;
@@ -75,7 +75,7 @@ impl MeetOption {
 
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
-        let Some(map) = check::meet(info, patience, None)? else { return Ok(()) };
+        let Some(map) = check::meet(info, patience, None, Measures::default())? else { return Ok(()) };
         let errors = map.errors();
         stream::report(lines_of(&errors).as_bytes());
         if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }

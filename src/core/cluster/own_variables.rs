@@ -46,31 +46,76 @@ pub const OWN_VARIABLES: &[(&str, &str)] = &[
 /// How all names begin that only mpienv uses.
 const PREFIX: &str = "MPIENV_";
 
-/// How many letters may be missing, added or wrong in a misspelled name. Other names, such as those
-/// of a site's own scripts, have nothing to do with this list.
+/// Further names with this prefix: what mpienv gives its own processes, and what the project's own
+/// tests read, from whose shell mpienv may run.
+const INTERNAL: &[&str] = &[
+    "MPIENV_FAULTS",
+    "MPIENV_FAULTS_SEED",
+    "MPIENV_FUZZ_SECONDS",
+    "MPIENV_GENERATE",
+    "MPIENV_HOST_ROOT",
+    "MPIENV_LOAD",
+    "MPIENV_MESH_HOSTS",
+    "MPIENV_MESH_RUNS",
+    "MPIENV_REQUIRE_ALL",
+    "MPIENV_RESTART_JOBS",
+    "MPIENV_RESTART_KILLS",
+    "MPIENV_SLACK",
+    "MPIENV_SLURM_DIR",
+    "MPIENV_TORCH",
+];
+
+/// How the marks begin by which `launch` finds its workers; numbers follow.
+const MARK: &str = "MPIENV_LAUNCH_";
+
+/// How many letters may be missing, added or wrong in a name that is meant to be another one.
 const MOST_MISTAKES: usize = 2;
 
-/// Reports variables that mpienv does not read, and whose names resemble one that it reads.
+/// Reports variables with mpienv's prefix that mpienv does not read.
 pub(crate) fn misspelled(environment: &Environment) -> impl Iterator<Item = Finding> {
-    let unknown = environment.names().filter(|name| name.starts_with(PREFIX));
-    unknown.filter(|name| own().all(|own| own != *name)).filter_map(|name| {
-        let meant = own().min_by_key(|own| (mistakes(own, name), Reverse(own.len())))?;
-        (mistakes(meant, name) <= MOST_MISTAKES).then(|| unknown_variable(name, meant))
+    environment.names().filter(|name| name.starts_with(PREFIX) && !is_known(name)).map(|name| {
+        let meant = own().min_by_key(|own| (mistakes(own, name), Reverse(own.len())));
+        unknown_variable(name, meant.filter(|meant| mistakes(meant, name) <= MOST_MISTAKES))
     })
 }
 
-fn own() -> impl Iterator<Item = &'static str> {
-    let names = OWN_VARIABLES.iter().flat_map(|(names, _)| names.split(", "));
-    names.filter(|name| name.starts_with(PREFIX))
+fn is_known(name: &str) -> bool {
+    let is_mark = |mark: &str| mark.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    own().any(|own| own == name)
+        || INTERNAL.contains(&name)
+        || name.strip_prefix(MARK).is_some_and(is_mark)
 }
 
-fn unknown_variable(name: &str, meant: &str) -> Finding {
+fn own() -> impl Iterator<Item = &'static str> {
+    names(|_| true)
+}
+
+/// Returns the names in the table whose meaning is wanted.
+fn names(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = &'static str> {
+    let rows = OWN_VARIABLES.iter().filter(move |(_, meaning)| is_wanted(meaning));
+    rows.flat_map(|(names, _)| names.split(", ")).filter(|name| name.starts_with(PREFIX))
+}
+
+fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
+    let (question, remedy) = match meant {
+        Some(meant) => {
+            (format!("; did you mean {meant}?"), format!("rename it to {meant}, or unset it"))
+        }
+        None => {
+            let all: Vec<_> = names(|meaning| !meaning.starts_with("Set by ")).collect();
+            let all = all.join(", ");
+            let remedy = format!(
+                "unset it; mpienv reads {all}; if it is not for mpienv, begin its name with something else"
+            );
+            (String::new(), remedy)
+        }
+    };
     Finding {
         severity: Severity::Warning,
         code: "unknown-variable",
-        what: format!("{name} is not a variable of mpienv; did you mean {meant}?"),
+        what: format!("{name} is not a variable of mpienv{question}"),
         why: "mpienv ignores it, so what it asks for does not happen".into(),
-        remedy: format!("rename it to {meant}, or unset it"),
+        remedy,
     }
 }
 
@@ -96,24 +141,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_resembles_one_of_ours_is_reported_with_it() {
+    fn a_name_that_is_not_ours_is_reported_with_the_one_that_it_resembles() {
         for (name, meant) in [
-            ("MPIENV_TOKN", Some("MPIENV_TOKEN")),
-            ("MPIENV_AUHT", Some("MPIENV_AUTH")),
-            ("MPIENV_LAUNCER", Some("MPIENV_LAUNCHER")),
-            ("MPIENV_PORTRANGE", Some("MPIENV_PORT_RANGE")),
-            ("MPIENV_TOKEN_FLE", Some("MPIENV_TOKEN_FILE")),
+            ("MPIENV_TOKN", Some("; did you mean MPIENV_TOKEN?")),
+            ("MPIENV_AUHT", Some("; did you mean MPIENV_AUTH?")),
+            ("MPIENV_LAUNCER", Some("; did you mean MPIENV_LAUNCHER?")),
+            ("MPIENV_PORTRANGE", Some("; did you mean MPIENV_PORT_RANGE?")),
+            ("MPIENV_TOKEN_FLE", Some("; did you mean MPIENV_TOKEN_FILE?")),
+            ("MPIENV_SECRET", Some("")),
+            ("MPIENV_LAUNCH_TIMEOUT", Some("")),
+            ("MPIENV_", Some("")),
             ("MPIENV_TOKEN", None),
             ("MPIENV_SIMULATED", None),
-            ("MPIENV_SITE_FOLDER", None),
+            ("MPIENV_REQUIRE_ALL", None),
             ("MPIENV_LAUNCH_4711_0_98", None),
             ("RNK", None),
         ] {
             let environment = Environment::from_vars([(name, "1")]);
             let found: Vec<_> = misspelled(&environment).map(|finding| finding.what).collect();
-            let expected = meant
-                .map(|meant| format!("{name} is not a variable of mpienv; did you mean {meant}?"));
+            let expected = meant.map(|meant| format!("{name} is not a variable of mpienv{meant}"));
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_remedy_lists_what_a_user_can_set() {
+        let environment = Environment::from_vars([("MPIENV_SECRET", "1")]);
+        let remedy = misspelled(&environment).next().unwrap().remedy;
+        assert!(remedy.contains("MPIENV_TOKEN, MPIENV_TOKEN_FILE, MPIENV_AUTH"), "{remedy}");
+        assert!(!remedy.contains("MPIENV_CONTEXT"), "{remedy}");
     }
 }

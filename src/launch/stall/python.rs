@@ -1,14 +1,13 @@
 //! Where a Python program is, if py-spy is installed.
 
 use std::fs;
-use std::io::{self, Read};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::io;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::launch::tell;
-use crate::launch::thread::small_thread;
 use crate::value::printable::printable;
+use mpienv_core::seam::{Helper, Printed};
 
 /// How long all calls of py-spy may take together.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -17,8 +16,6 @@ const AT_ONCE: usize = 8;
 /// How many frames a report has, and how long each may be, in characters.
 const FRAMES: usize = 12;
 const WIDTH: usize = 160;
-/// How much of py-spy's output is read.
-const MOST: u64 = 1 << 20;
 
 /// Returns the frames of the main thread of each process, innermost first. They are empty if the
 /// process does not run Python, or if py-spy is absent or must not read it.
@@ -33,7 +30,7 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
             .iter()
             .map(|process| {
                 let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
-                let started = wanted.then(|| Spy::start(*process, prepare))?;
+                let started = wanted.then(|| spy(*process, prepare))?;
                 is_absent |=
                     started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
                 started.ok()
@@ -42,7 +39,7 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
         stacks.extend(
             started
                 .into_iter()
-                .map(|spy| spy.map_or_else(Vec::new, |spy| frames(&spy.finish(deadline)))),
+                .map(|spy| spy.map_or_else(Vec::new, |spy| seen(spy.finish(deadline)))),
         );
     }
     if is_absent {
@@ -62,49 +59,18 @@ fn runs_python(process: u32) -> bool {
     })
 }
 
-/// A py-spy that is running.
-struct Spy {
-    child: Child,
-    output: mpsc::Receiver<String>,
+/// Starts py-spy. It does not pause the process, which may already be stopped.
+fn spy(process: u32, prepare: &dyn Fn(&mut Command)) -> io::Result<Helper> {
+    let mut command = Command::new("py-spy");
+    command.args(["dump", "--nonblocking", "--pid", &process.to_string()]);
+    prepare(&mut command);
+    Helper::start(&mut command, &[])
 }
 
-impl Spy {
-    fn start(process: u32, prepare: &dyn Fn(&mut Command)) -> io::Result<Spy> {
-        let mut command = Command::new("py-spy");
-        // It does not pause the process, which may already be stopped.
-        command.args(["dump", "--nonblocking", "--pid", &process.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        prepare(&mut command);
-        let mut child = command.spawn()?;
-        let (sender, output) = mpsc::channel();
-        let stdout = child.stdout.take();
-        let read = move || {
-            let mut bytes = Vec::new();
-            let read = stdout.map(|stdout| stdout.take(MOST).read_to_end(&mut bytes));
-            if read.is_some_and(|read| read.is_ok()) {
-                // If it came too late, nothing waits for it.
-                let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
-            }
-        };
-        let spy = Spy { child, output };
-        match small_thread("py-spy").and_then(|thread| thread.spawn(read)) {
-            Ok(_) => Ok(spy),
-            Err(error) => {
-                spy.finish(Instant::now());
-                Err(error)
-            }
-        }
-    }
-
-    /// Returns its output, or nothing if it is not there by the deadline.
-    fn finish(mut self, deadline: Instant) -> String {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let output = self.output.recv_timeout(left).unwrap_or_default();
-        // It has exited, or takes too long.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        output
-    }
+/// Returns the frames that py-spy has printed, unless it took too long.
+fn seen(answer: Printed) -> Vec<String> {
+    let stdout = answer.status.map(|_| answer.stdout).unwrap_or_default();
+    frames(&String::from_utf8_lossy(&stdout))
 }
 
 /// Reads the frames of the main thread from the output of py-spy.

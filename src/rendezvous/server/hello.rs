@@ -95,7 +95,7 @@ impl Server<'_> {
                 self.problems.rejected += 1;
                 let text = outliers::of_another_run(rank, run, self.secret.run);
                 self.turn_away(id);
-                self.say(id, &Message::new(ReplyKind::Mismatch, text.as_bytes()));
+                self.say(id, &Message::new(ReplyKind::TurnedAway, text.as_bytes()));
             }
             Reject::OtherVersion { rank, version } => {
                 self.problems.version(rank, version, peer);

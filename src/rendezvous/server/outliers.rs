@@ -39,7 +39,7 @@ impl Server<'_> {
             let joined: Vec<u32> = std::iter::once(0).chain(self.joined.keys().copied()).collect();
             let text =
                 self.problems.sizes_differ(self.settings.rank.size(), &joined).unwrap_or_default();
-            self.say(id, &Message::new(ReplyKind::Mismatch, text.as_bytes()));
+            self.say(id, &Message::new(ReplyKind::TurnedAway, text.as_bytes()));
         }
         Duration::MAX
     }

@@ -98,7 +98,7 @@ fn a_rank_0_of_an_earlier_protocol_believes_the_hello_and_its_answer_names_both(
         let mut hello = [0; wire::CLAIM + 32];
         stream.read_exact(&mut hello).unwrap();
         assert_eq!(hello[8..10], protocol.to_be_bytes());
-        // Protocol 7 makes its keys without an exchange.
+        // Between two versions, keys are made without an exchange.
         let (claim, proof) = hello.split_at(wire::CLAIM);
         let mut session = wire::Session::unexchanged(&wire::job_key(b"job 1"), &greeting, claim);
         assert_eq!(proof, session.of_rank.tag(b""));

@@ -32,6 +32,7 @@ _ARGUMENTS = {
 
 # What `Failure.code` says.
 CANCELED = 4
+_ENDED = "a signal's handler raised {} during an earlier call, which ended the group: destroy it and make a new one"
 
 
 class Failure(Exception):
@@ -107,6 +108,8 @@ class Group:
             code = function(handle, *arguments)
             if code:
                 handlers.check()
+                if code == CANCELED and handlers.ended_by is not None:
+                    raise Failure(_ENDED.format(handlers.ended_by), code, None)
                 check(code)
 
         return call

@@ -17,6 +17,8 @@ class Handlers:
 
     def __init__(self) -> None:
         self._raised: Optional[BaseException] = None
+        # What a handler raised during an earlier call, which ended the group.
+        self.ended_by: Optional[str] = None
         answers = self._answers()
         next(answers)
         # Not a function: Python would run the handlers as it enters one, before anything catches what they raise.
@@ -40,6 +42,7 @@ class Handlers:
         """Raises what a handler has raised during the call."""
         raised, self._raised = self._raised, None
         if raised is not None:
+            self.ended_by = type(raised).__name__
             raise raised
 
 
