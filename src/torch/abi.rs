@@ -18,7 +18,7 @@ pub struct Handle {
     group: Mutex<Group>,
     canceller: Canceller,
     size: usize,
-    /// The connections to the other ranks, which nobody locks to look at them.
+    /// The connections to the other ranks, outside of the lock.
     pub(crate) connections: Vec<Option<Connection>>,
 }
 

@@ -33,7 +33,8 @@ fn check_length(length: usize, kind: ElementKind) -> Result<(), Failure> {
 
 /// Duplicates the connection of a group to a rank. The copy belongs to the caller, who can wait for
 /// the rank to close the connection. Writes the rank's host, as errors have it, and
-/// returns how many bytes that takes. `into_descriptor` becomes -1 if there is no such connection.
+/// returns how many bytes that takes. `into_descriptor` becomes 0 if there is no such connection, and
+/// the negative number of the system's error if it cannot be duplicated.
 ///
 /// # Safety
 /// As [`call`], but another call may run; `host` takes `capacity` bytes, and `into_descriptor` a
@@ -48,12 +49,13 @@ pub unsafe extern "C" fn mpienv_torch_connection(
 ) -> usize {
     // SAFETY: the caller vouches for the handle and the places.
     unsafe {
-        into_descriptor.write(-1);
+        into_descriptor.write(0);
         let connections = handle.as_ref().map_or(&[][..], |handle| &handle.connections);
         let Some(Some(connection)) = connections.get(rank as usize) else { return 0 };
         // The connection stays open as long as the handle.
         let copy = BorrowedFd::borrow_raw(connection.descriptor).try_clone_to_owned();
-        into_descriptor.write(copy.map_or(-1, IntoRawFd::into_raw_fd));
+        let number = |error: std::io::Error| -error.raw_os_error().unwrap_or(1);
+        into_descriptor.write(copy.map_or_else(number, IntoRawFd::into_raw_fd));
         write_text(&connection.host, host, capacity)
     }
 }
@@ -230,7 +232,7 @@ pub unsafe extern "C" fn mpienv_torch_release(handle: *const Handle) {
 }
 
 /// # Safety
-/// The descriptor is open, and whoever has it does not read from it or write to it any longer.
+/// The descriptor is open, and its owner does not read from it or write to it any longer.
 unsafe fn replace(descriptor: RawFd, by: BorrowedFd<'_>) {
     use std::os::fd::{FromRawFd as _, OwnedFd};
     // SAFETY: it is open, and does not get closed here.
@@ -241,3 +243,6 @@ unsafe fn replace(descriptor: RawFd, by: BorrowedFd<'_>) {
     #[cfg(not(target_os = "linux"))]
     let _ = rustix::io::dup2(by, &mut place);
 }
+
+#[cfg(test)]
+mod tests;

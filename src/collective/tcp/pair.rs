@@ -69,7 +69,7 @@ impl Stop {
     fn set(&self) {
         self.is_set.store(true, Ordering::SeqCst);
         if let Some(stream) = &*self.stream() {
-            // Whoever reads from it or writes to it gets an error.
+            // Reads and writes in the other thread fail.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }

@@ -163,6 +163,10 @@ class Group(Connected):
         """A copy of the connection to a rank, which the caller closes, and the rank's host."""
         buffer, descriptor = ctypes.create_string_buffer(1024), c_int32(-1)
         length = self._library.mpienv_torch_connection(self._handle, rank, buffer, len(buffer), byref(descriptor))
+        if descriptor.value == 0:
+            raise Failure("the group is closed", CANCELED, None)
+        if descriptor.value < 0:
+            raise Failure(f"this rank cannot open a file descriptor: {os.strerror(-descriptor.value)}", ENVIRONMENT, None)
         return descriptor.value, buffer.raw[: min(length, len(buffer))].decode(errors="replace")
 
 

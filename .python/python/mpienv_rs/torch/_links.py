@@ -37,8 +37,7 @@ class Ranks:
         try:
             yield descriptor, host
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            os.close(descriptor)
 
     def check(self, rank: int) -> None:
         """Fails if a rank has ended or left the group."""
@@ -113,6 +112,8 @@ class Link:
                         return Pair(names, listener.detach(), place, *rest)
                     finally:
                         forget(ranks.store, key)
+            except OSError as error:
+                raise Failure(f"this rank cannot listen for rank {ranks.names[self.other]}: {error}", ENVIRONMENT, None) from None
             except RuntimeError as error:
                 # The store ends with the rank that has it.
                 if _has_closed(watched, _NEWS):
@@ -123,7 +124,8 @@ class Link:
         """Where the other rank listens. It asks again and again: waiting would keep other threads from the store."""
         deadline, pause = time.monotonic() + timeout, 0.001
         while not self.ranks.store.check([key]):
-            self._check_open()
+            if self._is_canceled.value:
+                raise Failure("the call was canceled by another thread of this process", CANCELED, None)
             if time.monotonic() > deadline:
                 raise self.ranks.late(self.other, host, timeout)
             if _has_closed(watched, pause):
@@ -136,7 +138,6 @@ class Link:
 def _has_closed(descriptor: int, seconds: float) -> bool:
     """Whether the other end closes a connection within some seconds."""
     poll = select.poll()
-    if descriptor >= 0:
-        # What has arrived may never be read.
-        poll.register(descriptor, select.POLLRDHUP)
+    # What has arrived may never be read.
+    poll.register(descriptor, select.POLLRDHUP)
     return bool(poll.poll(max(0, round(1000 * seconds))))
