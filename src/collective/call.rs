@@ -17,7 +17,7 @@ pub struct Call {
     /// The number of values: of a reduction, a message, or the part of each rank in a gather or
     /// scatter. Without a type, the bytes of a part in an all-to-all.
     pub(super) count: u64,
-    /// The root, or the other rank of a message.
+    /// The root, the other rank of a message, or the tag of a message that has one.
     pub(super) root: u32,
     /// Whether the rank refused its own arguments. It takes no part in the call then, but must not
     /// leave the others waiting.
@@ -82,6 +82,8 @@ operations! {
     Scatter "scatter",
     Send "send",
     Receive "receive",
+    SendTagged "send",
+    ReceiveTagged "receive",
 }
 
 /// What a user calls to send and receive at the same time.
@@ -134,6 +136,9 @@ impl Call {
     pub(super) const SPLIT: Call = Call::of(Split, 0);
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
+
+    /// What a rank calls that waits for a message, of which it knows nothing yet.
+    pub(super) const RECEIVE: Call = Call::of(ReceiveTagged, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
         Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false }
@@ -216,7 +221,7 @@ impl Call {
 
     /// Whether only two ranks make the call.
     pub(super) fn is_message(self) -> bool {
-        matches!(self.operation, Send | Receive)
+        matches!(self.operation, Send | Receive | SendTagged | ReceiveTagged)
     }
 
     /// The call of a rank that sends or receives as this call does, and does nothing else.
@@ -255,6 +260,19 @@ impl Message {
         Message { other, said: heard, heard: said }
     }
 
+    /// A message with a tag that goes to `other`.
+    pub(super) fn tagged_to(other: u32, kind: ElementKind, count: usize, tag: u32) -> Message {
+        let [said, heard] = [SendTagged, ReceiveTagged]
+            .map(|operation| Call::moving(operation, kind, count).with(tag));
+        Message { other, said, heard }
+    }
+
+    /// A message with a tag that comes from `other`.
+    pub(super) fn tagged_from(other: u32, kind: ElementKind, count: usize, tag: u32) -> Message {
+        let Message { said, heard, .. } = Message::tagged_to(other, kind, count, tag);
+        Message { other, said: heard, heard: said }
+    }
+
     /// The same message as half of a `send_receive`.
     pub(super) fn as_half(self) -> Message {
         Message { said: Call { is_half: true, ..self.said }, ..self }
@@ -279,6 +297,7 @@ impl fmt::Display for Call {
             ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | Gather | Send => {
                 write!(f, " to rank {root}")
             }
+            SendTagged | ReceiveTagged => write!(f, " with tag {root}"),
             _ => Ok(()),
         }
     }
@@ -366,6 +385,8 @@ mod tests {
         assert_eq!(moving(Scatter).to_string(), "scatter of 8 bf16 for each rank from rank 1");
         assert_eq!(moving(Send).to_string(), "send of 8 bf16 to rank 1");
         assert_eq!(moving(Receive).to_string(), "receive of 8 bf16 from rank 1");
+        assert_eq!(moving(SendTagged).to_string(), "send of 8 bf16 with tag 1");
+        assert_eq!(moving(ReceiveTagged).to_string(), "receive of 8 bf16 with tag 1");
         let half = |message: Message| message.as_half().said.to_string();
         let kind = ElementKind::F64;
         assert_eq!(half(Message::to(2, 1, kind, 8)), "send_receive of 8 f64 to rank 2");

@@ -2,6 +2,7 @@
 
 mod moving;
 mod reducing;
+mod tagged;
 mod untyped;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use super::transport::Transport;
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
 
+pub use tagged::{Announced, Tagged};
 pub use untyped::Untyped;
 
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
@@ -101,6 +103,11 @@ impl Group {
     #[must_use]
     pub fn describe(&self) -> String {
         self.transport.describe()
+    }
+
+    #[cfg(unix)]
+    pub(super) fn connections(&self) -> Vec<Option<super::transport::Connection>> {
+        self.transport.connections()
     }
 
     /// What carries the next call of all ranks.

@@ -2,14 +2,17 @@
 //! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
 //! version may change it.
 
-use crate::{CollectiveError, Group};
+use crate::{CollectiveError, ConnectError, Group, hosts};
 
 pub use crate::call::{Call, Message};
 pub use crate::cancel::Cancel;
 pub use crate::element::ElementKind;
-pub use crate::group::Untyped;
+pub use crate::group::{Announced, Tagged, Untyped};
 pub use crate::numbers::Numbers;
 pub use crate::reduction::Reduction;
+pub use crate::tcp::{End, Meeting, Pair};
+#[cfg(unix)]
+pub use crate::transport::Connection;
 pub use crate::transport::Transport;
 
 /// Returns a group over a transport.
@@ -29,6 +32,22 @@ pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
 /// several times a second, over TCP and over shared memory. A group keeps its first question.
 pub fn ask_while_waiting(group: &Group, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
     group.canceller().0.ask(is_canceled);
+}
+
+/// Connects two ranks for messages from one to the other, over the fastest transport, without a
+/// meeting of all ranks. Asks `end` about 50 times a second whether that is in vain.
+///
+/// # Errors
+/// If the other rank is lost or does not come, or `end` says so.
+pub fn connect_pair(pair: Pair<'_>, end: &dyn Fn() -> Option<End>) -> Result<Group, ConnectError> {
+    pair.connect(end, hosts::join).map(Group::new)
+}
+
+/// Returns the connections of a group to its other ranks, by rank.
+#[cfg(unix)]
+#[must_use]
+pub fn connections_of(group: &Group) -> Vec<Option<Connection>> {
+    group.connections()
 }
 
 /// Returns what carries the calls of a group.

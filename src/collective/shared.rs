@@ -14,6 +14,7 @@ mod wait;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) use self::memory::slot_length;
 use self::memory::{Memory, Offer, Slots};
@@ -23,7 +24,7 @@ use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
 use super::tcp::{Join, Tcp};
-use super::transport::Transport;
+use super::transport::{Connection, Transport};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
@@ -350,6 +351,14 @@ impl Transport for Shared {
     ) -> Result<()> {
         let passing = self.post(send, receive)?;
         self.finish(passing)
+    }
+
+    fn next_message(&mut self, from: u32, longest: Duration) -> Result<Call> {
+        self.await_message(from as usize, longest)
+    }
+
+    fn connections(&self) -> Vec<Option<Connection>> {
+        self.tcp.connections()
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

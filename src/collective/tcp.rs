@@ -8,6 +8,7 @@ mod frame;
 mod handshake;
 mod members;
 mod mesh;
+mod pair;
 mod peer;
 mod seal;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod transfer;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::call::{Call, Message};
 use super::cancel::Cancel;
@@ -25,12 +27,15 @@ use super::numbers::{Numbers, Scratch};
 use super::reduction::{Reduction, in_rank_order};
 use super::split;
 use super::timeouts::Timeouts;
+#[cfg(unix)]
+use super::transport::Connection;
 use super::transport::Transport;
 use crate::value::rank::Rank;
 use transfer::Links;
 
 pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
+pub use pair::{End, Meeting, Pair};
 pub(super) use peer::Progress;
 pub(super) use transfer::{Beside, Exchange};
 
@@ -375,6 +380,15 @@ impl Transport for Tcp {
             return self.members.pass(second.0, second.1, None);
         }
         self.members.pass(send, receive, None)
+    }
+
+    fn next_message(&mut self, from: u32, longest: Duration) -> Result<Call> {
+        self.members.next_message(from as usize, longest)
+    }
+
+    #[cfg(unix)]
+    fn connections(&self) -> Vec<Option<Connection>> {
+        self.members.connections()
     }
 
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {

@@ -1,6 +1,7 @@
 //! What carries the calls of a group.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::call::{Call, Message};
 use super::cancel::Cancel;
@@ -8,6 +9,16 @@ use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
 use crate::value::rank::Rank;
+
+/// A connection to another rank.
+#[cfg(unix)]
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// It stays open as long as the transport.
+    pub descriptor: std::os::fd::RawFd,
+    /// The other rank's host, as errors have it.
+    pub host: String,
+}
 
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
 ///
@@ -96,6 +107,21 @@ pub trait Transport: Send {
         send: Option<(Message, &[u8])>,
         receive: Option<(Message, &mut [u8])>,
     ) -> Result<()>;
+
+    /// Waits for the next message that a rank sends to this one, for at most `longest`. Returns its
+    /// call, and leaves the message to [`Transport::pass`].
+    fn next_message(&mut self, from: u32, longest: Duration) -> Result<Call> {
+        let _ = (from, longest);
+        let reason = format!("messages with tags do not go over {}", self.describe());
+        Err(CollectiveError::Argument { call: "receive", reason })
+    }
+
+    /// The connections to the ranks of the group, by rank; none to this one. It is empty if the
+    /// ranks are connected by other means.
+    #[cfg(unix)]
+    fn connections(&self) -> Vec<Option<Connection>> {
+        Vec::new()
+    }
 
     /// Fails the group because a rank brought what this one cannot take, for this `reason`.
     fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError;

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv_collective::seam::{ElementKind, Numbers, Untyped as _};
+use mpienv_collective::seam::{Connection, ElementKind, Numbers, Untyped as _, connections_of};
 use mpienv_collective::{Canceller, Group, Reduction};
 
 use crate::connect::{Meeting, connect};
@@ -18,6 +18,16 @@ pub struct Handle {
     group: Mutex<Group>,
     canceller: Canceller,
     size: usize,
+    /// The connections to the other ranks, outside of the lock.
+    pub(crate) connections: Vec<Option<Connection>>,
+}
+
+impl Handle {
+    pub(crate) fn new(group: Group) -> Handle {
+        let (canceller, size) = (group.canceller(), group.size() as usize);
+        let connections = connections_of(&group);
+        Handle { group: Mutex::new(group), canceller, size, connections }
+    }
 }
 
 /// The reductions, each at the index that is its number.
@@ -34,7 +44,7 @@ fn reduction(number: u8) -> Result<Reduction, Failure> {
     found.ok_or_else(|| Failure::argument(format!("no reduction has the number {number}")))
 }
 
-fn kind(number: u8) -> Result<ElementKind, Failure> {
+pub(crate) fn kind(number: u8) -> Result<ElementKind, Failure> {
     let found = ElementKind::ALL.get(usize::from(number)).copied();
     found.ok_or_else(|| Failure::argument(format!("no type has the number {number}")))
 }
@@ -104,10 +114,8 @@ pub unsafe extern "C" fn mpienv_torch_connect(
     };
     match connected() {
         Ok(group) => {
-            let (canceller, size) = (group.canceller(), group.size() as usize);
-            let handle = Box::new(Handle { group: Mutex::new(group), canceller, size });
             // SAFETY: the caller passes a place for it.
-            unsafe { into.write(Box::into_raw(handle)) };
+            unsafe { into.write(Box::into_raw(Box::new(Handle::new(group)))) };
             0
         }
         Err(failure) => failure.keep(),
@@ -115,7 +123,7 @@ pub unsafe extern "C" fn mpienv_torch_connect(
 }
 
 #[cfg(unix)]
-unsafe fn listener_of(descriptor: i32) -> TcpListener {
+pub(crate) unsafe fn listener_of(descriptor: i32) -> TcpListener {
     use std::os::fd::FromRawFd as _;
     // SAFETY: the caller gives the descriptor away.
     unsafe { TcpListener::from_raw_fd(descriptor) }
@@ -362,7 +370,7 @@ pub unsafe extern "C" fn mpienv_torch_error(
 
 /// # Safety
 /// `into` takes `capacity` bytes.
-unsafe fn write_text(text: &str, into: *mut u8, capacity: usize) -> usize {
+pub(crate) unsafe fn write_text(text: &str, into: *mut u8, capacity: usize) -> usize {
     let fits = text.len().min(capacity);
     // SAFETY: the caller vouches for the place.
     unsafe { bytes_mut(into, fits) }.copy_from_slice(&text.as_bytes()[..fits]);

@@ -11,5 +11,6 @@ mod connect;
 mod failure;
 mod interrupt;
 mod memory;
+mod messages;
 #[cfg(test)]
 mod tests;

@@ -10,16 +10,16 @@ use std::thread;
 use crate::abi::*;
 
 /// Longer than any call takes on a machine under load.
-const TIMEOUT_MS: u64 = 300_000;
+pub(crate) const TIMEOUT_MS: u64 = 300_000;
 
 /// A connected group, which may move to another thread.
 #[derive(Clone, Copy)]
-struct Connected(*mut Handle);
+pub(crate) struct Connected(pub(crate) *mut Handle);
 
 // SAFETY: the functions lock the group.
 unsafe impl Send for Connected {}
 
-fn kind(name: &str) -> u8 {
+pub(crate) fn kind(name: &str) -> u8 {
     let name = CString::new(name).unwrap();
     // SAFETY: it is a string.
     u8::try_from(unsafe { mpienv_torch_kind(name.as_ptr()) }).unwrap()
@@ -32,7 +32,7 @@ fn reduction(name: &str) -> u8 {
 }
 
 /// The text of this thread's last failure, and the rank that it names.
-fn failure() -> (String, i64) {
+pub(crate) fn failure() -> (String, i64) {
     let (mut text, mut rank) = (vec![0_u8; 500], 0);
     // SAFETY: both places are large enough.
     let length = unsafe { mpienv_torch_error(text.as_mut_ptr(), text.len(), &raw mut rank) };

@@ -1,5 +1,7 @@
 //! Messages between two ranks of the host.
 
+use std::time::Duration;
+
 use super::Shared;
 use super::memory::Memory;
 use crate::call::{Call, Difference, Message};
@@ -137,6 +139,16 @@ impl Shared {
             }
         }
         Ok(Progress { done: passing.is_done(), moved })
+    }
+
+    /// Waits for the next message of a rank, for at most `longest`. Returns its call.
+    pub(super) fn await_message(&self, from: usize, longest: Duration) -> Result<Call> {
+        let (memory, members) = (&self.memory, self.tcp.members());
+        members.begin(Call::RECEIVE)?;
+        let has_come = || memory.has_message(from);
+        let sleep = |longest| memory.sleep_until(longest, has_come);
+        self.wait_within(longest, &[from], has_come, sleep, || None)?;
+        memory.call_of_message(from).ok_or_else(|| members.unreadable(from))
     }
 
     /// Returns once all messages have passed.

@@ -35,6 +35,18 @@ impl Shared {
         sleep: impl Fn(Duration),
         fault: impl Fn() -> Option<CollectiveError>,
     ) -> Result<()> {
+        self.wait_within(self.tcp.members().timeout(), ranks, has_come, sleep, fault)
+    }
+
+    /// Like [`Shared::wait`], with another timeout than that of the group.
+    pub(super) fn wait_within(
+        &self,
+        timeout: Duration,
+        ranks: &[usize],
+        has_come: impl Fn() -> bool,
+        sleep: impl Fn(Duration),
+        fault: impl Fn() -> Option<CollectiveError>,
+    ) -> Result<()> {
         // Often it has already come. Do not read the clock then.
         if has_come() {
             return Ok(());
@@ -61,7 +73,6 @@ impl Shared {
         // Then sleep until the rank wakes this one. A killed rank never does, but its connection
         // closes: look at the connections after each nap.
         let (mut nap, members) = (NAPS[0], self.tcp.members());
-        let timeout = members.timeout();
         loop {
             sleep(nap);
             if has_come() {

@@ -10,7 +10,7 @@ use crate::rendezvous::star::{Heard, Star, Times};
 use crate::value::rank::Rank;
 
 /// How often to look whether this rank has given up, and whether the time is over.
-const BEAT: Duration = Duration::from_millis(20);
+pub(super) const BEAT: Duration = Duration::from_millis(20);
 
 /// A connection to a rank, and its keys.
 pub(super) type Joined = (TcpStream, Directions);

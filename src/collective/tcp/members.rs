@@ -9,6 +9,8 @@ use super::transfer::{Beside, Exchange, Links};
 use crate::call::{Call, Difference, Message};
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, Result};
+#[cfg(unix)]
+use crate::transport::Connection;
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
 #[derive(Debug)]
@@ -123,6 +125,18 @@ impl Members {
         links.transfer(transfer, &mut by_rank, Some(&mut beside))
     }
 
+    /// Waits for the next message of the member at `place`, for at most `longest`. Returns its call.
+    pub(super) fn next_message(&self, place: usize, longest: Duration) -> Result<Call> {
+        self.links().next_message(self.members[place], self.of_messages, longest)
+    }
+
+    /// The connections to the members, by place.
+    #[cfg(unix)]
+    pub(super) fn connections(&self) -> Vec<Option<Connection>> {
+        let links = self.links();
+        self.members.iter().map(|&member| links.connection(member)).collect()
+    }
+
     /// Gives up because the member at `place` brought what this rank cannot take.
     pub(super) fn refuse(&self, place: usize, reason: String) -> CollectiveError {
         self.give_up_on(place, Fault::Lost(reason))
@@ -144,7 +158,7 @@ impl Members {
         match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
             Some(length) => Ok(length),
             None => {
-                let own = self.links().own();
+                let own = self.links().own_name();
                 let reason =
                     format!("it announced {announced} bytes, more than rank {own} can allocate");
                 Err(self.give_up_on(place, Fault::Lost(reason)))

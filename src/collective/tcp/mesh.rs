@@ -63,19 +63,29 @@ pub(super) fn connect(
     // If one rank has a secret, all messages are encrypted. All ranks read the same table.
     let is_sealed = contacts.iter().any(|contact| contact.is_secret);
     let peers = joined.into_iter().zip(contacts).map(|(joined, contact)| {
-        let Some((stream, directions)) = joined else { return Ok(None) };
-        // Nagle's algorithm would hold a short message back until the one before it is
-        // acknowledged, for up to 40 ms.
-        stream.set_nodelay(true)?;
-        notice_cuts(&stream, timeouts.calls)?;
-        stream.set_nonblocking(true)?;
-        let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
-        Ok(Some(Peer::new(mio::net::TcpStream::from_std(stream), contact.host, seal)))
+        let peer = |joined| new_peer(joined, contact.host, is_sealed, timeouts.calls);
+        joined.map(peer).transpose()
     });
     Ok(Mesh {
         peers: peers.collect::<io::Result<_>>().map_err(ConnectError::Socket)?,
         rejected: rejected + meeting.rejected(),
     })
+}
+
+/// A connection that has been made, ready for calls.
+pub(super) fn new_peer(
+    (stream, directions): Joined,
+    host: String,
+    is_sealed: bool,
+    timeout: Duration,
+) -> io::Result<Peer> {
+    // Nagle's algorithm would hold a short message back until the one before it is acknowledged,
+    // for up to 40 ms.
+    stream.set_nodelay(true)?;
+    notice_cuts(&stream, timeout)?;
+    stream.set_nonblocking(true)?;
+    let seal = if is_sealed { Some(Seal::new(&directions)?) } else { None };
+    Ok(Peer::new(mio::net::TcpStream::from_std(stream), host, seal))
 }
 
 /// Connects to all lower ranks and accepts all higher ones, at the same time, so that no rank waits

@@ -109,6 +109,11 @@ impl Peer {
         &mut self.stream
     }
 
+    #[cfg(unix)]
+    pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.stream)
+    }
+
     /// Begins a new frame in each direction.
     pub(super) fn begin(&mut self) {
         self.received = 0;
@@ -279,6 +284,26 @@ impl Peer {
         let head = parse(&self.next_head().ok()??);
         let call = head.call.filter(|call| call.is_message())?;
         (head.kind == DATA && head.number == number).then_some(call)
+    }
+
+    /// The call of the next frame, which must be a message with this number, once its head has
+    /// arrived. No frame may be half read.
+    pub(super) fn arrived(&mut self, number: u32) -> Result<Option<Call>, Fault> {
+        // The peer may have sent a message and then closed.
+        let was_closed = self.is_closed;
+        let head = match self.next_head() {
+            Ok(Some(head)) => parse(&head),
+            Ok(None) if was_closed => {
+                return Err(Fault::Lost("it closed the connection".to_owned()));
+            }
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(Fault::Lost(meaning(&error))),
+        };
+        match (head.kind, head.call.filter(|call| call.is_message())) {
+            (DATA, Some(call)) if head.number == number => Ok(Some(call)),
+            (BYE, _) => Err(Fault::left()),
+            _ => Err(self.last_words().unwrap_or_else(Fault::unreadable)),
+        }
     }
 
     /// Peeks at the head of the next frame, if all of it has arrived.

@@ -2,6 +2,7 @@
 
 mod beside;
 mod blame;
+mod next;
 
 use std::io;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub(super) struct Links {
     own: u32,
     /// By their numbers in the world; `None` for this rank.
     peers: Vec<Option<Peer>>,
+    /// What errors call each rank, if they do not call it by its number in the world.
+    names: Vec<u32>,
     poll: Poll,
     events: Events,
     timeout: Duration,
@@ -112,6 +115,7 @@ impl Links {
         Ok(Links {
             own,
             peers,
+            names: Vec::new(),
             poll,
             events,
             timeout,
@@ -128,6 +132,17 @@ impl Links {
 
     pub(super) fn cancel(&self) -> Arc<Cancel> {
         Arc::clone(&self.cancel)
+    }
+
+    /// The same links, in whose errors each rank has another number.
+    pub(super) fn named(mut self, names: Vec<u32>) -> Links {
+        self.names = names;
+        self
+    }
+
+    /// What errors call a rank.
+    fn name(&self, rank: u32) -> u32 {
+        self.names.get(rank as usize).copied().unwrap_or(rank)
     }
 
     pub(super) fn set_timeout(&mut self, timeout: Duration) {
@@ -353,14 +368,18 @@ impl Links {
 
     fn failure(&self, rank: u32, reason: Reason) -> CollectiveError {
         match reason {
-            Reason::Lost(reason) => CollectiveError::Lost { rank, host: self.host(rank), reason },
-            Reason::Difference(difference) => CollectiveError::Disagree { rank, difference },
+            Reason::Lost(reason) => {
+                CollectiveError::Lost { rank: self.name(rank), host: self.host(rank), reason }
+            }
+            Reason::Difference(difference) => {
+                CollectiveError::Disagree { rank: self.name(rank), difference }
+            }
         }
     }
 
-    /// This rank's number in the world.
-    pub(super) fn own(&self) -> u32 {
-        self.own
+    /// What errors call this rank.
+    pub(super) fn own_name(&self) -> u32 {
+        self.name(self.own)
     }
 
     fn host(&self, rank: u32) -> String {

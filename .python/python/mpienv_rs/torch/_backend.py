@@ -7,7 +7,7 @@ import datetime
 import os
 import threading
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,8 +15,10 @@ from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
 
 from . import _sparse
 from ._calls import Call, Calls
-from ._library import CANCELED, Failure, Group, addresses, number_of
+from ._library import CANCELED, TIMED_OUT, Failure, Group, addresses, number_of
+from ._links import Ranks
 from ._meeting import connect
+from ._messages import Messages
 from ._tensors import KINDS, WIDER, Place, check, moved, plain
 
 _REDUCTIONS = {
@@ -69,12 +71,16 @@ class _Channel:
             self.calls.close()
             return
         self.calls.close()
-        self.release()
-
-    def release(self) -> None:
         self._is_closed = True
         if self._group is not None:
             self._group.close()
+
+    def is_busy(self) -> bool:
+        return self.calls.is_busy()
+
+    def release(self) -> None:
+        if self._group is not None:
+            self._group.release()
 
 
 class MpienvBackend(Backend):
@@ -94,8 +100,8 @@ class MpienvBackend(Backend):
         self._is_closed = False
         self._lock = threading.Lock()
         self._channel = _Channel("mpienv", lambda: connect(store, _KEY, rank, size, timeout.total_seconds()))
-        # Messages between two ranks in one direction, with one tag: they wait for no other message.
-        self._messages: Dict[Tuple[int, int, int], _Channel] = {}
+        # They wait for no other call.
+        self._messages = Messages(Ranks(store, rank, list(ranks) or list(range(size)), self._channel.group))
         self._done = _done()
         self._make(self._channel, "init_process_group", lambda group: None)
         _BACKENDS.add(self)
@@ -138,32 +144,32 @@ class MpienvBackend(Backend):
         return self._channel.group().describe()
 
     def shutdown(self) -> None:
-        """Waits for the calls that were begun, and closes the group."""
-        self._close(lambda channel: channel.close())
+        """Waits for the calls that were begun, but not for messages that have not come, and closes the group."""
+        self._close()
 
     def abort(self) -> None:
         """Ends the calls that run, here and on the other ranks, and closes the group."""
-        with self._lock:
-            channels = [self._channel, *self._messages.values()]
         if self._process == os.getpid():
-            for channel in channels:
+            for channel in self._channels():
                 channel.cancel()
-        self._close(lambda channel: channel.close())
+        self._close()
 
     def leave(self) -> None:
         """Closes the group without waiting for another rank."""
-        is_busy = any(channel.calls.is_busy() for channel in (self._channel, *self._messages.values()))
-        self.abort() if is_busy else self.shutdown()
+        self.abort() if any(channel.is_busy() for channel in self._channels()) else self.shutdown()
 
-    def _close(self, close: Callable[[_Channel], None]) -> None:
+    def _channels(self) -> List[Any]:
+        """Those of messages first, which watch the ranks over that of the group."""
+        return [*self._messages.ways(), self._channel]
+
+    def _close(self) -> None:
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            channels = [self._channel, *self._messages.values()]
         if self._process == os.getpid():
-            for channel in channels:
-                close(channel)
+            for channel in self._channels():
+                channel.close()
 
     def __del__(self) -> None:
         # Not the whole of shutdown: the interpreter may end.
@@ -172,10 +178,8 @@ class MpienvBackend(Backend):
 
     def release_in_child(self) -> None:
         """Closes the connections that a forked process has inherited, so that they end with this process's parent."""
-        # Another thread may have been in a call when the process was forked: it keeps the group.
-        if self._channel.calls.lock.locked() or self._channel.calls.is_busy():
-            return
-        self._channel.release()
+        for channel in self._channels():
+            channel.release()
 
     # Calls.
 
@@ -218,11 +222,14 @@ class MpienvBackend(Backend):
             )
 
     def _failed(self, operation: str, failure: Failure) -> Exception:
-        self._error = ErrorType.TIMEOUT if failure.code == 3 else ErrorType.COMM_ERROR
-        text = f"mpienv: {operation}: {failure}"
+        text = f"{failure}"
         if self._ranks is not None and failure.rank is not None:
             text += f"; rank {failure.rank} of this group is rank {self._ranks[failure.rank]} of the job"
-        return dist.DistBackendError(text)
+        return self._failed_as(operation, failure.code, text)
+
+    def _failed_as(self, operation: str, code: int, text: str) -> Exception:
+        self._error = ErrorType.TIMEOUT if code == TIMED_OUT else ErrorType.COMM_ERROR
+        return dist.DistBackendError(f"mpienv: {operation}: {text}")
 
     # Operations that reduce.
 
@@ -500,47 +507,31 @@ class MpienvBackend(Backend):
     # Messages between two ranks.
 
     def send(self, tensors: List[Any], to: int, tag: int) -> Any:
-        for tensor in tensors:
-            check("send", tensor)
-
-        def move(group: Group) -> None:
-            for tensor in tensors:
-                address, count, kind = moved(values := plain(tensor).contiguous())
-                group.pass_on(address, count, 1, 0, 0, -1, kind)
-                del values
-
-        return self._begin_on(self._message(self._own, to, tag, "send"), "send", move, tensors)
+        tensor = self._check_message("send", tensors, to, tag)
+        return self._messages.send(tensor, to, tag, self._timeout.total_seconds(), self._message_failed("send"))
 
     def recv(self, tensors: List[Any], source: int, tag: int) -> Any:
-        for tensor in tensors:
-            check("recv", tensor)
-
-        def move(group: Group) -> None:
-            for tensor in tensors:
-                place = Place(tensor)
-                address, count, kind = moved(place.tensor)
-                group.pass_on(0, 0, -1, address, count, 0, kind)
-                place.put_back()
-
-        return self._begin_on(self._message(source, self._own, tag, "recv"), "recv", move, tensors)
+        tensor = self._check_message("recv", tensors, source, tag)
+        return self._messages.receive(tensor, source, tag, self._timeout.total_seconds(), self._message_failed("recv"))
 
     def recv_anysource(self, tensors: List[Any], tag: int) -> Any:
         raise RuntimeError("mpienv: recv needs the rank that sends: pass src, or use the backend gloo for this group")
 
-    def _message(self, source: int, to: int, tag: int, operation: str) -> _Channel:
-        """The channel of messages from a rank to another, whose group has the sender as rank 0."""
-        other = to if source == self._own else source
-        if not 0 <= other < self._size or source == to:
+    def _check_message(self, operation: str, tensors: List[Any], other: int, tag: int) -> Any:
+        """The tensor of a message with another rank."""
+        self._check_process(operation)
+        if len(tensors) != 1:
+            raise ValueError(f"mpienv: {operation}: {len(tensors)} tensors for one message")
+        check(operation, tensors[0])
+        if not 0 <= other < self._size or other == self._own:
             raise ValueError(f"mpienv: {operation}: rank {other} is not another rank of a group of {self._size}")
-        key = (source, to, tag)
-        with self._lock:
-            channel = self._messages.get(key)
-            if channel is None:
-                name = f"{_KEY}/{source}-{to}/{tag}"
-                place, seconds = int(source != self._own), self._timeout.total_seconds()
-                channel = _Channel(name, lambda: connect(self._store, name, place, 2, seconds))
-                self._messages[key] = channel
-        return channel
+        if not 0 <= tag < 1 << 32:
+            raise ValueError(f"mpienv: {operation}: the tag {tag} is negative")
+        return tensors[0]
+
+    def _message_failed(self, operation: str) -> Callable[[Failure], Exception]:
+        """What makes the error of a message, which calls ranks by their numbers in the job."""
+        return lambda failure: self._failed_as(operation, failure.code, f"{failure}")
 
 
 def _done() -> Any:

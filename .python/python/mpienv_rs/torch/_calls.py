@@ -7,7 +7,7 @@ import datetime
 import functools
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, List, Optional
+from typing import Any, Callable, Deque, List, Optional, Protocol
 
 import torch
 from torch.distributed import _Work
@@ -29,10 +29,10 @@ _NO_FUTURE: Any = torch.futures.Future()
 class Call(_Work):  # type: ignore[misc]
     """A call that was begun. It keeps what it was given until it ends."""
 
-    def __init__(self, calls: Calls, make: Callable[[], Any], tensors: List[Any]) -> None:
+    def __init__(self, calls: Order, make: Optional[Callable[[], Any]], tensors: List[Any]) -> None:
         super().__init__()
         self._calls = calls
-        self._make: Optional[Callable[[], Any]] = make
+        self._make = make
         self._tensors = tensors
         self._error: Optional[BaseException] = None
         self._future: Optional[Any] = None
@@ -56,9 +56,10 @@ class Call(_Work):  # type: ignore[misc]
             future.set_result(self._tensors)
 
     def wait(self, timeout: datetime.timedelta = _NO_TIMEOUT) -> bool:
-        if not self._is_done and not self._calls.run_now(self):
+        seconds = timeout.total_seconds()
+        # A call cannot end before it is through: with a timeout, another thread makes it.
+        if not self._is_done and (seconds > 0 or not self._calls.run_now(self)):
             self._calls.check_outside()
-            seconds = timeout.total_seconds()
             if not self._gate.acquire(timeout=seconds if seconds > 0 else -1):
                 raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
             self._gate.release()
@@ -105,6 +106,23 @@ class Call(_Work):  # type: ignore[misc]
 
     def synchronize(self) -> None:
         self.wait()
+
+
+class Order(Protocol):
+    """What a call asks for its turn."""
+
+    lock: threading.Lock
+
+    def run_now(self, call: Any) -> bool:
+        """Makes a call in this thread if it can, and returns whether the call has ended."""
+
+    def check_outside(self) -> None:
+        """Fails in a signal's handler, for which the call that it interrupts would wait in vain."""
+
+
+def check_not_inside(is_inside: bool) -> None:
+    if is_inside:
+        raise RuntimeError("mpienv: a signal's handler cannot use the group during a call of it")
 
 
 class Calls:
@@ -199,9 +217,7 @@ class Calls:
         return self._is_busy and self._maker == _thread.get_ident()
 
     def check_outside(self) -> None:
-        """Fails in a signal's handler, for which the call that it interrupts would wait in vain."""
-        if self.is_inside():
-            raise RuntimeError("mpienv: a signal's handler cannot use the group during a call of it")
+        check_not_inside(self.is_inside())
 
     def _work(self) -> None:
         while True:

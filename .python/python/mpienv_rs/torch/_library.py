@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 from ._signals import Handlers, interruptible
 
@@ -21,6 +21,14 @@ _ARGUMENTS = {
     "scatter": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint8, c_int64),
     "pass": (c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_size_t, c_int64, c_uint8),
     "barrier": (c_void_p,),
+    "connection": (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p),
+    "pair": (
+        c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_char_p, c_uint64, c_int32, c_void_p, c_void_p,
+    ),
+    "send": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
+    "next": (c_void_p, c_uint64, c_void_p, c_void_p, c_void_p),
+    "receive": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
+    "release": (c_void_p,),
     "ask": (c_void_p, c_void_p),
     "cancel": (c_void_p,),
     "close": (c_void_p,),
@@ -31,8 +39,15 @@ _ARGUMENTS = {
 }
 
 # What `Failure.code` says.
+REFUSED = 1
+LOST = 2
+TIMED_OUT = 3
 CANCELED = 4
+ENVIRONMENT = 5
+
 _ENDED = "a signal's handler raised {} during an earlier call, which ended the group: destroy it and make a new one"
+_SIZES = ("connection", "describe", "error")
+_NOTHING = ("cancel", "close", "release")
 
 
 class Failure(Exception):
@@ -57,7 +72,7 @@ def library() -> ctypes.CDLL:
     for name, arguments in _ARGUMENTS.items():
         function = getattr(loaded, f"mpienv_torch_{name}")
         function.argtypes = arguments
-        function.restype = {"cancel": None, "close": None, "describe": c_size_t, "error": c_size_t}.get(name, c_int32)
+        function.restype = None if name in _NOTHING else c_size_t if name in _SIZES else c_int32
     return loaded
 
 
@@ -79,26 +94,15 @@ def check(code: int) -> None:
     raise Failure(text, code, None if rank.value < 0 else rank.value)
 
 
-class Group:
-    """A connected group of ranks. Its calls take addresses and counts."""
+class Connected:
+    """Ranks that are connected. Their calls take addresses and counts."""
 
-    def __init__(
-        self, rank: int, size: int, listener: Optional[int], host: str, port: int, secret: str, timeout: float
-    ) -> None:
-        self._handle, self._handlers = c_void_p(), Handlers()
+    def __init__(self, connect: str, arguments: Sequence[Any], end: Optional[Callable[[], None]] = None) -> None:
+        self._handle, self._handlers, self._process = c_void_p(), Handlers(), os.getpid()
         self._library = library()
-        number = -1 if listener is None else listener
-        milliseconds = max(1, int(timeout * 1000))
-        arguments = (rank, size, number, host.encode(), port, secret.encode(), milliseconds, byref(self._handle))
-        interruptible(lambda: check(self._library.mpienv_torch_connect(*arguments)))
+        function = getattr(self._library, f"mpienv_torch_{connect}")
+        interruptible(lambda: check(function(*arguments, byref(self._handle))), end)
         check(self._library.mpienv_torch_ask(self._handle, self._handlers.function))
-        self.reduce = self._calling("reduce")
-        self.reduce_scatter = self._calling("reduce_scatter")
-        self.broadcast = self._calling("broadcast")
-        self.gather = self._calling("gather")
-        self.scatter = self._calling("scatter")
-        self.pass_on = self._calling("pass")
-        self.barrier = self._calling("barrier")
 
     def _calling(self, name: str) -> Any:
         function, handle = getattr(self._library, f"mpienv_torch_{name}"), self._handle
@@ -124,13 +128,86 @@ class Group:
         self._library.mpienv_torch_cancel(self._handle)
 
     def close(self) -> None:
-        """Closes the group. No call runs, and later ones fail."""
+        """Closes the connections. No call runs, and later ones fail."""
+        if self._process != os.getpid():
+            # A thread that was not forked may have been in a call.
+            return
         handle, self._handle.value = self._handle.value, None
         if handle is not None:
             self._library.mpienv_torch_close(handle)
 
+    def release(self) -> None:
+        """Closes the copies that a forked process has of the connections."""
+        self._library.mpienv_torch_release(self._handle)
+
     def __del__(self) -> None:
         self.close()
+
+
+class Group(Connected):
+    """A connected group of ranks."""
+
+    def __init__(
+        self, rank: int, size: int, listener: Optional[int], host: str, port: int, secret: str, timeout: float
+    ) -> None:
+        self.secret = secret
+        number = -1 if listener is None else listener
+        milliseconds = max(1, int(timeout * 1000))
+        super().__init__("connect", (rank, size, number, host.encode(), port, secret.encode(), milliseconds))
+        self.reduce = self._calling("reduce")
+        self.reduce_scatter = self._calling("reduce_scatter")
+        self.broadcast = self._calling("broadcast")
+        self.gather = self._calling("gather")
+        self.scatter = self._calling("scatter")
+        self.pass_on = self._calling("pass")
+        self.barrier = self._calling("barrier")
+
+    def connection(self, rank: int) -> Tuple[int, str]:
+        """A copy of the connection to a rank, which the caller closes, and the rank's host."""
+        buffer, descriptor = ctypes.create_string_buffer(1024), c_int32(-1)
+        length = self._library.mpienv_torch_connection(self._handle, rank, buffer, len(buffer), byref(descriptor))
+        if descriptor.value == 0:
+            raise Failure("the group is closed", CANCELED, None)
+        if descriptor.value < 0:
+            raise Failure(f"this rank cannot open a file descriptor: {os.strerror(-descriptor.value)}", ENVIRONMENT, None)
+        return descriptor.value, buffer.raw[: min(length, len(buffer))].decode(errors="replace")
+
+
+class Pair(Connected):
+    """A rank that sends messages to another."""
+
+    def __init__(
+        self,
+        names: Tuple[int, int],
+        listener: Optional[int],
+        place: Tuple[str, int],
+        key: bytes,
+        other_host: str,
+        timeout: float,
+        watched: int,
+        is_canceled: c_int32,
+    ) -> None:
+        """`is_canceled` becomes 1 when connecting must end; it also ends when the other rank closes `watched`."""
+        (host, port), number = place, -1 if listener is None else listener
+        milliseconds = max(1, int(timeout * 1000))
+        arguments = (
+            *names, number, host.encode(), port, key, other_host.encode(), milliseconds, watched, byref(is_canceled),
+        )
+
+        def end() -> None:
+            is_canceled.value = 1
+
+        super().__init__("pair", arguments, end)
+        self.send = self._calling("send")
+        self.receive = self._calling("receive")
+        self._next = self._calling("next")
+        self._tag, self._kind, self._length = c_uint32(), c_uint8(), c_uint64()
+        self._places = byref(self._tag), byref(self._kind), byref(self._length)
+
+    def next(self, seconds: float) -> Tuple[int, int, int]:
+        """Waits for the next message. Returns its tag, its kind and its length."""
+        self._next(max(1, int(seconds * 1000)), *self._places)
+        return self._tag.value, self._kind.value, self._length.value
 
 
 def addresses(of: Sequence[int]) -> Any:

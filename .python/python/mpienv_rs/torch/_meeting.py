@@ -24,17 +24,36 @@ def connect(store: Any, key: str, rank: int, size: int, timeout: float) -> Group
     if rank != 0:
         host, port, secret = json.loads(_wait(store, key, deadline, timeout))
         return Group(rank, size, None, host, port, secret, timeout)
-    host, bind = _own_address(store)
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.bind((bind, 0))
-        listener.listen(max(128, size))
+    listener, host = listen(store, max(128, size))
+    with listener:
         port, secret = listener.getsockname()[1], secrets.token_hex(32)
         store.set(key, json.dumps([host, port, secret]))
-        group = Group(0, size, listener.detach(), host, port, secret, timeout)
-    # All ranks have read it. A later group of the same name does not find it.
-    store.delete_key(key)
-    return group
+        try:
+            return Group(0, size, listener.detach(), host, port, secret, timeout)
+        finally:
+            # All ranks have read it, or never will. A later group of the same name does not find it.
+            forget(store, key)
+
+
+def listen(store: Any, waiting: int) -> Tuple[socket.socket, str]:
+    """A socket at which other ranks can reach this one, and the address of its host."""
+    host, bind = _own_address(store)
+    listener = socket.socket(socket.AF_INET6 if ":" in bind else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.bind((bind, 0))
+        listener.listen(waiting)
+    except BaseException:
+        listener.close()
+        raise
+    return listener, host
+
+
+def forget(store: Any, key: str) -> None:
+    """Removes a key. The store may have ended with the rank that has it."""
+    try:
+        store.delete_key(key)
+    except RuntimeError:
+        pass
 
 
 def _wait(store: Any, key: str, deadline: float, timeout: float) -> str:

@@ -46,8 +46,8 @@ class Handlers:
             raise raised
 
 
-def interruptible(make: Callable[[], T]) -> T:
-    """Makes a call in another thread, and lets handlers end the wait for it."""
+def interruptible(make: Callable[[], T], end: Optional[Callable[[], None]] = None) -> T:
+    """Makes a call in another thread, and lets handlers end the wait for it. `end` makes the call end soon."""
     if threading.current_thread() is not threading.main_thread():
         return make()
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -60,6 +60,12 @@ def interruptible(make: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    result = future.result()
-    thread.join()
-    return result
+    try:
+        return future.result()
+    except BaseException:
+        if end is not None:
+            end()
+        raise
+    finally:
+        if end is not None or future.done():
+            thread.join()

@@ -24,6 +24,8 @@ _NAMES = {
 }
 KINDS: Dict[Any, int] = {dtype: number_of("kind", name) for dtype, name in _NAMES.items()}
 _BYTES = KINDS[torch.uint8]
+# The name in Rust of each kind, and how many bytes a number has.
+SIZES = {KINDS[dtype]: (name, dtype.itemsize) for dtype, name in _NAMES.items()}
 
 # Types that are reduced as a wider one, and rounded or wrapped around afterwards.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}

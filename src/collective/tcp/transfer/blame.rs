@@ -83,7 +83,8 @@ impl Links {
             return self.failure(culprit, reason);
         }
         self.failed = Some((culprit, Reason::Lost(format!("it sent nothing for {seconds} s"))));
-        CollectiveError::TimedOut { rank: culprit, host: self.host(culprit), seconds }
+        let (rank, host) = (self.name(culprit), self.host(culprit));
+        CollectiveError::TimedOut { rank, host, seconds }
     }
 
     /// How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout to
@@ -116,7 +117,8 @@ impl Links {
                 let rank = index as u32;
                 let pair = all.get(index).and_then(|one| one.pair);
                 let own = pair.map_or(self.current.call, |[said, _]| said);
-                let error = CollectiveError::different_calls(rank, call, self.own, own);
+                let named = self.name(rank);
+                let error = CollectiveError::different_calls(named, call, self.own_name(), own);
                 (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };

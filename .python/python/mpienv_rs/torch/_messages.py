@@ -1,0 +1,366 @@
+"""Messages between two ranks: all tags take one connection, in the order in which they are sent.
+
+A message that comes before its receive waits here, so that it does not keep back those behind it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+import torch
+
+from ._calls import Call, Calls, check_not_inside
+from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Pair
+from ._links import Link, Ranks
+from ._tensors import SIZES, Place, moved, plain
+
+# The most bytes of messages from one rank that wait for their receives.
+LIMIT = 1 << 30
+
+# Makes the error that the program gets.
+Failed = Callable[[Failure], Exception]
+
+
+def _length(tensor: Any) -> int:
+    length: int = tensor.numel() * tensor.element_size()
+    return length
+
+
+class Outgoing:
+    """The messages to a rank."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._calls = Calls(f"mpienv to {link.to}")
+
+    def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
+        link = self._link
+
+        def send() -> None:
+            try:
+                with torch.no_grad():
+                    values = plain(tensor).contiguous()
+                    address, _, kind = moved(values)
+                    link.pair(timeout).send(address, _length(values), kind, tag)
+            except Failure as failure:
+                raise failed(failure) from None
+
+        return self._calls.begin(send, [tensor])
+
+    def is_busy(self) -> bool:
+        return self._calls.is_busy()
+
+    def cancel(self) -> None:
+        self._link.cancel()
+
+    def close(self) -> None:
+        """Waits for the messages that were begun, and closes the connection."""
+        if self._calls.is_inside():
+            # A signal's handler closes the group during a call, which keeps it until it ends.
+            self._link.cancel()
+            self._calls.close()
+            return
+        self._calls.close()
+        self._link.close()
+
+    def release(self) -> None:
+        self._link.release()
+
+
+class Receive(Call):
+    """A receive that was begun."""
+
+    def __init__(self, incoming: Incoming, tensor: Any, tag: int, timeout: float, failed: Failed) -> None:
+        super().__init__(incoming, None, [tensor])
+        self.tag, self.longest = tag, timeout
+        self.deadline = time.monotonic() + timeout
+        self._failed = failed
+
+    def end(self, make: Callable[[Any], None]) -> None:
+        """Ends it with what fills a tensor, or fails."""
+        tensor = self._tensors[0]
+
+        def checked() -> None:
+            try:
+                with torch.no_grad():
+                    place = Place(tensor)
+                    make(place.tensor)
+                    place.put_back()
+            except Failure as failure:
+                raise self._failed(failure) from None
+
+        self._make = checked
+        self.run()
+
+    def fail(self, error: BaseException) -> None:
+        def fails(_: Any) -> None:
+            raise error
+
+        self.end(fails)
+
+
+class Incoming:
+    """The messages of a rank. One thread at a time reads them: one that waits for a message, or that of the connection."""
+
+    def __init__(self, link: Link) -> None:
+        self.lock = threading.Lock()
+        self._link = link
+        # By tag: what is received, and the kind and the bytes of what nothing has received. Not both for any tag.
+        self._receives: Dict[int, Deque[Receive]] = {}
+        self._waiting: Dict[int, Deque[Tuple[int, Any]]] = {}
+        self._waiting_bytes = 0
+        # The thread that reads, or 0.
+        self._reader = 0
+        self._is_closed = False
+        # Whether something was begun or received since a message had no room.
+        self._news = threading.Event()
+        self._wake = threading.Semaphore(0)
+        self._thread: Optional[threading.Thread] = None
+
+    def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
+        """Lets the connection's thread receive a message, or the thread that waits for it first."""
+        receive = Receive(self, tensor, tag, timeout, failed)
+        with self.lock:
+            is_closed = self._is_closed
+            message = None if is_closed else self._take(tag)
+            if message is None and not is_closed:
+                self._receives.setdefault(tag, deque()).append(receive)
+                if self._thread is None:
+                    name = f"mpienv from {self._link.source}"
+                    self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                    self._thread.start()
+            is_read = self._reader != 0
+        if is_closed:
+            receive.fail(_closed())
+        elif message is not None:
+            self._unpack(receive, *message)
+        elif not is_read:
+            self._wake.release()
+        self._news.set()
+        return receive
+
+    def run_now(self, call: Call) -> bool:
+        """Reads messages until this one has come, unless another thread does."""
+        is_reader = False
+        try:
+            with self.lock:
+                if not self._reader and not call.is_completed():
+                    self._reader = _thread.get_ident()
+                    is_reader = True
+            while is_reader and not call.is_completed():
+                self._read(call)
+        finally:
+            # Without a call before it, which Ctrl-C could interrupt.
+            if is_reader:
+                self._reader = 0
+                if self._receives:
+                    self._wake.release()
+        return call.is_completed()
+
+    def check_outside(self) -> None:
+        check_not_inside(self._is_inside())
+
+    def _is_inside(self) -> bool:
+        return self._reader == _thread.get_ident()
+
+    def is_busy(self) -> bool:
+        return bool(self._reader or self._receives)
+
+    def cancel(self) -> None:
+        self._link.cancel()
+        self._news.set()
+
+    def close(self) -> None:
+        """Ends the receives that wait for a message, and closes the connection."""
+        with self.lock:
+            self._is_closed = True
+            thread = self._thread
+        if self.is_busy():
+            self.cancel()
+        self._wake.release()
+        if self._is_inside():
+            # A signal's handler closes the group during a call, which keeps it until it ends.
+            return
+        while self._reader:
+            # It ends soon.
+            time.sleep(0.001)
+        if thread is not None:
+            thread.join()
+        self._fail(_closed())
+        self._waiting.clear()
+        self._link.close()
+
+    def release(self) -> None:
+        self._link.release()
+
+    def _work(self) -> None:
+        while True:
+            self._wake.acquire()
+            while True:
+                with self.lock:
+                    if self._reader or not self._receives:
+                        if self._is_closed:
+                            return
+                        break
+                    self._reader = _thread.get_ident()
+                while self._receives:
+                    self._read()
+                self._reader = 0
+
+    def _read(self, waited_for: Optional[Call] = None) -> None:
+        """Waits for the next message, and gives it to the receive for it, or keeps it. All receives fail if that fails."""
+        receive: Optional[Receive] = None
+        try:
+            timeout = self._first().longest
+            pair = self._link.pair(timeout)
+            tag, kind, length = pair.next(self._patience())
+            with self.lock:
+                receive = self._pop(tag)
+                fits = receive is None and self._waiting_bytes + length <= LIMIT
+                self._news.clear()
+            if receive is not None:
+                self._receive(receive, pair, kind)
+            elif fits:
+                self._keep(pair, tag, kind, length)
+            else:
+                self._wait_for_room(tag, length)
+        except BaseException as error:
+            # Only the thread that waits here gets what a signal's handler has raised.
+            if receive is not None and not receive.is_completed():
+                receive.fail(error if receive is waited_for else _as_failure(error))
+            self._fail(error, waited_for)
+
+    def _first(self) -> Receive:
+        """The receive that ends first."""
+        with self.lock:
+            return min((receives[0] for receives in self._receives.values()), key=lambda receive: receive.deadline)
+
+    def _patience(self) -> float:
+        return self._first().deadline - time.monotonic()
+
+    def _pop(self, tag: int) -> Optional[Receive]:
+        """The next receive with a tag."""
+        receives = self._receives.get(tag)
+        if receives is None:
+            return None
+        receive = receives.popleft()
+        if not receives:
+            del self._receives[tag]
+        return receive
+
+    def _take(self, tag: int) -> Optional[Tuple[int, Any]]:
+        """The next message with a tag that waits."""
+        messages = self._waiting.get(tag)
+        if messages is None:
+            return None
+        kind, values = messages.popleft()
+        if not messages:
+            del self._waiting[tag]
+        self._waiting_bytes -= values.numel()
+        return kind, values
+
+    def _receive(self, receive: Receive, pair: Pair, kind: int) -> None:
+        """Receives the next message straight into its place."""
+
+        def fill(tensor: Any) -> None:
+            address, _, own = moved(tensor)
+            # If it is not what the sender has, both get an error.
+            pair.receive(address, _length(tensor), own, receive.tag)
+
+        receive.end(fill)
+
+    def _keep(self, pair: Pair, tag: int, kind: int, length: int) -> None:
+        values = torch.empty(length, dtype=torch.uint8)
+        pair.receive(values.data_ptr(), length, kind, tag)
+        with self.lock:
+            # It may have been begun meanwhile.
+            receive = self._pop(tag)
+            if receive is None:
+                self._waiting.setdefault(tag, deque()).append((kind, values))
+                self._waiting_bytes += length
+        if receive is not None:
+            self._unpack(receive, kind, values)
+
+    def _unpack(self, receive: Receive, kind: int, values: Any) -> None:
+        """Ends a receive with a message that has waited."""
+
+        def fill(tensor: Any) -> None:
+            address, _, own = moved(tensor)
+            if (own, _length(tensor)) != (kind, values.numel()):
+                raise self._differs(receive.tag, (kind, values.numel()), (own, _length(tensor)))
+            ctypes.memmove(address, values.data_ptr(), values.numel())
+
+        receive.end(fill)
+
+    def _differs(self, tag: int, found: Tuple[int, int], own: Tuple[int, int]) -> Failure:
+        names = self._link.ranks.names
+        source, to = names[self._link.source], names[self._link.to]
+        sent, received = (f"{length // SIZES[kind][1]} {SIZES[kind][0]}" for kind, length in (found, own))
+        text = (
+            f"rank {source} called send of {sent} with tag {tag}, rank {to} receive of {received} with tag {tag}: "
+            "a message needs the same count and type on both ranks"
+        )
+        return Failure(text, REFUSED, source)
+
+    def _wait_for_room(self, tag: int, length: int) -> None:
+        """Waits a moment for another receive, because the next message has no room among those that wait."""
+        self._link.ranks.check(self._link.other)
+        if self._patience() <= 0:
+            name = self._link.ranks.names[self._link.source]
+            text = (
+                f"rank {name} sends {length} bytes with tag {tag} first, for which this rank does not call recv; messages of a "
+                f"rank that wait for their recv have at most {LIMIT} bytes, and {self._waiting_bytes} wait: "
+                "receive them in the order in which they are sent"
+            )
+            raise Failure(text, TIMED_OUT, name)
+        self._news.wait(0.1)
+
+    def _fail(self, error: BaseException, waited_for: Optional[Call] = None) -> None:
+        with self.lock:
+            receives = [receive for of_tag in self._receives.values() for receive in of_tag]
+            self._receives.clear()
+        for receive in receives:
+            receive.fail(error if receive is waited_for else _as_failure(error))
+
+
+def _as_failure(error: BaseException) -> Failure:
+    if isinstance(error, Failure):
+        return error
+    return Failure(f"another thread of this process received messages of this rank: {error!r}", CANCELED, None)
+
+
+def _closed() -> Failure:
+    return Failure("the group is closed", CANCELED, None)
+
+
+class Messages:
+    """The messages of a rank to all others and from them."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._lock = threading.Lock()
+        self._ways: Dict[Tuple[int, int], Any] = {}
+
+    def send(self, tensor: Any, to: int, tag: int, timeout: float, failed: Failed) -> Call:
+        call: Call = self._way(self._ranks.own, to, Outgoing).begin(tensor, tag, timeout, failed)
+        return call
+
+    def receive(self, tensor: Any, source: int, tag: int, timeout: float, failed: Failed) -> Call:
+        call: Call = self._way(source, self._ranks.own, Incoming).begin(tensor, tag, timeout, failed)
+        return call
+
+    def _way(self, source: int, to: int, new: Callable[[Link], Any]) -> Any:
+        with self._lock:
+            way = self._ways.get((source, to))
+            if way is None:
+                way = self._ways[source, to] = new(Link(self._ranks, source, to))
+        return way
+
+    def ways(self) -> List[Any]:
+        """The ways of messages to each rank and from it."""
+        return list(self._ways.values())
