@@ -197,8 +197,11 @@ enum Named {
     Nothing,
     /// The killed rank.
     Killed,
-    /// Rank 0, which prints nothing itself. In about one of 150 jobs under Hydra, it ends before it
-    /// names the rank that it has lost. If it still ran, it would name that rank first.
+    /// Rank 0, which prints nothing itself. Hydra sees the killed rank's PMI connection close, even
+    /// with `-disable-auto-cleanup`. It sends SIGUSR1 to all ranks, which ends a process without a
+    /// handler, and a few milliseconds later SIGKILL, to rank 0 first (`strace -f -e trace=kill
+    /// mpiexec.hydra` shows them). In about one of 150 jobs, rank 0 ends so before it names the rank
+    /// that it has lost, and the others see only that rank 0 is gone.
     WithoutRank0,
 }
 
