@@ -153,15 +153,17 @@ pub unsafe extern "C" fn mpienv_torch_reduce(
     }
 }
 
-/// Reduces `count` numbers and writes this rank's part of the result.
+/// Reduces `count` numbers and writes this rank's part of the result, `part_count` numbers. Fails
+/// unless `count` is as many for each rank.
 ///
 /// # Safety
-/// As [`call`]; `values` are `count` numbers and `part` as many for each rank, which nothing else
-/// uses meanwhile.
+/// As [`call`]; `values` are `count` numbers and `part` are `part_count`, which nothing else uses
+/// meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_reduce_scatter(
     handle: *const Handle,
     values: *const u8,
+    count: usize,
     part: *mut u8,
     part_count: usize,
     kind_number: u8,
@@ -172,7 +174,11 @@ pub unsafe extern "C" fn mpienv_torch_reduce_scatter(
         call(handle, |group, size| {
             let kind = kind(kind_number)?;
             let part_length = length(part_count, kind)?;
-            let length = length(part_count.saturating_mul(size), kind)?;
+            if part_count.checked_mul(size) != Some(count) {
+                let text = format!("{count} numbers are not {size} parts of {part_count}");
+                return Err(Failure::argument(text));
+            }
+            let length = length(count, kind)?;
             let values = Sent::apart_from(values, length, [(part.cast_const(), part_length)]);
             let part = numbers(kind, bytes_mut(part, part_length))?;
             Ok(group.reduce_scatter_untyped(values.as_slice(), part, reduction(by)?)?)

@@ -117,6 +117,7 @@ fn numbers_are_reduced_by_type_and_reduction() {
                 mpienv_torch_reduce_scatter(
                     handle,
                     values.as_ptr().cast(),
+                    values.len(),
                     part.as_mut_ptr().cast(),
                     2,
                     kind("f64"),
@@ -227,6 +228,13 @@ fn arguments_that_no_group_can_take_are_failures() {
         refused(&|| mpienv_torch_reduce(handle, place, usize::MAX, float, sum, -1), "too many");
         refused(&|| mpienv_torch_reduce(handle, place.add(1), 1, float, sum, -1), "not aligned");
         refused(&|| mpienv_torch_broadcast(handle, place, 1, float, 7), "rank 7 of a group of 1");
+        for count in [0, 1, 3, usize::MAX] {
+            let scatter = || {
+                let into = place.add(16);
+                mpienv_torch_reduce_scatter(handle, place, count, into, 2, float, sum)
+            };
+            refused(&scatter, &format!("{count} numbers are not 1 parts of 2"));
+        }
         refused(&|| mpienv_torch_barrier(ptr::null()), "the group is closed");
         mpienv_torch_close(handle);
         mpienv_torch_close(ptr::null_mut());

@@ -297,6 +297,9 @@ class MpienvBackend(Backend):
 
     def reduce_scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Any:
         number = _reduction_of(opts)
+        for output, parts in zip(outputs, inputs):
+            _check_parts("reduce_scatter", parts, self._size, output.dtype)
+            _check_counts("reduce_scatter", parts[self._own], output, 1)
 
         def reduce(group: Group) -> None:
             for output, parts in zip(outputs, inputs):
@@ -347,8 +350,8 @@ class MpienvBackend(Backend):
             output.detach().copy_(part.view_as(output))
             return
         values, place = plain(values).contiguous(), Place(output)
-        count = place.tensor.numel()
-        group.reduce_scatter(values.data_ptr(), place.tensor.data_ptr(), count, KINDS[output.dtype], by)
+        into, count = place.tensor.data_ptr(), place.tensor.numel()
+        group.reduce_scatter(values.data_ptr(), values.numel(), into, count, KINDS[output.dtype], by)
         place.put_back()
 
     # Operations that move.
@@ -373,8 +376,7 @@ class MpienvBackend(Backend):
     def allgather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
         for parts, values in zip(outputs, inputs):
             check("all_gather", values)
-            if len(parts) != self._size:
-                raise ValueError(f"mpienv: all_gather: {len(parts)} tensors for {self._size} ranks")
+            _check_parts("all_gather", parts, self._size, values.dtype)
 
         def move(group: Group) -> None:
             for parts, values in zip(outputs, inputs):
@@ -429,8 +431,7 @@ class MpienvBackend(Backend):
         root, lists = opts.rootRank, outputs or [[] for _ in inputs]
         for parts, values in zip(lists, inputs):
             check("gather", values)
-            if root == self._own and len(parts) != self._size:
-                raise ValueError(f"mpienv: gather: {len(parts)} tensors for {self._size} ranks")
+            _check_parts("gather", parts, self._size if root == self._own else len(parts), values.dtype)
             for part in parts:
                 _check_counts("gather", part, values, 1)
 
@@ -444,8 +445,7 @@ class MpienvBackend(Backend):
         root, lists = opts.rootRank, inputs or [[] for _ in outputs]
         for output, parts in zip(outputs, lists):
             check("scatter", output)
-            if root == self._own and len(parts) != self._size:
-                raise ValueError(f"mpienv: scatter: {len(parts)} tensors for {self._size} ranks")
+            _check_parts("scatter", parts, self._size if root == self._own else len(parts), output.dtype)
             for part in parts:
                 _check_counts("scatter", part, output, 1)
 
@@ -547,7 +547,9 @@ def _reduction_of(opts: Any) -> int:
 
 def _check_reduction(operation: str, tensor: Any, number: int) -> None:
     if number in _REDUCTIONS:
-        is_there = tensor.dtype in KINDS or tensor.dtype in WIDER or tensor.is_complex()
+        # Complex numbers travel as pairs, of which only sums and means are those of the numbers.
+        is_pair = tensor.is_complex() and number in (int(ReduceOp.SUM), int(ReduceOp.AVG))
+        is_there = tensor.dtype in KINDS or tensor.dtype in WIDER or is_pair
     else:
         is_there = number in _BITWISE and not tensor.is_floating_point() and not tensor.is_complex()
     if not is_there:
@@ -556,6 +558,16 @@ def _check_reduction(operation: str, tensor: Any, number: int) -> None:
             f"mpienv: {operation} does not reduce {tensor.dtype} by {name}; convert the tensor, "
             "or use the backend gloo for this group"
         )
+
+
+def _check_parts(operation: str, parts: Sequence[Any], ranks: int, dtype: Any) -> None:
+    """Fails unless a list has a tensor of this type for each rank, and the library can read them."""
+    if len(parts) != ranks:
+        raise ValueError(f"mpienv: {operation}: {len(parts)} tensors for {ranks} ranks")
+    for part in parts:
+        check(operation, part)
+        if part.dtype != dtype:
+            raise ValueError(f"mpienv: {operation}: tensors of {part.dtype} and {dtype}")
 
 
 def _check_counts(operation: str, all_parts: Any, part: Any, ranks: int) -> None:

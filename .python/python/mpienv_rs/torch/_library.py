@@ -15,7 +15,7 @@ _NAME = "libmpienv_torch.so"
 _ARGUMENTS = {
     "connect": (c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_uint64, c_void_p),
     "reduce": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint8, c_int64),
-    "reduce_scatter": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint8, c_uint8),
+    "reduce_scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint8, c_uint8),
     "broadcast": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
     "gather": (c_void_p, c_void_p, c_size_t, c_void_p, c_uint8, c_int64),
     "scatter": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint8, c_int64),
