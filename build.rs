@@ -39,7 +39,8 @@ fn main() -> Result<(), VarError> {
     {
         let status = ["status", "--porcelain", "--untracked-files=no", "--"];
         let changes = git(&[&status[..], &SOURCES].concat());
-        let changed = if changes.is_none_or(|changes| changes.is_empty()) { "" } else { ", changed" };
+        let changed =
+            if changes.is_none_or(|changes| changes.is_empty()) { "" } else { ", changed" };
         let version = env::var("CARGO_PKG_VERSION")?;
         println!("cargo::rustc-env=VERSION_AND_COMMIT={version} ({commit}{changed})");
     }

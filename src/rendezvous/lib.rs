@@ -307,8 +307,8 @@ impl Rendezvous {
     /// other ranks.
     fn new_secret(&self, deadline: Instant) -> Result<Secret, RendezvousError> {
         let Ok(munge) = self.own_munge() else { return Ok(self.secret(&[])) };
-        let (key, credential) = munge::seal(munge, deadline)
-            .map_err(|reason| RendezvousError::Munge { reason })?;
+        let (key, credential) =
+            munge::seal(munge, deadline).map_err(|reason| RendezvousError::Munge { reason })?;
         let mut secret = self.secret(&key);
         secret.credential = credential;
         Ok(secret)

@@ -128,7 +128,9 @@ pub(super) fn open(
         Some(Some(EXPIRED)) => {
             Err(Unreadable::Refused("it has expired, or the clocks of the hosts differ".to_owned()))
         }
-        Some(Some(REWOUND)) => Err(Unreadable::Refused("the clocks of the hosts differ".to_owned())),
+        Some(Some(REWOUND)) => {
+            Err(Unreadable::Refused("the clocks of the hosts differ".to_owned()))
+        }
         None => Err(Unreadable::TimedOut),
         // munged may be busy, so it is too early to tell.
         _ => Err(Unreadable::Refused(complaint("unmunge", &output))),
@@ -201,9 +203,9 @@ fn complaint(program: &str, output: &Printed) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     match said.trim_end().lines().last() {
         Some(line) => printable(line.as_bytes()),
-        None => {
-            output.status.map_or_else(|| unfinished(program), |status| format!("{program}: {status}"))
-        }
+        None => output
+            .status
+            .map_or_else(|| unfinished(program), |status| format!("{program}: {status}")),
     }
 }
 

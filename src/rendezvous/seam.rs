@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use self::star::Channel;
 pub use crate::auth::{Role, nonce};
-pub use crate::munge::REMEDY as MUNGE_REMEDY;
 use crate::munge::NoMunge;
+pub use crate::munge::REMEDY as MUNGE_REMEDY;
 use crate::value::munge::Munge;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
 

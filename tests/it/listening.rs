@@ -54,7 +54,8 @@ fn a_host_with_one_loopback_address_or_none_gives_launch_a_port_or_the_systems_r
     }
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    let without = "mpienv: no port is free for rank 0 at 127.0.0.1 and ::1: Cannot assign requested address";
+    let without =
+        "mpienv: no port is free for rank 0 at 127.0.0.1 and ::1: Cannot assign requested address";
     assert_eq!(lines[..2], ["[0] at ::1", "0"], "{text}");
     assert!(lines[2].starts_with(without) && lines[3..] == ["1"], "{text}");
 }

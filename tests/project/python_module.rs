@@ -240,8 +240,7 @@ fn ctrl_c_ends_a_call_of_the_backend_that_waits_and_the_other_rank_learns_it() {
     let output = fresh.python(script);
     let said = String::from_utf8_lossy(&output.stdout);
     // What rank 0 is told of its next call is not that another thread canceled it.
-    let expected =
-        "0 KeyboardInterrupt False False\n1 Failure True False\n0 Failure False True\n";
+    let expected = "0 KeyboardInterrupt False False\n1 Failure True False\n0 Failure False True\n";
     assert_eq!(said, expected, "{}", String::from_utf8_lossy(&output.stderr));
 }
 

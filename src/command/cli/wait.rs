@@ -75,7 +75,9 @@ impl MeetOption {
 
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.meet else { return Ok(()) };
-        let Some(map) = check::meet(info, patience, None, Measures::default())? else { return Ok(()) };
+        let Some(map) = check::meet(info, patience, None, Measures::default())? else {
+            return Ok(());
+        };
         let errors = map.errors();
         stream::report(lines_of(&errors).as_bytes());
         if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
