@@ -46,9 +46,15 @@ use self::warn::Quiet;
 #[cfg(target_os = "linux")]
 pub use self::stream::before_main;
 
+/// The version, with the commit if a checkout was built.
+const VERSION: &str = match option_env!("VERSION_AND_COMMIT") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
-#[command(version, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
+#[command(version = VERSION, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
@@ -150,7 +156,8 @@ fn work() -> process::ExitCode {
         Verb::Check(options) => check::run(options),
         Verb::Simulate(options) => simulate::run(options),
         Verb::Completions { shell } => completions::run(Command::command(), shell),
-        Verb::Man => man::run(Command::command()),
+        // The page is in the checkout, so it cannot name its commit.
+        Verb::Man => man::run(Command::command().version(env!("CARGO_PKG_VERSION"))),
     };
     report(outcome)
 }

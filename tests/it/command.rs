@@ -1,6 +1,7 @@
 //! The command as its users run it: words, exit codes, and the output on each stream.
 
 use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::tool::clean;
@@ -48,6 +49,29 @@ fn words_that_are_wrong_are_code_2_and_say_how_it_goes() {
         assert_eq!((code, stdout.as_str()), (Some(2), printed), "{words:?}");
         assert!(stderr.contains("Usage") || stderr.contains("--help"), "{stderr}");
     }
+}
+
+#[test]
+fn the_version_names_the_commit_if_a_checkout_was_built() {
+    let (code, stdout, _) = output(clean("mpienv").arg("--version"));
+    assert_eq!(code, Some(0));
+    let rest = stdout.strip_prefix(concat!("mpienv ", env!("CARGO_PKG_VERSION"))).unwrap();
+    let top = concat!(env!("CARGO_MANIFEST_DIR"), "/.git");
+    let mut git = clean("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "cat-file", "-e"]);
+    if !Path::new(top).exists() || !git.arg("HEAD").output().is_ok_and(|end| end.status.success()) {
+        assert_eq!(rest, "\n");
+        return;
+    }
+    let inside = rest.strip_prefix(" (").and_then(|rest| rest.strip_suffix(")\n"));
+    let [commit, date] = inside.unwrap().split(' ').collect::<Vec<_>>()[..2] else {
+        panic!("{stdout}");
+    };
+    // Sources that were changed have no commit of their own yet.
+    assert_eq!((commit.len(), date.trim_end_matches(',').len()), (8, 10), "{stdout}");
+    let mut git = clean("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "cat-file", "-e", commit]);
+    assert!(git.status().unwrap().success(), "{stdout}");
 }
 
 #[test]

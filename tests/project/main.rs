@@ -19,6 +19,7 @@ mod support {
 mod asking;
 mod comparison;
 mod examples;
+mod help;
 mod installation;
 mod jobs;
 mod package;

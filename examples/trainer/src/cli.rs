@@ -33,9 +33,10 @@ pub const LEARNING_RATE: f32 = 0.01;
 /// Trains a classifier of handwritten digits on all ranks that a launcher starts, data parallel or
 /// with its operators cut over the ranks.
 ///
-/// Every rank prints the loss of its own batch every 10 steps; rank 0 also prints a line for each
-/// epoch. Exit codes: 0 success, 1 wrong environment or data, 2 invalid command line, 3 the
-/// training failed, 124 a rank timed out, 130 stopped by Ctrl-C, 143 stopped by SIGTERM.
+/// Rank 0 prints a line for each epoch; with --log-steps, every rank also prints the loss of its
+/// own batch every 10 steps. Exit codes: 0 success, 1 wrong environment or data, 2 invalid command
+/// line, 3 the training failed, 124 a rank timed out, 130 stopped by Ctrl-C, 143 stopped by
+/// SIGTERM.
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "mnist", version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct MnistArgs {
