@@ -281,7 +281,7 @@ macro_rules! variables {
     ($(#[$attribute:meta])* pub struct $vars:ident {
         $($page:literal { $($constant:ident = $name:literal => $field:ident: $type:ty, $meaning:literal;)+ })+
     }) => {
-        $($(pub(super) const $constant: &str = $name;)+)+
+        $($(pub(crate) const $constant: &str = $name;)+)+
 
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]

@@ -15,6 +15,7 @@ pub(crate) mod kubernetes;
 mod leader_worker_set;
 mod lepton;
 mod mlp;
+pub(crate) mod msrun;
 mod mvapich;
 mod node_file;
 pub(crate) mod open_mpi;

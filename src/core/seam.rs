@@ -144,6 +144,9 @@ methods! {
         fn set(self: &mut Self, name: &'static str, value: String) {
             Exports::set(self, name, value);
         }
+        fn of_scheduler(self: &Self, set: Target) -> Option<Exports> {
+            Exports::of_scheduler(self, set)
+        }
     }
 }
 
@@ -169,7 +172,7 @@ methods! {
 }
 
 methods! {
-    /// What the tables of programs say, and the second process of rank 0.
+    /// What the tables of programs say.
     TargetSeam of Target {
         fn note(self: Self) -> &'static str { Target::note(self) }
         fn variables(self: Self) -> impl Iterator<Item = &'static TargetVariable> {
@@ -177,9 +180,6 @@ methods! {
         }
         fn removed_prefixes(self: Self) -> &'static [&'static str] {
             Target::removed_prefixes(self)
-        }
-        fn scheduler(self: Self) -> Option<&'static [(&'static str, Option<&'static str>)]> {
-            Target::scheduler(self)
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::launch::stop::{Late, Request};
 use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::target_file::HeldFile;
 use crate::launch::{Launch, Variables, port, tell};
-use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile, TargetSeam as _};
+use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile};
 use mpienv_core::{ClusterInfo, Exports, host_name};
 
 pub(super) use self::link::Link;
@@ -203,10 +203,11 @@ impl<'a> Job<'a> {
                         add_file(&mut self.files, &mut exports, file)?;
                     }
                     exports.apply_to(&mut command);
-                    if let Some(variables) = set.scheduler().filter(|_| worker.rank().is_first()) {
+                    if let Some(exports) =
+                        exports.of_scheduler(*set).filter(|_| worker.rank().is_first())
+                    {
                         let mut scheduler = command_of(worker)?;
                         exports.apply_to(&mut scheduler);
-                        set_all(&mut scheduler, variables);
                         scheduler.stdin(Stdio::null());
                         running.start(Role::Scheduler(worker.rank().index()), &mut scheduler)?;
                     }
@@ -350,16 +351,6 @@ impl Launch {
                 Ok((Link::several(number, nodes, mailbox), base))
             }
         }
-    }
-}
-
-/// Sets these variables of a command, or removes those without a value.
-fn set_all(command: &mut Command, variables: &[(&str, Option<&str>)]) {
-    for (name, value) in variables {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
     }
 }
 

@@ -148,7 +148,7 @@ fn help_lists_the_values_that_are_names() {
     let words = |help: &str| help.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
     for verb in ["export", "exec", "launch", "show", "doctor", "check", "simulate"] {
         let help = words(&printed(clean("mpienv").args([verb, "--help"])));
-        assert!(help.contains("[possible values: torchrun, horovod, open-mpi, "), "{verb}: {help}");
+        assert!(help.contains("[possible values: torchrun, horovod, msrun, "), "{verb}: {help}");
     }
     for verb in ["export", "exec", "launch"] {
         let help = words(&printed(clean("mpienv").args([verb, "--help"])));

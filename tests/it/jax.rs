@@ -81,7 +81,7 @@ fn jax_sees_the_place_of_every_launchers_rank_and_of_its_workers() {
                 let (info, after) = for_jax(vars.clone(), |info| info.marked());
                 assert_seen(&format!("{what}, by exec"), &info, &after);
                 for workers in [1, 2] {
-                    if per_node == 1 {
+                    if info.local_world_size() == Some(1) {
                         let last =
                             |info: ClusterInfo| info.workers(workers).unwrap().pop().unwrap();
                         let (info, after) = for_jax(vars.clone(), last);

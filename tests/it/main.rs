@@ -128,6 +128,7 @@ mod token;
 #[cfg(target_os = "linux")]
 mod typed;
 #[cfg(unix)]
+mod vocabularies;
 mod waiting;
 mod warnings;
 mod watchdog;

@@ -82,6 +82,7 @@ fn launcher_of(name: &str) -> &'static str {
         "openpbs" if shape.contains("mpiexec-mpich") => "hydra",
         "deepspeed" | "prrte" if shape.contains("openmpi") || shape.contains("ompi") => "open-mpi",
         "deepspeed" => "user",
+        "msrun" => "msrun",
         "flux" => "flux",
         "torchrun" => "torchrun",
         "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",

@@ -158,6 +158,13 @@ fn detect<'a>(
     Ok(Detected { whole, environment, choice, context, is_unplaced })
 }
 
+/// Returns the launcher that a process with these variables would be said to have. `None` if they
+/// cannot be read.
+pub(crate) fn launcher_of(environment: &Environment) -> Option<Launcher> {
+    let asked = Overrides::default().or_inherited(environment).ok()?;
+    Some(detect(environment, asked.launcher.as_ref()).ok()?.choice.marker.launcher)
+}
+
 /// This process's place, and what it was read from.
 struct Place<'a> {
     whole: &'a Environment,

@@ -16,12 +16,13 @@ mod torchcomms;
 
 use std::str::FromStr;
 
+use crate::cluster::discover::launcher_of;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::LAUNCHER;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::Exports;
-use crate::launcher::context::CONTEXT;
+use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::seen;
 use crate::value::launcher::Launcher;
 use crate::value::name::{self, UnknownName};
@@ -292,6 +293,7 @@ impl ClusterInfo {
     ) -> Result<(Exports, Option<TargetFile>), Error> {
         let inherited: &Environment = &self.inherited;
         let mut exports = self.exports()?;
+        let before = inherited.with(exports.iter());
         let Set { additions, place, unset, file, .. } = set.set();
         let file = file.map(|file| file(self)).transpose()?.flatten();
         for Addition { variable, value } in *additions {
@@ -318,19 +320,44 @@ impl ClusterInfo {
             .variables()
             .any(|variable| names.iter().any(|name| name == variable.name));
         names.into_iter().for_each(|name| exports.remove(name));
+        let after = inherited.with(exports.iter());
         // The launcher would still be detected, but its variables could not be read.
-        let is_torn = takes_some
-            && (self.launcher().spec().marker)(&inherited.with(exports.iter())).is_some();
+        let is_torn = takes_some && (self.launcher().spec().marker)(&after).is_some();
+        // The program's variables are also those of a launcher of its own.
+        let is_other = || launcher_of(&after) != launcher_of(&before);
         // The context keeps launcher variables that are meant only for the program from misleading
         // other processes.
-        if let Some(launcher) =
-            self.passed_on.leaves_context.or((is_placed || is_torn).then_some(self.launcher()))
+        if let Some(launcher) = self
+            .passed_on
+            .leaves_context
+            .or_else(|| (is_placed || is_torn || is_other()).then_some(self.launcher()))
         {
             let launcher = if is_gone { Launcher::User } else { launcher };
-            let context = self.context(launcher, seen(&inherited.with(exports.iter())), &exports);
+            let context = self.context(launcher, seen(&after), &exports);
             exports.set(CONTEXT, context.to_text());
         }
         Ok((exports, file))
+    }
+}
+
+impl Exports {
+    /// Returns the variables of a rank's scheduler, if these are those of the rank. `None` if the
+    /// program needs no scheduler.
+    pub(crate) fn of_scheduler(&self, set: Target) -> Option<Exports> {
+        let variables = set.scheduler()?;
+        let mut exports = self.clone();
+        for &(name, value) in variables {
+            match value {
+                Some(value) => exports.set(name, value.to_owned()),
+                None => exports.remove(name),
+            }
+        }
+        // The other role must not look like that of another launcher.
+        if let Some(mut context) = self.get(CONTEXT).and_then(Context::parse) {
+            variables.iter().for_each(|(name, value)| context.seen.put(name, *value));
+            exports.set(CONTEXT, context.to_text());
+        }
+        Some(exports)
     }
 }
 

@@ -152,7 +152,7 @@ impl Context {
         Context::parse(text).map(Some).ok_or_else(unreadable)
     }
 
-    fn parse(text: &str) -> Option<Context> {
+    pub(crate) fn parse(text: &str) -> Option<Context> {
         let (text, token) = match text.split_once(" token=") {
             Some((text, token)) => (text, Some(token.to_owned())),
             None => (text, None),

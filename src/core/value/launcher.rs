@@ -61,6 +61,8 @@ macro_rules! launchers {
             Torchrun = torchrun, "torchrun", "torchrun";
             /// Horovod's `horovodrun` without MPI.
             Horovod = horovod, "horovod", "Horovod";
+            /// MindSpore's `msrun`.
+            Msrun = msrun, "msrun", "msrun";
             /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
             OpenMpi = open_mpi, "open-mpi", "Open MPI";
             /// MVAPICH's `mpirun_rsh`, `mpiexec`.

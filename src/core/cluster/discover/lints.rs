@@ -239,10 +239,18 @@ fn differ(one: &Placement, other: &Placement) -> bool {
 
 /// Returns whether another launcher started one process on each node, and that process started this
 /// node's ranks.
+///
+/// If the inner launcher does not number the nodes, they have equal blocks of ranks.
 fn is_around(outer: &Placement, placement: &Placement) -> bool {
-    value_of(&outer.local_size) == Some(1)
-        && value_of(&placement.node_rank) == Some(outer.rank.value)
-        && value_of(&placement.node_count) == Some(outer.size.value)
+    let (nodes, size) = (outer.size.value, placement.size.value);
+    let (node, per_node) = (value_of(&placement.node_rank), size / nodes);
+    let in_block =
+        || size > nodes && size % nodes == 0 && placement.rank.value / per_node == outer.rank.value;
+    let is_inside = match value_of(&placement.node_count) {
+        Some(count) => count == nodes && node == Some(outer.rank.value),
+        None => node.map_or_else(in_block, |node| node == outer.rank.value),
+    };
+    value_of(&outer.local_size) == Some(1) && is_inside
 }
 
 /// Returns a note if it is known to whom the other variables belong, and otherwise a warning.

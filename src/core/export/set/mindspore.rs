@@ -6,6 +6,7 @@
 //! [msrun]: https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html
 
 use super::{Set, addition, rank, size};
+use crate::launcher::msrun::{ROLE, ROLES, SCHED_HOST, SCHED_PORT, WORKER, WORKERS};
 
 const PAGE: &str =
     "[msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)";
@@ -15,15 +16,15 @@ pub(super) const SET: Set = Set {
     title: "MindSpore",
     note: "; exec and launch start rank 0's command a second time as the scheduler",
     additions: &[
-        size("MS_WORKER_NUM", PAGE),
-        addition("MS_SCHED_HOST", "the host of rank 0", PAGE, |info| {
+        size(WORKERS, PAGE),
+        addition(SCHED_HOST, "the host of rank 0", PAGE, |info| {
             Ok(Some(info.master_addr()?.to_string()))
         }),
-        addition("MS_SCHED_PORT", "the port at the host of rank 0", PAGE, |info| {
+        addition(SCHED_PORT, "the port at the host of rank 0", PAGE, |info| {
             Ok(Some(info.master_port().to_string()))
         }),
-        rank("MS_NODE_ID", PAGE),
-        addition("MS_ROLE", "`MS_WORKER`", PAGE, |_| Ok(Some("MS_WORKER".to_owned()))),
+        rank(WORKER, PAGE),
+        addition(ROLE, "`MS_WORKER`", PAGE, |_| Ok(Some(ROLES[0].to_owned()))),
     ],
     unset: &["OMPI_", "PMIX_", "PMI_"],
     scheduler: Some(SCHEDULER),
@@ -31,4 +32,4 @@ pub(super) const SET: Set = Set {
 };
 
 /// The scheduler has no rank. All its other variables are those of rank 0's worker.
-const SCHEDULER: &[(&str, Option<&str>)] = &[("MS_ROLE", Some("MS_SCHED")), ("MS_NODE_ID", None)];
+const SCHEDULER: &[(&str, Option<&str>)] = &[(ROLE, Some(ROLES[1])), (WORKER, None)];

@@ -1,0 +1,104 @@
+//! MindSpore's `msrun`, and scripts that start the workers of its dynamic cluster.
+//!
+//! A scheduler that is no rank listens at `MS_SCHED_HOST` and `MS_SCHED_PORT`, so the ranks
+//! themselves meet at another port of that host.
+
+use crate::error::Reason;
+use crate::launcher::prelude::*;
+
+variables! {
+    /// The variables that msrun sets for every worker.
+    pub struct MsrunVars {
+        "[MindSpore: msrun](https://www.mindspore.cn/tutorials/en/master/parallel/msrun_launcher.html)" {
+            RANK = "RANK_ID" => rank: Option<u32>, "rank";
+            SIZE = "RANK_SIZE" => size: Option<u32>, "world size";
+            WORKERS = "MS_WORKER_NUM" => workers: Option<u32>, "the same";
+            WORKER = "MS_NODE_ID" => worker: Option<String>, "the worker's number, not the node's";
+            ROLE = "MS_ROLE" => role: Option<String>, "`MS_WORKER`; the scheduler, `MS_SCHED`, has no rank";
+            SCHED_HOST = "MS_SCHED_HOST" => sched_host: Option<String>, "the scheduler's host, which has rank 0";
+            SCHED_PORT = "MS_SCHED_PORT" => sched_port: Option<String>, "where the scheduler listens; identifies the job";
+        }
+        "recorded from msrun 2.10.0" {
+            DEVICE = "DEVICE_ID" => device: Option<u32>, "rank on this node, with `RANK_ID`";
+        }
+    }
+}
+
+/// The role of a rank, and that of the scheduler.
+pub(crate) const ROLES: [&str; 2] = ["MS_WORKER", "MS_SCHED"];
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[MsrunVars::VARIABLES],
+    // Scripts set the other variables also where mpirun or srun gives the rank.
+    marker: |environment| {
+        let role = environment.text(ROLE);
+        let is_other = role.is_some_and(|role| role != ROLES[0]);
+        let is_worker = || role.is_some() || environment.is_set(WORKERS);
+        let of_worker = || first_set(environment, &[RANK, WORKER]).filter(|_| is_worker());
+        if is_other { Some(ROLE) } else { of_worker() }
+    },
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with msrun",
+        one_per_node: "`msrun --local_worker_num 1`",
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::None,
+    nested: Nested { local: &[DEVICE], outside: &[DEVICE], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "msrun",
+        set: |process, vars| {
+            vars.set_all([RANK, SIZE], [process.rank, process.size]);
+            vars.set_all([WORKER, WORKERS], [process.rank, process.size]);
+            vars.set(ROLE, ROLES[0]);
+            let is_one = process.nodes == 1;
+            vars.set(SCHED_HOST, if is_one { "127.0.0.1".to_owned() } else { process.name(0) });
+            vars.set(SCHED_PORT, 8118 + process.job);
+            vars.set(DEVICE, process.local_rank);
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let vars: MsrunVars = marker.read(environment)?;
+    let launcher = marker.launcher;
+    if let Some(role) = vars.role.as_deref().filter(|role| *role != ROLES[0]) {
+        let why =
+            if role == ROLES[1] { "the scheduler is no rank" } else { "only MS_WORKER is a rank" };
+        return Err(marker.cannot_place(why, ROLE, role));
+    }
+    // Scripts may name their workers instead.
+    let number = |text: &str| -> Result<u32, Error> {
+        let digits = Some(text).filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+        let number = digits.and_then(|digits| digits.parse().ok());
+        number.ok_or_else(|| launcher.refuse(Reason::NotANumber, WORKER, text))
+    };
+    let rank = match (vars.rank, vars.worker) {
+        (Some(rank), _) => by(RANK, rank),
+        (None, Some(text)) => by(WORKER, number(&text)?),
+        (None, None) => return Err(marker.missing(environment, RANK)),
+    };
+    let size = match (vars.size, vars.workers) {
+        (Some(size), Some(workers)) if size != workers => {
+            let why = format!("it contradicts {WORKERS}=\"{workers}\"");
+            return Err(launcher.refuse(Reason::Malformed(why), SIZE, size));
+        }
+        (Some(size), _) => by(SIZE, size),
+        (None, Some(workers)) => by(WORKERS, workers),
+        (None, None) => return Err(marker.missing(environment, WORKERS)),
+    };
+    // Only msrun numbers the devices of a node from 0, and only it sets the rank.
+    let device = vars.device.filter(|&device| vars.rank.is_some() && device < size.value);
+    let mut local = (by(DEVICE, device), None);
+    let placement = marker
+        .place(rank.clone(), size.clone())?
+        .with_master(SCHED_HOST, vars.sched_host.as_deref())?;
+    if placement.master_addr.as_ref().is_some_and(|host| host.value.is_loopback()) {
+        let source = format!("{SCHED_HOST} is this node");
+        let rank = local.0.unwrap_or(by(source.clone(), rank.value));
+        local = (Some(rank), Some(by(source, size.value)));
+    }
+    let job = vars.sched_host.zip(vars.sched_port).map(|(host, port)| format!("{host}:{port}"));
+    Ok(placement.with_local(local.0, local.1)?.with_job(SCHED_PORT, job))
+}
