@@ -160,18 +160,23 @@ pub unsafe extern "C" fn mpienv_torch_send(
     }
 }
 
-/// Waits for the next message, which it does not receive, for at most `longest_ms`. Writes its tag,
-/// its type's number, and how many bytes it has.
+/// Waits for the next message, for at most `longest_ms`. Writes its tag, its type's number, and how
+/// many bytes it has. If the message has the tag and the type that these places have before, and
+/// `length` bytes, it is also received, and `is_received` becomes 1, or else 0.
 ///
 /// # Safety
-/// As [`call`]; the places take numbers.
+/// As [`call`]; the places take numbers, and `values` are `length` bytes that nothing else uses
+/// meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_next(
     handle: *const Handle,
     longest_ms: u64,
+    values: *mut u8,
+    length: usize,
     into_tag: *mut u32,
     into_kind: *mut u8,
     into_length: *mut u64,
+    is_received: *mut u8,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the places.
     unsafe {
@@ -181,10 +186,17 @@ pub unsafe extern "C" fn mpienv_torch_next(
             let number = ElementKind::ALL.iter().position(|&other| other == kind);
             let number = number.and_then(|number| u8::try_from(number).ok());
             let too_many = || Failure::argument(format!("{count} {} are too many", kind.name()));
-            let length = count.checked_mul(kind.size() as u64).ok_or_else(too_many)?;
+            let number = number.ok_or_else(too_many)?;
+            let found = count.checked_mul(kind.size() as u64).ok_or_else(too_many)?;
+            let expected = (into_tag.read(), into_kind.read(), length as u64);
+            let is_expected = (tag, number, found) == expected;
+            if is_expected {
+                group.receive_tagged(kind, bytes_mut(values, length), SENDER, tag)?;
+            }
             into_tag.write(tag);
-            into_kind.write(number.ok_or_else(too_many)?);
-            into_length.write(length);
+            into_kind.write(number);
+            into_length.write(found);
+            is_received.write(is_expected.into());
             Ok(())
         })
     }

@@ -45,15 +45,28 @@ fn send(Connected(handle): Connected, values: &[u8], kind: u8, tag: u32) -> i32 
     unsafe { mpienv_torch_send(handle, values.as_ptr(), values.len(), kind, tag) }
 }
 
-/// The code, and the tag, kind and length of the next message.
-fn next(Connected(handle): Connected) -> (i32, (u32, u8, u64)) {
-    let mut found = (0, 0, 0);
-    // SAFETY: the places take numbers.
+/// The code, and the tag, kind and length of the next message, which is not received.
+fn next(receiver: Connected) -> (i32, (u32, u8, u64)) {
+    let (code, found, is_received) = next_or_expected(receiver, u32::MAX, 0, &mut []);
+    assert_eq!(is_received, 0);
+    (code, found)
+}
+
+/// As `next`, and whether it was the one that is expected, and is received.
+fn next_or_expected(
+    Connected(handle): Connected,
+    tag: u32,
+    kind: u8,
+    into: &mut [u8],
+) -> (i32, (u32, u8, u64), u8) {
+    let (mut found, mut is_received) = ((tag, kind, 0), 0);
+    // SAFETY: the places take numbers, and these are the bytes and their number.
     let code = unsafe {
         let (tag, kind, length) = (&raw mut found.0, &raw mut found.1, &raw mut found.2);
-        mpienv_torch_next(handle, TIMEOUT_MS, tag, kind, length)
+        let (values, room, received) = (into.as_mut_ptr(), into.len(), &raw mut is_received);
+        mpienv_torch_next(handle, TIMEOUT_MS, values, room, tag, kind, length, received)
     };
-    (code, found)
+    (code, found, is_received)
 }
 
 fn receive(Connected(handle): Connected, into: &mut [u8], kind: u8, tag: u32) -> i32 {
@@ -70,14 +83,22 @@ fn close(Connected(handle): Connected) {
 fn the_receiver_sees_a_message_before_it_receives_it() {
     let [sender, receiver] = pair();
     let sending = thread::spawn(move || {
-        let code = send(sender, &[1; 8], kind("f32"), 7);
+        let codes = [1, 2].map(|value| send(sender, &[value; 8], kind("f32"), 7));
         close(sender);
-        code
+        codes
     });
     assert_eq!(next(receiver), (0, (7, kind("f32"), 8)));
     let mut into = [0; 8];
     assert_eq!(receive(receiver, &mut into, kind("f32"), 7), 0);
-    assert_eq!((into, sending.join().unwrap()), ([1; 8], 0));
+    assert_eq!(into, [1; 8]);
+    let (float, mut into) = (kind("f32"), [0; 8]);
+    for (tag, kind, length) in [(6, float, 8), (7, kind("i32"), 8), (7, float, 4)] {
+        let found = next_or_expected(receiver, tag, kind, &mut into[..length]);
+        assert_eq!((found, into), ((0, (7, float, 8), 0), [0; 8]));
+    }
+    let found = next_or_expected(receiver, 7, float, &mut into);
+    assert_eq!((found, into), ((0, (7, float, 8), 1), [2; 8]));
+    assert_eq!(sending.join().unwrap(), [0; 2]);
     assert_eq!(next(receiver).0, 2);
     let left = "rank 5 on node07 is lost: it exited before this rank did";
     assert_eq!(failure(), (left.to_owned(), 5));

@@ -319,7 +319,7 @@ def forked(rank, size):
     if rank == 3:
         dist.send(message(3, 0, 0), 2)
         recv(1)
-        # The other ranks do not make this call.
+        # Ranks 1 and 2 do not make this call.
         dist.all_reduce(torch.ones(4), async_op=True)
         time.sleep(0.5)
         if os.fork() == 0:
@@ -334,7 +334,7 @@ def forked(rank, size):
         return fails_after(lambda: dist.send(torch.ones(LARGE), 3), *lost(3))
     if rank == 0:
         time.sleep(1)
-        return fails(dist.barrier, *lost(3))
+        return fails(lambda: dist.all_reduce(torch.ones(4)), *lost(3))
 
 
 def aborted(rank, size):
@@ -432,8 +432,9 @@ def cost(rank, size):
     after = used()
     grown = [later - earlier for earlier, later in zip(before, after)]
     if BACKEND == "mpienv":
-        assert after[:2] == first[:2], (first, after)
-        assert grown[0] <= 6 and grown[1] <= 2 and grown[2] < 16 << 20, grown
+        assert after[0] == first[0], (first, after)
+        # One for each direction, and one that wakes them.
+        assert grown[0] <= 6 and grown[1] <= 3 and grown[2] < 16 << 20, grown
     return f"{grown[0]} descriptors, {grown[1]} threads, {grown[2] >> 10} KiB more after 10,000 messages with 1,000 tags"
 
 
@@ -456,9 +457,9 @@ def memory():
 CASES = {
     function.__name__: (function, size)
     for function, size in (
-        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4), (length, 4), (queued_length, 4), (own, 2), (killed_before, 4),
-        (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4), (killed_queued, 4), (left, 4), (forked, 4),
-        (aborted, 4), (destroyed, 4), (waited, 4), (again, 4), (cost, 2), (few_descriptors, 2),
+        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4), (length, 4), (queued_length, 4),
+        (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4), (killed_queued, 4),
+        (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (again, 4), (cost, 2), (few_descriptors, 2),
     )
 }
 # Ranks that the parent ends once the others are through, or that end themselves.

@@ -170,6 +170,7 @@ class MpienvBackend(Backend):
         if self._process == os.getpid():
             for channel in self._channels():
                 channel.close()
+            self._messages.close()
 
     def __del__(self) -> None:
         # Not the whole of shutdown: the interpreter may end.

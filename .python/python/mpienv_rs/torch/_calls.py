@@ -128,9 +128,10 @@ def check_not_inside(is_inside: bool) -> None:
 class Calls:
     """Makes calls one at a time, in the order in which they were begun."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, nudge_later: Optional[Callable[[Any], None]] = None) -> None:
+        """`nudge_later` calls `nudge` a moment after a call is begun. Without it, the thread wakes for each call at once."""
         self.lock = threading.Lock()
-        self._name = name
+        self._name, self._nudge_later = name, nudge_later
         self._waiting: Deque[Call] = deque()
         # Whether a thread makes a call, and which one made the last.
         self._is_busy = False
@@ -154,7 +155,7 @@ class Calls:
             if is_next:
                 self._is_busy = False
                 if self._waiting:
-                    self._wake.release()
+                    self._pass_on()
         if not is_next:
             self.check_outside()
             self.begin(make, []).wait()
@@ -168,15 +169,35 @@ class Calls:
                 self._waiting.append(call)
             # After the call waits, because a call that ends does not lock.
             is_busy = self._is_busy
-            if self._thread is None and not is_closed:
-                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
         if is_closed:
             # It fails.
             call.run()
-        elif not is_busy:
-            self._wake.release()
+        elif self._nudge_later is not None:
+            self._nudge_later(self)
+        else:
+            self._start()
+            if not is_busy:
+                self._wake.release()
         return call
+
+    def _start(self) -> None:
+        with self.lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _pass_on(self) -> None:
+        """Lets another thread make the calls that wait."""
+        if self._nudge_later is None:
+            self._wake.release()
+        else:
+            self._nudge_later(self)
+
+    def nudge(self) -> None:
+        """Wakes the thread if no other thread makes the calls that wait."""
+        if self._waiting and not self._is_busy:
+            self._start()
+            self._wake.release()
 
     def run_now(self, call: Call) -> bool:
         """Makes a call that is waited for in this thread, if it is the next one and no other thread makes one."""
@@ -194,7 +215,7 @@ class Calls:
             if is_next:
                 self._is_busy = False
                 if self._waiting:
-                    self._wake.release()
+                    self._pass_on()
         return is_next
 
     def close(self) -> None:

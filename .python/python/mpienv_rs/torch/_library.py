@@ -26,7 +26,7 @@ _ARGUMENTS = {
         c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_char_p, c_uint64, c_int32, c_void_p, c_void_p,
     ),
     "send": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
-    "next": (c_void_p, c_uint64, c_void_p, c_void_p, c_void_p),
+    "next": (c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p),
     "receive": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
     "release": (c_void_p,),
     "ask": (c_void_p, c_void_p),
@@ -201,13 +201,14 @@ class Pair(Connected):
         self.send = self._calling("send")
         self.receive = self._calling("receive")
         self._next = self._calling("next")
-        self._tag, self._kind, self._length = c_uint32(), c_uint8(), c_uint64()
-        self._places = byref(self._tag), byref(self._kind), byref(self._length)
+        self._tag, self._kind, self._length, self._is_received = c_uint32(), c_uint8(), c_uint64(), c_uint8()
+        self._places = byref(self._tag), byref(self._kind), byref(self._length), byref(self._is_received)
 
-    def next(self, seconds: float) -> Tuple[int, int, int]:
-        """Waits for the next message. Returns its tag, its kind and its length."""
-        self._next(max(1, int(seconds * 1000)), *self._places)
-        return self._tag.value, self._kind.value, self._length.value
+    def next(self, seconds: float, address: int, length: int, kind: int, tag: int) -> Tuple[bool, int, int, int]:
+        """Waits for the next message, and receives it if it is this one. Returns whether it was, its tag, kind and length."""
+        self._tag.value, self._kind.value = tag, kind
+        self._next(max(1, int(seconds * 1000)), address, length, *self._places)
+        return bool(self._is_received.value), self._tag.value, self._kind.value, self._length.value
 
 
 def addresses(of: Sequence[int]) -> Any:

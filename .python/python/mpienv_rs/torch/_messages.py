@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import _thread
 import ctypes
+import functools
 import threading
 import time
 from collections import deque
@@ -22,6 +23,10 @@ from ._tensors import SIZES, Place, moved, plain
 # The most bytes of messages from one rank that wait for their receives.
 LIMIT = 1 << 30
 
+# How long a message waits for a thread of the program, and how long to look for more of them, in seconds.
+_MOMENT = 0.001
+_AWAKE = 0.02
+
 # Makes the error that the program gets.
 Failed = Callable[[Failure], Exception]
 
@@ -34,9 +39,9 @@ def _length(tensor: Any) -> int:
 class Outgoing:
     """The messages to a rank."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, nudge_later: Callable[[Any], None]) -> None:
         self._link = link
-        self._calls = Calls(f"mpienv to {link.to}")
+        self._calls = Calls(f"mpienv to {link.to}", nudge_later)
 
     def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
         link = self._link
@@ -80,16 +85,23 @@ class Receive(Call):
         self.tag, self.longest = tag, timeout
         self.deadline = time.monotonic() + timeout
         self._failed = failed
+        self._place: Optional[Place] = None
+
+    def place(self) -> Place:
+        """Where the message goes."""
+        if self._place is None:
+            with torch.no_grad():
+                self._place = Place(self._tensors[0])
+        return self._place
 
     def end(self, make: Callable[[Any], None]) -> None:
         """Ends it with what fills a tensor, or fails."""
-        tensor = self._tensors[0]
 
         def checked() -> None:
             try:
+                place = self.place()
+                make(place.tensor)
                 with torch.no_grad():
-                    place = Place(tensor)
-                    make(place.tensor)
                     place.put_back()
             except Failure as failure:
                 raise self._failed(failure) from None
@@ -98,18 +110,19 @@ class Receive(Call):
         self.run()
 
     def fail(self, error: BaseException) -> None:
-        def fails(_: Any) -> None:
-            raise error
+        self._make = functools.partial(self._raise, error)
+        self.run()
 
-        self.end(fails)
+    def _raise(self, error: BaseException) -> None:
+        raise (self._failed(error) if isinstance(error, Failure) else error) from None
 
 
 class Incoming:
     """The messages of a rank. One thread at a time reads them: one that waits for a message, or that of the connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, nudge_later: Callable[[Any], None]) -> None:
         self.lock = threading.Lock()
-        self._link = link
+        self._link, self._nudge_later = link, nudge_later
         # By tag: what is received, and the kind and the bytes of what nothing has received. Not both for any tag.
         self._receives: Dict[int, Deque[Receive]] = {}
         self._waiting: Dict[int, Deque[Tuple[int, Any]]] = {}
@@ -117,7 +130,8 @@ class Incoming:
         # The thread that reads, or 0.
         self._reader = 0
         self._is_closed = False
-        # Whether something was begun or received since a message had no room.
+        # Whether the next message has no room, and whether something was begun since.
+        self._is_full = False
         self._news = threading.Event()
         self._wake = threading.Semaphore(0)
         self._thread: Optional[threading.Thread] = None
@@ -130,19 +144,26 @@ class Incoming:
             message = None if is_closed else self._take(tag)
             if message is None and not is_closed:
                 self._receives.setdefault(tag, deque()).append(receive)
-                if self._thread is None:
-                    name = f"mpienv from {self._link.source}"
-                    self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-                    self._thread.start()
-            is_read = self._reader != 0
         if is_closed:
             receive.fail(_closed())
         elif message is not None:
             self._unpack(receive, *message)
-        elif not is_read:
-            self._wake.release()
-        self._news.set()
+        else:
+            self._nudge_later(self)
+        if self._is_full:
+            self._news.set()
         return receive
+
+    def nudge(self) -> None:
+        """Lets the thread of the connection read if no other thread does."""
+        if self._reader or not self._receives:
+            return
+        with self.lock:
+            if self._thread is None:
+                name = f"mpienv from {self._link.source}"
+                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._thread.start()
+        self._wake.release()
 
     def run_now(self, call: Call) -> bool:
         """Reads messages until this one has come, unless another thread does."""
@@ -159,7 +180,7 @@ class Incoming:
             if is_reader:
                 self._reader = 0
                 if self._receives:
-                    self._wake.release()
+                    self._nudge_later(self)
         return call.is_completed()
 
     def check_outside(self) -> None:
@@ -216,19 +237,25 @@ class Incoming:
         """Waits for the next message, and gives it to the receive for it, or keeps it. All receives fail if that fails."""
         receive: Optional[Receive] = None
         try:
-            timeout = self._first().longest
-            pair = self._link.pair(timeout)
-            tag, kind, length = pair.next(self._patience())
+            first = self._first()
+            pair = self._link.pair(first.longest)
+            tensor = first.place().tensor
+            address, _, expected = moved(tensor)
+            patience = first.deadline - time.monotonic()
+            is_received, tag, kind, length = pair.next(patience, address, _length(tensor), expected, first.tag)
             with self.lock:
                 receive = self._pop(tag)
                 fits = receive is None and self._waiting_bytes + length <= LIMIT
+                self._is_full = receive is None and not fits
                 self._news.clear()
-            if receive is not None:
-                self._receive(receive, pair, kind)
+            if is_received:
+                first.end(_nothing)
+            elif receive is not None:
+                self._receive(receive, pair)
             elif fits:
                 self._keep(pair, tag, kind, length)
             else:
-                self._wait_for_room(tag, length)
+                self._wait_for_room(first, tag, length)
         except BaseException as error:
             # Only the thread that waits here gets what a signal's handler has raised.
             if receive is not None and not receive.is_completed():
@@ -238,10 +265,9 @@ class Incoming:
     def _first(self) -> Receive:
         """The receive that ends first."""
         with self.lock:
+            if len(self._receives) == 1:
+                return next(iter(self._receives.values()))[0]
             return min((receives[0] for receives in self._receives.values()), key=lambda receive: receive.deadline)
-
-    def _patience(self) -> float:
-        return self._first().deadline - time.monotonic()
 
     def _pop(self, tag: int) -> Optional[Receive]:
         """The next receive with a tag."""
@@ -264,7 +290,7 @@ class Incoming:
         self._waiting_bytes -= values.numel()
         return kind, values
 
-    def _receive(self, receive: Receive, pair: Pair, kind: int) -> None:
+    def _receive(self, receive: Receive, pair: Pair) -> None:
         """Receives the next message straight into its place."""
 
         def fill(tensor: Any) -> None:
@@ -307,10 +333,10 @@ class Incoming:
         )
         return Failure(text, REFUSED, source)
 
-    def _wait_for_room(self, tag: int, length: int) -> None:
+    def _wait_for_room(self, first: Receive, tag: int, length: int) -> None:
         """Waits a moment for another receive, because the next message has no room among those that wait."""
         self._link.ranks.check(self._link.other)
-        if self._patience() <= 0:
+        if first.deadline <= time.monotonic():
             name = self._link.ranks.names[self._link.source]
             text = (
                 f"rank {name} sends {length} bytes with tag {tag} first, for which this rank does not call recv; messages of a "
@@ -334,8 +360,63 @@ def _as_failure(error: BaseException) -> Failure:
     return Failure(f"another thread of this process received messages of this rank: {error!r}", CANCELED, None)
 
 
+def _nothing(_: Any) -> None:
+    pass
+
+
 def _closed() -> Failure:
     return Failure("the group is closed", CANCELED, None)
+
+
+class Nudges:
+    """Wakes the threads of connections, but not for what a thread of the program waits for at once.
+
+    Such a thread would take a processor and Python's lock from the program for each message.
+    """
+
+    def __init__(self) -> None:
+        self._due: Deque[Any] = deque()
+        self._is_awake = self._is_closed = False
+        self._wake = threading.Semaphore(0)
+        self._thread: Optional[threading.Thread] = None
+        self._lock = threading.Lock()
+
+    def later(self, way: Any) -> None:
+        """Nudges a way of messages after a moment."""
+        if self._is_closed:
+            way.nudge()
+            return
+        self._due.append(way)
+        if not self._is_awake:
+            with self._lock:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._work, name="mpienv messages", daemon=True)
+                    self._thread.start()
+            self._wake.release()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._wake.release()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._is_closed:
+            self._wake.acquire()
+            self._is_awake = True
+            last = time.monotonic()
+            while not self._is_closed and (self._due or time.monotonic() < last + _AWAKE):
+                time.sleep(_MOMENT)
+                ways = set()
+                while self._due:
+                    ways.add(self._due.popleft())
+                    last = time.monotonic()
+                for way in ways:
+                    way.nudge()
+            self._is_awake = False
+            if self._due:
+                # It was begun just now.
+                self._wake.release()
 
 
 class Messages:
@@ -345,6 +426,7 @@ class Messages:
         self._ranks = ranks
         self._lock = threading.Lock()
         self._ways: Dict[Tuple[int, int], Any] = {}
+        self._nudges = Nudges()
 
     def send(self, tensor: Any, to: int, tag: int, timeout: float, failed: Failed) -> Call:
         call: Call = self._way(self._ranks.own, to, Outgoing).begin(tensor, tag, timeout, failed)
@@ -354,13 +436,17 @@ class Messages:
         call: Call = self._way(source, self._ranks.own, Incoming).begin(tensor, tag, timeout, failed)
         return call
 
-    def _way(self, source: int, to: int, new: Callable[[Link], Any]) -> Any:
+    def _way(self, source: int, to: int, new: Callable[[Link, Callable[[Any], None]], Any]) -> Any:
         with self._lock:
             way = self._ways.get((source, to))
             if way is None:
-                way = self._ways[source, to] = new(Link(self._ranks, source, to))
+                way = self._ways[source, to] = new(Link(self._ranks, source, to), self._nudges.later)
         return way
 
     def ways(self) -> List[Any]:
         """The ways of messages to each rank and from it."""
         return list(self._ways.values())
+
+    def close(self) -> None:
+        """Ends what the ways need. They are closed."""
+        self._nudges.close()
