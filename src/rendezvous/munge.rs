@@ -54,10 +54,13 @@ pub(super) enum NoMunge {
     Unanswered(String),
 }
 
+/// Whether MUNGE works on this host, once it has been asked.
+type Settled = Arc<OnceLock<Result<(), NoMunge>>>;
+
 /// What a program has asked for, and, once a meeting begins, what that means on this host. Clones
 /// share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Option<(Munge, Arc<OnceLock<Result<(), NoMunge>>>)>);
+pub(super) struct Wanted(Option<(Munge, Settled)>);
 
 impl Wanted {
     pub(super) fn by(munge: Munge) -> Wanted {

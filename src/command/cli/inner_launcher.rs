@@ -77,6 +77,15 @@ const OF_A_NODE: &[Inner] = &[
             variables: &[],
         },
     },
+    Inner {
+        names: "msrun",
+        verbs: "",
+        starts: Starts::Node {
+            per_node: "mpienv exec --template -- msrun --node_rank {node_rank} --master_addr {master_addr} ...",
+            options: &["--node-rank"],
+            variables: &[],
+        },
+    },
 ];
 
 /// Returns all programs that start ranks.
