@@ -440,11 +440,11 @@ impl CheckError {
     /// too.
     pub(crate) fn is_of_rank_0(&self) -> bool {
         use rendezvous::RendezvousError::{Lost, Mismatch, Missing};
-        match self {
+        matches!(
+            self,
             CheckError::Rendezvous(Mismatch { .. } | Missing { .. } | Lost { .. })
-            | CheckError::Inconsistent { .. } => true,
-            _ => false,
-        }
+                | CheckError::Inconsistent { .. }
+        )
     }
 
     /// Returns what the error means for the exit code.
