@@ -90,6 +90,7 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
+        #[cfg(feature = "routes")]
         fn on_own_interfaces(self: Self) -> ClusterInfo { ClusterInfo::on_own_interfaces(self) }
         fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }

@@ -17,6 +17,8 @@ use crate::support::wire;
 const MOST: u64 = 32 * 1024;
 const TABLE: u8 = 2;
 const MISMATCH: u8 = 5;
+/// A rank prints the text of such a reply itself.
+const TURNED_AWAY: u8 = 11;
 
 /// Rank 1 of 2, whose master sends this on every connection, in pieces with pauses between them.
 fn answered(
@@ -167,7 +169,7 @@ fn an_answer_that_claims_four_gigabytes_is_refused_at_once() {
 fn no_answer_commands_a_terminal() {
     let text = b"\x1b[2Jit belongs to no\none\x07";
     let answer = |stream: &mut TcpStream, token: &str| {
-        wire::greet(stream, token.as_bytes()).unwrap().reply(MISMATCH, text)
+        wire::greet(stream, token.as_bytes()).unwrap().reply(TURNED_AWAY, text)
     };
     let (code, stderr, ..) = answered(&answer, usize::MAX, Duration::ZERO, PATIENT);
     assert_eq!(code, Some(3));
