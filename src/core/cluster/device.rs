@@ -14,6 +14,8 @@ const MOST_DEVICES: u32 = 4096;
 enum Form {
     /// CUDA's list, which ends at the first entry that is not a device.
     Cuda,
+    /// Ascend's list of numbers, which ends at the first other character, even a blank.
+    Ascend,
     /// Numbers and ranges of numbers, such as `0,2` and `0-3`.
     Numbers,
     /// Level Zero's devices and tiles, such as `0.1,2`.
@@ -28,30 +30,31 @@ enum Form {
 
 /// Variables that limit which of the node's devices a process sees, and the pages that say so. For
 /// Neuron, a device is a core. The first that is set counts the workers of `launch`.
-const LISTS: [(&str, Form); 14] = [
+const LISTS: [(&str, Form); 15] = [
     // https://docs.nvidia.com/cuda/cuda-programming-guide/05-appendices/environment-variables.html
     ("CUDA_VISIBLE_DEVICES", Form::Cuda),
     // https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
     ("ROCR_VISIBLE_DEVICES", Form::Cuda),
     ("HIP_VISIBLE_DEVICES", Form::Cuda),
     ("GPU_DEVICE_ORDINAL", Form::Cuda),
-    // https://www.hiascend.com/document: "ASCEND_RT_VISIBLE_DEVICES"
-    ("ASCEND_RT_VISIBLE_DEVICES", Form::Cuda),
+    // https://www.hiascend.com/document/detail/zh/canncommercial/900/maintenref/envvar/envref_07_0028.html
+    ("ASCEND_RT_VISIBLE_DEVICES", Form::Ascend),
     // https://gitcode.com/Ascend/mind-cluster: Ascend Docker Runtime
     ("ASCEND_VISIBLE_DEVICES", Form::Numbers),
     // https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#affinity-mask
     ("ZE_AFFINITY_MASK", Form::Tiles),
     // https://intel.github.io/llvm-docs/EnvironmentVariables.html
     ("ONEAPI_DEVICE_SELECTOR", Form::Selector),
-    // https://docs.habana.ai/en/latest/PyTorch/Reference/PT_Multiple_Tenants_on_HPU
+    // https://docs.habana.ai/en/latest/Orchestration/Multiple_Tenants_on_HPU/Multiple_Workloads_Single_Docker.html
     ("HABANA_VISIBLE_MODULES", Form::Numbers),
     ("HLS_MODULE_ID", Form::One),
     ("HABANA_VISIBLE_DEVICES", Form::Numbers),
     // https://awsdocs-neuron.readthedocs-hosted.com: "Neuron Runtime configuration"
     ("NEURON_RT_VISIBLE_CORES", Form::Numbers),
     ("NEURON_RT_NUM_CORES", Form::Count),
-    // https://docs.jax.dev/en/latest/config_options.html and libtpu's own names
+    // https://github.com/pytorch/xla/blob/master/torch_xla/_internal/tpu.py; the second is older
     ("TPU_VISIBLE_CHIPS", Form::Numbers),
+    ("TPU_VISIBLE_DEVICES", Form::Numbers),
 ];
 
 /// A variable that limits the devices, and how many it shows.
@@ -77,6 +80,7 @@ fn count(form: Form, value: &str, environment: &Environment) -> Option<Result<us
     let entries = || value.split(',').map(str::trim);
     match form {
         Form::Cuda => Some(Ok(visible(value))),
+        Form::Ascend => Some(Ok(value.split(',').map_while(number).count())),
         Form::Numbers if ["", "all", "none", "void"].contains(&value) => None,
         Form::Numbers => Some(
             entries()
@@ -197,6 +201,8 @@ mod tests {
             ("ONEAPI_DEVICE_SELECTOR", "level_zero:0;opencl:1", None),
             ("ONEAPI_DEVICE_SELECTOR", "!opencl:0", None),
             ("ASCEND_RT_VISIBLE_DEVICES", "4,5", Some(Ok(2))),
+            ("ASCEND_RT_VISIBLE_DEVICES", "1, 2,3", Some(Ok(1))),
+            ("ASCEND_RT_VISIBLE_DEVICES", "GPU-1", Some(Ok(0))),
             ("ASCEND_VISIBLE_DEVICES", "0-2,4", Some(Ok(4))),
             ("HABANA_VISIBLE_MODULES", "0,1,2,3", Some(Ok(4))),
             ("HABANA_VISIBLE_DEVICES", "all", None),
@@ -208,6 +214,7 @@ mod tests {
             ("NEURON_RT_NUM_CORES", "2", Some(Ok(2))),
             ("NEURON_RT_NUM_CORES", "0", None),
             ("TPU_VISIBLE_CHIPS", "0,1", Some(Ok(2))),
+            ("TPU_VISIBLE_DEVICES", "0", Some(Ok(1))),
         ] {
             let environment = Environment::from_vars([(variable, value)]);
             let found = shown(&environment).next().map(|list| list.count);
