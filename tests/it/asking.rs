@@ -181,7 +181,8 @@ fn on_two_nodes(hydra: &PathBuf) -> Command {
 
 fn lines(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let status = output.status;
+    assert!(status.success(), "{status}: {text}{}", String::from_utf8_lossy(&output.stderr));
     let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
