@@ -63,6 +63,7 @@ mod documentation;
 mod errors;
 #[cfg(feature = "rendezvous")]
 mod floods;
+mod foreign_names;
 #[cfg(target_os = "linux")]
 mod foreign_processes;
 #[cfg(target_os = "linux")]

@@ -6,6 +6,7 @@ mod auth;
 mod builder;
 mod by_hand;
 mod choice;
+mod foreign;
 mod hosts;
 mod lints;
 mod nodes;

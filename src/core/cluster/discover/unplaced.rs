@@ -11,7 +11,7 @@ use crate::launcher::{Starts, batch, display_variable, flux, google_batch, pbs, 
 use crate::value::launcher::Launcher;
 use crate::value::sourced::value_of;
 
-use super::parents;
+use super::{foreign, parents};
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
@@ -103,9 +103,13 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
         .or_else(|| flux::outside_of_jobs(environment))
         .or_else(|| batch::script(environment, &by_itself))
         .or_else(|| google_batch::task_of_array(environment, &by_itself));
-    of_launchers
-        .or_else(|| unexplained(environment))
-        .or_else(|| parents::finding(environment, &by_itself))
+    let known = of_launchers.or_else(|| unexplained(environment));
+    // A note must not hide that other variables show several processes.
+    match known {
+        Some(known) if known.severity > Severity::Note => Some(known),
+        note => foreign::finding(environment, &by_itself).or(note),
+    }
+    .or_else(|| parents::finding(environment, &by_itself))
 }
 
 /// Returns whether a finding about a script that runs once does not concern a process that starts

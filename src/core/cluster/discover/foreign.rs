@@ -1,0 +1,204 @@
+//! Names that number a process among several in the words of a launcher that mpienv does not know.
+//!
+//! A number such as `X_RANK` and a size such as `X_NUM_RANKS` show that this process is one of
+//! several, and so does a rank above 0. They never give it a place: what they count (processes,
+//! nodes, or shards of the work) is not known.
+
+use crate::environment::Environment;
+use crate::finding::{Finding, Severity};
+use crate::launcher::{VARIABLES, display_variable};
+
+/// What the last words of a process's number are, and whether a number above 0 is a sign by itself.
+/// Without a size, the others may also be identifiers, or the numbers of independent tasks.
+const NUMBERS: &[(&str, bool)] = &[
+    ("RANK", true),
+    ("RANK_ID", true),
+    ("RANKID", true),
+    ("RANK_INDEX", true),
+    ("PROCID", true),
+    ("PE_ID", true),
+    ("APP_PE", true),
+    ("MY_PE", true),
+    ("NODE_INDEX", true),
+    ("PROCESS_INDEX", true),
+    ("ALLOC_INDEX", true),
+    ("PROC_ID", false),
+    ("PROCESS_ID", false),
+    ("NODE_ID", false),
+    ("NODEID", false),
+    ("WORKER_ID", false),
+    ("WORKER_INDEX", false),
+    ("WORKER_NUMBER", false),
+    ("TASK_ID", false),
+    ("TASK_INDEX", false),
+    ("REPLICA_ID", false),
+    ("REPLICA_INDEX", false),
+    ("HOST_INDEX", false),
+    ("HOST_ID", false),
+    ("MACHINE_INDEX", false),
+    ("MACHINE_ID", false),
+    ("SLICE_ID", false),
+    ("POD_INDEX", false),
+];
+
+/// Words that say that a number is a size.
+const SIZES: &[&str] = &["SIZE", "COUNT", "TOTAL", "NUM", "NUMBER", "N", "WORLD"];
+
+/// Members, which are also the last words of lists of them.
+const MEMBERS: &[&str] = &[
+    "RANKS",
+    "PROCS",
+    "PROCESSES",
+    "PES",
+    "NODES",
+    "WORKERS",
+    "TASKS",
+    "REPLICAS",
+    "HOSTS",
+    "MACHINES",
+    "PEERS",
+    "SLICES",
+    "NRANKS",
+    "NPROCS",
+    "NPES",
+    "NNODES",
+    "NTASKS",
+    "NWORKERS",
+    "NHOSTS",
+];
+
+/// Last words of lists only.
+const LISTS: &[&str] = &["HOSTNAMES", "NODELIST", "HOSTLIST", "IPS", "ADDRESSES", "ENDPOINTS"];
+
+/// Further words between the prefix of a launcher and the end of a name.
+const PARTS: &[&str] = &[
+    "RANK", "PROC", "PROCESS", "PE", "NODE", "WORKER", "TASK", "REPLICA", "HOST", "MACHINE",
+    "PEER", "SLICE", "POD", "ALLOC", "MPI", "COMM", "JOB", "GROUP", "GLOBAL", "LOCAL", "APP",
+];
+
+/// Words of names that number independent parts of the work: shards of a continuous integration's
+/// tests, processes of test runners and of pools, array jobs.
+const INDEPENDENT: &[&str] = &[
+    "CI",
+    "CIRCLE",
+    "BUILDKITE",
+    "SEMAPHORE",
+    "TEAMCITY",
+    "TEST",
+    "TESTS",
+    "JEST",
+    "VITEST",
+    "MOCHA",
+    "NEXTEST",
+    "XDIST",
+    "SHARD",
+    "ARRAY",
+    "CLOUD_RUN",
+    "PARSL",
+];
+
+/// Reports a number of this process among several that no launcher's variables explain.
+pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let numbers = || environment.names().filter_map(|name| Number::of(environment, name));
+    let pair = numbers().find_map(|number| Some((number.name, Some(number.size(environment)?))));
+    let (name, size) = pair.or_else(|| {
+        let mut alone = numbers().filter(|number| number.is_sign && number.value > 0);
+        alone.next().map(|number| (number.name, None))
+    })?;
+    let number = display_variable(environment, name);
+    let what = match size {
+        Some(size) => {
+            let size = display_variable(environment, size);
+            format!("{number} and {size} are set, and no launcher's variables that mpienv reads")
+        }
+        None => format!("{number} is set, and no launcher's variables that mpienv reads"),
+    };
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "place-unknown",
+        what,
+        why: "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0".into(),
+        remedy: format!(
+            "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR from the variables of what starts the \
+             processes; {by_itself}"
+        ),
+    })
+}
+
+/// A variable whose name numbers a process.
+struct Number<'a> {
+    name: &'a str,
+    value: u32,
+    /// Whether it is a sign without a size.
+    is_sign: bool,
+}
+
+impl<'a> Number<'a> {
+    fn of(environment: &Environment, name: &'a str) -> Option<Number<'a>> {
+        let is_end =
+            |end: &str| name.strip_suffix(end).is_some_and(|p| p.is_empty() || p.ends_with('_'));
+        // The longest end is the most exact one.
+        let ends = NUMBERS.iter().filter(|(end, _)| is_end(end));
+        let &(end, is_sign) = ends.max_by_key(|(end, _)| end.len())?;
+        let words = format!("_{name}_");
+        let is_shard = || INDEPENDENT.iter().any(|word| words.contains(&format!("_{word}_")));
+        // What a launcher reads is explained elsewhere, or is set outside of jobs too.
+        if VARIABLES.contains(name) || is_shard() {
+            return None;
+        }
+        let value = plain_number(environment.text(name)?)?;
+        Some(Number { name, value, is_sign: is_sign && name.len() > end.len() })
+    }
+
+    /// Returns a variable of the same prefix that holds a size above 1, or a list of several hosts.
+    fn size(&self, environment: &'a Environment) -> Option<&'a str> {
+        let mut prefix = self.name;
+        // The words that describe the number are not the launcher's.
+        loop {
+            let (rest, word) = prefix.rsplit_once('_').unwrap_or(("", prefix));
+            let is_part = |word| PARTS.contains(&word) || matches!(word, "ID" | "INDEX" | "RANKID");
+            if prefix.is_empty() || !(is_part(word) || is_number_word(word)) {
+                break;
+            }
+            prefix = rest;
+        }
+        let mut names = environment.names();
+        names.find(|&name| {
+            let rest = match prefix {
+                "" => Some(name),
+                prefix => name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')),
+            };
+            rest.is_some_and(|rest| {
+                is_several(rest, environment.text(name).unwrap_or_default(), self.value)
+            })
+        })
+    }
+}
+
+/// Returns whether a word occurs in the ends of numbers only.
+fn is_number_word(word: &str) -> bool {
+    matches!(word, "PROCID" | "NODEID" | "NUMBER" | "MY")
+}
+
+/// Returns whether the rest of a name, without its prefix, is a size's, and the value one of
+/// several processes of which one has the number `index`.
+fn is_several(rest: &str, value: &str, index: u32) -> bool {
+    let has = |words: &[&str], word: &str| words.contains(&word);
+    let last = rest.rsplit('_').next().unwrap_or_default();
+    if has(MEMBERS, last) || has(LISTS, last) {
+        let mut members = value.split([',', ';', ' ', '\n']).filter(|member| !member.is_empty());
+        if members.next().is_some() && members.next().is_some() {
+            return true;
+        }
+    }
+    let is_size = rest.split('_').any(|word| has(SIZES, word)) || has(MEMBERS, last);
+    let is_known = |word| [SIZES, MEMBERS, PARTS].iter().any(|words| has(words, word));
+    // Some count from 1.
+    let fits = |size: u32| size > 1 && index <= size;
+    is_size && rest.split('_').all(is_known) && plain_number(value).is_some_and(fits)
+}
+
+/// Returns a number that consists of digits only.
+fn plain_number(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
