@@ -76,14 +76,17 @@ const PARTS: &[&str] = &[
     "PEER", "SLICE", "POD", "ALLOC", "MPI", "COMM", "JOB", "GROUP", "GLOBAL", "LOCAL", "APP",
 ];
 
+/// Words of numbers' names only.
+const ENDS: &[&str] = &["ID", "INDEX", "NUMBER", "MY", "RANKID", "PROCID", "NODEID"];
+
 /// Words of names that number independent parts of the work: shards of a continuous integration's
 /// tests, processes of test runners and of pools, array jobs.
 const INDEPENDENT: &[&str] = &[
     "CI",
     "CIRCLE",
+    "SNAP",
     "BUILDKITE",
     "SEMAPHORE",
-    "TEAMCITY",
     "TEST",
     "TESTS",
     "JEST",
@@ -152,16 +155,11 @@ impl<'a> Number<'a> {
 
     /// Returns a variable of the same prefix that holds a size above 1, or a list of several hosts.
     fn size(&self, environment: &'a Environment) -> Option<&'a str> {
-        let mut prefix = self.name;
         // The words that describe the number are not the launcher's.
-        loop {
-            let (rest, word) = prefix.rsplit_once('_').unwrap_or(("", prefix));
-            let is_part = |word| PARTS.contains(&word) || matches!(word, "ID" | "INDEX" | "RANKID");
-            if prefix.is_empty() || !(is_part(word) || is_number_word(word)) {
-                break;
-            }
-            prefix = rest;
-        }
+        let is_part = |word: &&str| PARTS.contains(word) || ENDS.contains(word);
+        let words: usize =
+            self.name.rsplit('_').take_while(is_part).map(|word| word.len() + 1).sum();
+        let prefix = &self.name[..self.name.len().saturating_sub(words)];
         let mut names = environment.names();
         names.find(|&name| {
             let rest = match prefix {
@@ -173,11 +171,6 @@ impl<'a> Number<'a> {
             })
         })
     }
-}
-
-/// Returns whether a word occurs in the ends of numbers only.
-fn is_number_word(word: &str) -> bool {
-    matches!(word, "PROCID" | "NODEID" | "NUMBER" | "MY")
 }
 
 /// Returns whether the rest of a name, without its prefix, is a size's, and the value one of
