@@ -1,6 +1,7 @@
 //! The launchers, one file each, and the order in which they are detected.
 
 pub(crate) mod alone;
+mod ascend;
 mod aws_batch;
 pub(crate) mod batch;
 pub(crate) mod context;
@@ -10,25 +11,35 @@ pub(crate) mod google_batch;
 mod horovod;
 mod htcondor;
 mod hydra;
+pub(crate) mod jax;
 mod jsm;
 pub(crate) mod kubernetes;
+pub(crate) mod lamellar;
 mod leader_worker_set;
 mod lepton;
+pub(crate) mod mistralrs;
 mod mlp;
+pub(crate) mod mlx;
 pub(crate) mod msrun;
 mod mvapich;
+mod named_file;
 mod node_file;
+pub(crate) mod oneccl;
 pub(crate) mod open_mpi;
+pub(crate) mod paddle;
 mod pals;
 pub(crate) mod pbs;
 pub(crate) mod placement;
+mod roster;
 mod runpod;
 mod sagemaker;
 mod skypilot;
 pub(crate) mod slurm;
 mod submitit_local;
+pub(crate) mod tf_config;
+pub(crate) mod torchcomms;
 pub(crate) mod torchrun;
-mod user;
+pub(crate) mod user;
 mod vertex;
 mod volcano;
 

@@ -4,6 +4,7 @@ pub(crate) mod counted;
 pub mod host;
 pub mod host_name;
 pub(crate) mod job;
+pub(crate) mod json;
 pub mod launcher;
 pub mod munge;
 pub mod name;

@@ -107,6 +107,7 @@ mod recordings;
 mod rendezvous;
 #[cfg(target_os = "linux")]
 mod restarts;
+mod round_trips;
 mod schedulers;
 mod sets;
 #[cfg(unix)]

@@ -131,7 +131,7 @@ fn kubeflow_trainer_of_jax() {
         ("JOB_COMPLETION_INDEX", "1"),
         ("KUBERNETES_SERVICE_HOST", "10.96.0.1"),
     ];
-    assert_eq!(node(vars), (Launcher::Kubernetes, 1, 2, "train-node-0-0.train".into()));
+    assert_eq!(node(vars), (Launcher::Jax, 1, 2, "train-node-0-0.train".into()));
     assert_eq!(read(vars).unwrap().master_port().get(), 6666);
     // Elsewhere, a user may start several processes on a node.
     assert_eq!(read(&vars[..4]).unwrap().local_rank(), None);
@@ -380,7 +380,10 @@ proptest! {
                 "SKYPILOT_NUM_GPUS_PER_NODE", "DSTACK_GPUS_PER_NODE", "DSTACK_RUN_ID", "LEPTON_JOB_WORKER_PREFIX",
                 "LEPTON_SUBDOMAIN", "LEPTON_RESOURCE_ACCELERATOR_NUM", "MLP_ROLE", "MLP_WORKER_0_PORT", "MLP_WORKER_GPU",
                 "MLP_TASK_ID", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_NPROC_PER_NODE", "JAX_COORDINATOR_ADDRESS", "NNODES",
-                "TORCHELASTIC_ERROR_FILE", "SM_NUM_GPUS", "MA_NUM_GPUS"];
+                "TORCHELASTIC_ERROR_FILE", "SM_NUM_GPUS", "MA_NUM_GPUS",
+                "DEVICE_ID", "TRAINING_ROLE", "MLX_IBV_DEVICES", "MLX_JACCL_COORDINATOR", "NCCL_HOST_IP", "NCCL_PORT",
+                "LAMELLAR_BACKEND", "LAMELLAR_JOB_ID", "TF_CONFIG", "RING_CONFIG", "MISTRALRS_MN_GLOBAL_WORLD_SIZE",
+                "MISTRALRS_MN_LOCAL_WORLD_SIZE", "MISTRALRS_MN_HEAD_PORT"];
             launcher.variables().map(|variable| variable.name).filter(move |name| !outside.contains(name))
         }).collect();
         for vars in job {

@@ -151,8 +151,8 @@ proptest! {
             prop_assert_eq!(info.launcher(), job.launcher());
             prop_assert_eq!(info.rank().index(), rank);
             prop_assert_eq!(info.world_size(), job.world_size());
-            // AWS gives the main node's address only to the other nodes.
-            if job.launcher() != Launcher::AwsBatch {
+            // AWS and mistral.rs give the main node's address only to the other nodes.
+            if ![Launcher::AwsBatch, Launcher::MistralRs].contains(&job.launcher()) {
                 prop_assert_eq!(info.master_addr().ok(), infos[0].master_addr().ok());
             }
             prop_assert_eq!(info.master_port(), infos[0].master_port());

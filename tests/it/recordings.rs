@@ -83,6 +83,8 @@ fn launcher_of(name: &str) -> &'static str {
         "deepspeed" | "prrte" if shape.contains("openmpi") || shape.contains("ompi") => "open-mpi",
         "deepspeed" => "user",
         "msrun" => "msrun",
+        "paddle" => "paddle",
+        "mlx" => "mlx",
         "flux" => "flux",
         "torchrun" => "torchrun",
         "slurm" if shape.contains("mpirun-openmpi") => "open-mpi",

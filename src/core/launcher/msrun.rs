@@ -90,15 +90,8 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     };
     // Only msrun numbers the devices of a node from 0, and only it sets the rank.
     let device = vars.device.filter(|&device| vars.rank.is_some() && device < size.value);
-    let mut local = (by(DEVICE, device), None);
-    let placement = marker
-        .place(rank.clone(), size.clone())?
-        .with_master(SCHED_HOST, vars.sched_host.as_deref())?;
-    if placement.master_addr.as_ref().is_some_and(|host| host.value.is_loopback()) {
-        let source = format!("{SCHED_HOST} is this node");
-        let rank = local.0.unwrap_or(by(source.clone(), rank.value));
-        local = (Some(rank), Some(by(source, size.value)));
-    }
+    let placement = marker.place(rank, size)?.with_local(by(DEVICE, device), None)?;
+    let placement = placement.with_master(SCHED_HOST, vars.sched_host.as_deref())?;
     let job = vars.sched_host.zip(vars.sched_port).map(|(host, port)| format!("{host}:{port}"));
-    Ok(placement.with_local(local.0, local.1)?.with_job(SCHED_PORT, job))
+    placement.with_job(SCHED_PORT, job).on_loopback()
 }

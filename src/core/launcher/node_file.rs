@@ -1,11 +1,9 @@
 //! The file in which a batch system lists the hosts of a job, one line for each of its slots.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::Read;
 
 use crate::environment::Environment;
-use crate::launcher::display_variable;
+use crate::launcher::{display_variable, named_file};
 use crate::value::counted::counted;
 
 /// How much of the file is read: enough to see that there are several lines.
@@ -22,10 +20,7 @@ impl NodeFile {
     /// to the host on which this process runs, so the environment must be this process's.
     pub(super) fn read(environment: &Environment, name: &str) -> Option<NodeFile> {
         let path = environment.get(name).filter(|_| environment.is_current())?;
-        // Opening a named pipe would block until it has a writer.
-        fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
-        let mut text = String::new();
-        File::open(path).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+        let text = named_file::text(path, MOST).ok()?;
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let hosts = lines.iter().collect::<BTreeSet<_>>().len();
         Some(NodeFile { lines: lines.len(), hosts })

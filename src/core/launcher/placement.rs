@@ -162,6 +162,35 @@ impl Placement {
         Ok(self)
     }
 
+    /// Adds rank 0's host and port, if they are known: `host:port`.
+    pub(crate) fn with_endpoint(
+        mut self,
+        variable: &'static str,
+        text: Option<&str>,
+    ) -> Result<Placement, Error> {
+        if let Some(text) = text {
+            let parsed = Host::parse_with_port(text);
+            let (host, port) =
+                parsed.map_err(|error| self.launcher().refuse(error, variable, text))?;
+            self.master_addr = Some(Sourced::new(host, variable));
+            self.master_port = port.map(|port| Sourced::new(port, variable));
+        }
+        Ok(self)
+    }
+
+    /// Adds the local rank and the local size if rank 0's host is the loopback interface, so that
+    /// all ranks are on this node.
+    pub(crate) fn on_loopback(self) -> Result<Placement, Error> {
+        let master = self.master_addr.as_ref().filter(|host| host.value.is_loopback());
+        let Some(source) = master.map(|host| format!("{} is this node", host.source)) else {
+            return Ok(self);
+        };
+        let known = |number| Some(Sourced::new(number, source.clone()));
+        let (rank, size) = (self.local_rank.clone(), self.local_size.clone());
+        let (rank, size) = (rank.or(known(self.rank.value)), size.or(known(self.size.value)));
+        self.with_local(rank, size)
+    }
+
     /// Adds the hosts of all nodes, in the order of the nodes' numbers.
     pub(crate) fn with_hosts<T: AsRef<str>>(
         mut self,

@@ -5,6 +5,7 @@
 
 use crate::error::{Reason, quote};
 use crate::launcher::prelude::*;
+use crate::value::json::Json;
 
 variables! {
     /// The variables that describe a host's place in SageMaker.
@@ -41,8 +42,9 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: SageMakerVars = marker.read(environment)?;
     let malformed =
         |text: &str| marker.launcher.refuse(Reason::Malformed(text.to_owned()), HOSTS, &vars.hosts);
-    let hosts = json_list(&vars.hosts)
-        .ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
+    let list = Json::parse(&vars.hosts).ok();
+    let hosts = list.as_ref().and_then(Json::texts).filter(|hosts| !hosts.is_empty());
+    let hosts = hosts.ok_or_else(|| malformed("not a list like [\"algo-1\",\"algo-2\"]"))?;
     let (Some(index), Ok(size)) =
         (hosts.iter().position(|host| *host == vars.current), u32::try_from(hosts.len()))
     else {
@@ -55,30 +57,4 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
             Some(Sourced::new(marker.launcher.host(HOSTS, first)?, format!("{HOSTS}: the first")));
     }
     Ok(placement.with_workers(GPUS, vars.gpus).with_hosts(HOSTS, hosts))
-}
-
-/// Returns the strings of a JSON list. The names of hosts need no escapes.
-pub(super) fn json_list(text: &str) -> Option<Vec<&str>> {
-    let inside = text.trim().strip_prefix('[')?.strip_suffix(']')?;
-    let texts = inside.split(',').map(|item| {
-        let text = item.trim().strip_prefix('"')?.strip_suffix('"')?;
-        (!text.is_empty() && !text.contains(['"', '\\'])).then_some(text)
-    });
-    texts.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_json_list_of_host_names_is_read_and_nothing_else() {
-        assert_eq!(json_list(r#"["algo-1","algo-2"]"#), Some(vec!["algo-1", "algo-2"]));
-        assert_eq!(json_list(r#" [ "algo-1" , "algo-2" ] "#), Some(vec!["algo-1", "algo-2"]));
-        for bad in
-            ["", "[", "[]", "algo-1", r#"["a""#, r#"["a",]"#, r#"[""]"#, r#"["a\"b"]"#, "[1]"]
-        {
-            assert_eq!(json_list(bad), None, "{bad}");
-        }
-    }
 }

@@ -5,8 +5,8 @@
 
 use crate::error::Reason;
 use crate::launcher::prelude::*;
-use crate::launcher::sagemaker;
 use crate::value::host::Host;
+use crate::value::json::Json;
 
 variables! {
     /// The variables of a training cluster.
@@ -60,22 +60,25 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
 
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: VertexVars = marker.read(environment)?;
-    let malformed = |what: &str| {
-        marker.launcher.refuse(Reason::Malformed(what.to_owned()), SPEC_TEXT, &vars.cluster)
-    };
-    let Some((pool, index)) = task(&vars.cluster) else {
-        return Err(malformed("no task with the type and index of a worker pool"));
+    let malformed =
+        |what: String| marker.launcher.refuse(Reason::Malformed(what), SPEC_TEXT, &vars.cluster);
+    let spec = Json::parse(&vars.cluster).map_err(|error| malformed(error.to_string()))?;
+    let Some((pool, index)) = task(&spec) else {
+        return Err(malformed("no task with the type and index of a worker pool".to_owned()));
     };
     let (mut before, mut size, mut all) = (None, 0, Vec::new());
     for number in 0..MOST_POOLS {
-        let hosts = hosts(&vars.cluster, number).unwrap_or_default();
+        let name = format!("{POOL}{number}");
+        let hosts = spec.get("cluster").and_then(|cluster| cluster.get(&name)?.texts());
+        let hosts = hosts.unwrap_or_default();
         if number == pool {
             before = ((index as usize) < hosts.len()).then_some(size);
         }
         size += u32::try_from(hosts.len()).unwrap_or(u32::MAX >> 4);
         all.extend(hosts);
     }
-    let before = before.ok_or_else(|| malformed("the task is not in its worker pool"))?;
+    let before =
+        before.ok_or_else(|| malformed("the task is not in its worker pool".to_owned()))?;
     let mut placement = marker.node(by(SPEC_TEXT, before + index), by(SPEC_TEXT, size))?;
     if let Some(first) = all.first() {
         let refused = |error| marker.launcher.refuse(error, SPEC_TEXT, first);
@@ -88,30 +91,14 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     Ok(placement.with_hosts(SPEC_TEXT, names).with_job(JOB, vars.job))
 }
 
+/// How the names of worker pools begin.
+const POOL: &str = "workerpool";
 /// The maximum number of worker pools in a cluster.
 const MOST_POOLS: u32 = 4;
 
-/// Returns what follows a name in JSON. In a string within the JSON, the name's quotes are escaped
-/// and do not match.
-fn after<'a>(json: &'a str, name: &str) -> Option<&'a str> {
-    let name = format!("\"{name}\"");
-    json.match_indices(&name)
-        .find_map(|(at, _)| json[at + name.len()..].trim_start().strip_prefix(':'))
-        .map(str::trim_start)
-}
-
-/// Returns the hosts of a worker pool.
-fn hosts(json: &str, pool: u32) -> Option<Vec<&str>> {
-    let list = after(json, &format!("workerpool{pool}"))?;
-    sagemaker::json_list(&list[..=list.find(']')?])
-}
-
 /// Returns the worker pool of this replica, and its number in the pool.
-fn task(json: &str) -> Option<(u32, u32)> {
-    let (task, _) = after(json, "task")?.strip_prefix('{')?.split_once('}')?;
-    let pool =
-        after(task, "type")?.strip_prefix("\"workerpool")?.split_once('"')?.0.parse().ok()?;
-    let digits = after(task, "index")?.trim_start_matches('"');
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    Some((pool, digits[..end].parse().ok()?))
+fn task(spec: &Json) -> Option<(u32, u32)> {
+    let task = spec.get("task")?;
+    let pool = task.get("type")?.text()?.strip_prefix(POOL)?.parse().ok()?;
+    Some((pool, task.get("index")?.number()?))
 }

@@ -63,6 +63,12 @@ macro_rules! launchers {
             Horovod = horovod, "horovod", "Horovod";
             /// MindSpore's `msrun`.
             Msrun = msrun, "msrun", "msrun";
+            /// Huawei's Ascend: RANK_ID, with a rank table or without.
+            Ascend = ascend, "ascend", "Ascend";
+            /// PaddlePaddle's launcher.
+            Paddle = paddle, "paddle", "PaddlePaddle";
+            /// Apple's `mlx.launch`.
+            Mlx = mlx, "mlx", "MLX";
             /// Open MPI's `mpirun`, versions 4 and 5; also what AzureML runs.
             OpenMpi = open_mpi, "open-mpi", "Open MPI";
             /// MVAPICH's `mpirun_rsh`, `mpiexec`.
@@ -81,6 +87,12 @@ macro_rules! launchers {
             Slurm = slurm, "slurm", "Slurm";
             /// A person, a script, `mpienv launch` or Kubeflow's PyTorchJob: RANK and WORLD_SIZE.
             User = user, "user", "RANK and WORLD_SIZE";
+            /// JAX's process numbers, set by Kubeflow Trainer or a script.
+            Jax = jax, "jax", "JAX";
+            /// torchcomms' rank and size, set by a script.
+            TorchComms = torchcomms, "torchcomms", "torchcomms";
+            /// Lamellar's processes on one node.
+            Lamellar = lamellar, "lamellar", "Lamellar";
             /// HTCondor's parallel universe: one process per slot.
             HtCondor = htcondor, "htcondor", "HTCondor";
             /// Google Cloud's Batch: the tasks of a job with a file of hosts.
@@ -107,6 +119,10 @@ macro_rules! launchers {
             Kubernetes = kubernetes, "kubernetes", "Kubernetes";
             /// An AWS Batch multi-node job: one process per node.
             AwsBatch = aws_batch, "aws-batch", "AWS Batch";
+            /// mistral.rs: one process per node, or one per rank of its ring.
+            MistralRs = mistralrs, "mistralrs", "mistral.rs";
+            /// TensorFlow's `TF_CONFIG`: the chief and the workers of a cluster.
+            TfConfig = tf_config, "tf-config", "TF_CONFIG";
             /// No launcher: one process by itself.
             Alone = alone, "alone", "no launcher";
         }

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
-use crate::launcher::{Starts, batch, display_variable, flux, google_batch, pbs, slurm};
+use crate::launcher::{Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::value_of;
 
@@ -67,6 +67,7 @@ pub(super) fn refuse(environment: &Environment) -> Result<(), Error> {
         return Err(error.of(PMIX_RANK).found(rank.unwrap_or_default()));
     }
     azure::refuse_subtask(environment, &by_itself)?;
+    oneccl::refuse(environment, &by_itself)?;
     pbs::refuse_task(environment, &by_itself)
 }
 
@@ -102,7 +103,8 @@ pub(super) fn finding(environment: &Environment) -> Option<Finding> {
     let of_launchers = slurm::outside_of_steps(environment)
         .or_else(|| flux::outside_of_jobs(environment))
         .or_else(|| batch::script(environment, &by_itself))
-        .or_else(|| google_batch::task_of_array(environment, &by_itself));
+        .or_else(|| google_batch::task_of_array(environment, &by_itself))
+        .or_else(|| oneccl::only_local(environment, &by_itself));
     let known = of_launchers.or_else(|| unexplained(environment));
     // A note must not hide that other variables show several processes.
     match known {

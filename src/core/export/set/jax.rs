@@ -1,17 +1,22 @@
 //! What `jax.distributed.initialize` reads.
 //!
-//! Of its own variables, JAX (0.10) reads only the coordinator's address. It takes the number of
+//! Of its own variables, JAX (0.10) reads only the coordinator's address; programs written for
+//! Kubeflow pass on two more. JAX takes the number of
 //! processes and the process's own number from a cluster that it detects: Open MPI 4 by
 //! `OMPI_MCA_orte_hnp_uri`, then Slurm by five variables. If it detects neither, or if their
 //! variables describe another process (the one that started the workers, or an outer launcher),
 //! mpienv sets Open MPI's variables to this process's place, because JAX checks those first.
 
-use super::{Set, Target, Variables, decided, local_rank, master};
+use std::net::IpAddr;
+
+use super::{Set, Target, Variables, decided, local_rank, master, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::launcher::{jax, open_mpi, slurm};
 
 const PAGE: &str = "[jax/_src/distributed.py](https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/_src/distributed.py)";
+const KUBEFLOW: &str = "[plugins/jax/jax.go](https://github.com/kubeflow/trainer/blob/master/pkg/runtime/framework/plugins/jax/jax.go)";
 const CLUSTER: &str = "[jax/_src/clusters/ompi_cluster.py]\
                        (https://github.com/jax-ml/jax/blob/jax-v0.10.2/jax/_src/clusters/ompi_cluster.py)";
 
@@ -20,26 +25,26 @@ pub(super) const SET: Set = Set {
     title: "JAX",
     note: "; OMPI_* only if JAX would not find the place of the process from Open MPI 4 or Slurm by itself",
     additions: &[
-        master("JAX_COORDINATOR_ADDRESS", PAGE),
+        master(jax::COORDINATOR, PAGE),
+        size(jax::SIZE, KUBEFLOW),
+        rank(jax::RANK, KUBEFLOW),
         decided(OF_OPEN_MPI[0], "the number of processes", CLUSTER),
         decided(OF_OPEN_MPI[1], "the number of this process, from 0", CLUSTER),
         decided(OF_OPEN_MPI[2], "the number of this process on its node, from 0", CLUSTER),
-        decided(LOCAL_SIZE, "the number of processes on this node", CLUSTER),
+        decided(open_mpi::LOCAL_SIZE, "the number of processes on this node", CLUSTER),
         decided(OPEN_MPI, "any value: it shows JAX the variables above", CLUSTER),
     ],
     place: Some(place),
     ..Set::PLAIN
 };
 
-const OPEN_MPI: &str = "OMPI_MCA_orte_hnp_uri";
-const SLURM: [&str; 2] = ["SLURM_JOB_ID", "SLURM_STEP_NODELIST"];
+const OPEN_MPI: &str = open_mpi::HNP_URI;
+const SLURM: [&str; 2] = [slurm::JOB_ID, slurm::NODELIST];
 /// The variables of the number of processes, of this process's number, and of its number on its
 /// node.
 type Names = [&'static str; 3];
-const OF_OPEN_MPI: Names =
-    ["OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"];
-const OF_SLURM: Names = ["SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID"];
-const LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
+const OF_OPEN_MPI: Names = [open_mpi::SIZE, open_mpi::RANK, open_mpi::LOCAL_RANK];
+const OF_SLURM: Names = [slurm::SIZE, slurm::RANK, slurm::LOCAL_RANK];
 
 /// Returns variables that let JAX find this process's place, if it would not find it otherwise.
 fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Error> {
@@ -51,13 +56,18 @@ fn place(info: &ClusterInfo, environment: &Environment) -> Result<Variables, Err
     let [of_size, of_rank, of_local_rank] = OF_OPEN_MPI;
     let mut variables = vec![(of_size, size.to_string()), (of_rank, rank.to_string())];
     variables.push((of_local_rank, local_rank.to_string()));
-    variables.extend(info.local_world_size().map(|size| (LOCAL_SIZE, size.to_string())));
+    variables.extend(info.local_world_size().map(|size| (open_mpi::LOCAL_SIZE, size.to_string())));
     // JAX checks only whether this variable is set. The coordinator's address comes from another
     // variable.
-    let is_there = environment.get(OPEN_MPI).is_some();
-    variables.extend(
-        (!is_there).then(|| (OPEN_MPI, format!("0.0;tcp://127.0.0.1:{}", info.master_port()))),
-    );
+    if environment.get(OPEN_MPI).is_none() {
+        let port = info.master_port();
+        let contact = match info.master_addr()?.address() {
+            Some(IpAddr::V6(host)) => format!("tcp6://[{host}]:{port}"),
+            Some(IpAddr::V4(host)) => format!("tcp://{host}:{port}"),
+            None => format!("tcp://127.0.0.1:{port}"),
+        };
+        variables.push((OPEN_MPI, format!("0.0;{contact}")));
+    }
     Ok(variables)
 }
 

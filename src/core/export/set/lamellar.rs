@@ -6,21 +6,20 @@
 use super::{Set, Target, addition, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::error::{Error, Reason};
+use crate::launcher::lamellar::{BACKEND, JOB, RANK, SHMEM, SIZE};
 
 const PAGE: &str = "[lamellae/shmem/shmem_comm.rs](https://github.com/pnnl/lamellar-runtime/blob/master/src/lamellae/shmem/\
                     shmem_comm.rs)";
-const BACKEND: &str = "LAMELLAR_BACKEND";
-const SHMEM: &str = "shmem";
 
 pub(super) const SET: Set = Set {
     name: "lamellar",
     title: "Lamellar",
     note: "; all ranks must be on one node; remove /dev/shm/lamellar_* if an earlier job was killed",
     additions: &[
-        size("LAMELLAR_NUM_PES", PAGE),
-        rank("LAMELLAR_PE_ID", PAGE),
+        size(SIZE, PAGE),
+        rank(RANK, PAGE),
         addition(
-            "LAMELLAR_JOB_ID",
+            JOB,
             "the master's port: the processes of a job share memory under this number",
             PAGE,
             |info| Ok(Some(info.master_port().to_string())),

@@ -8,9 +8,8 @@ use super::{Set, Target, Variables, addition, decided, local_rank, number};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::Error;
-
-const RUN_ID: &str = "TORCHELASTIC_RUN_ID";
-const GROUP_RANK: &str = "GROUP_RANK";
+use crate::launcher::kubernetes::COUNT;
+use crate::launcher::torchrun::{NODE_RANK as GROUP_RANK, RUN_ID};
 
 const PAGE: &str = "[torchelastic.py](https://github.com/Lightning-AI/pytorch-lightning/blob/master/src/lightning/fabric/\
                     plugins/environments/torchelastic.py)";
@@ -22,7 +21,7 @@ pub(super) const SET: Set = Set {
     additions: &[
         decided(RUN_ID, "any value: it makes Lightning read RANK and WORLD_SIZE", PAGE),
         decided(GROUP_RANK, "the number of this node, from 0; unset if it is not known", PAGE),
-        addition("NNODES", "the number of nodes; unset if it is not known", PAGE, |info| {
+        addition(COUNT, "the number of nodes; unset if it is not known", PAGE, |info| {
             number(info.node_count())
         }),
     ],

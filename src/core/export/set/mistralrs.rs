@@ -7,11 +7,11 @@ use super::peers::ipv4_endpoints;
 use super::{Set, Target, TargetFile, addition, decided, number};
 use crate::cluster::info::ClusterInfo;
 use crate::error::{Error, Reason};
+use crate::launcher::mistralrs::{
+    GLOBAL, HEAD_PORT, LOCAL, NO_NCCL, RING, SERVER, WORKER, WORKERS,
+};
 use crate::value::port::Port;
 
-const LOCAL: &str = "MISTRALRS_MN_LOCAL_WORLD_SIZE";
-const NO_NCCL: &str = "MISTRALRS_NO_NCCL";
-const RING: &str = "RING_CONFIG";
 const RING_PAGE: &str = "[mistralrs-quant/src/distributed/mod.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-quant/\
                          src/distributed/mod.rs)";
 const PAGE: &str = "[mistralrs-core/src/distributed.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-core/\
@@ -24,36 +24,23 @@ pub(super) const SET: Set = Set {
            one for each rank with MISTRALRS_NO_NCCL=1, for which the hosts of all ranks must be known, from the launcher or by \
            exec --meet",
     additions: &[
+        addition(GLOBAL, "the number of GPUs of all nodes", PAGE, global_size),
         addition(
-            "MISTRALRS_MN_GLOBAL_WORLD_SIZE",
-            "the number of GPUs of all nodes",
-            PAGE,
-            global_size,
-        ),
-        addition(
-            "MISTRALRS_MN_HEAD_NUM_WORKERS",
+            WORKERS,
             "on the first of several nodes: the number of the others",
             PAGE,
             |info| number(is_head(info).then(|| info.world_size() - 1)),
         ),
         addition(
-            "MISTRALRS_MN_HEAD_PORT",
+            HEAD_PORT,
             "on the first of several nodes: the port where it listens",
             PAGE,
             |info| Ok(is_head(info).then(|| info.master_port().to_string())),
         ),
-        addition(
-            "MISTRALRS_MN_WORKER_SERVER_ADDR",
-            "on the other nodes: `address:port` of the first one",
-            PAGE,
-            server,
-        ),
-        addition(
-            "MISTRALRS_MN_WORKER_ID",
-            "on the other nodes: the number of this node, less one",
-            PAGE,
-            |info| number(info.rank().index().checked_sub(1).filter(|_| !is_ring(info))),
-        ),
+        addition(SERVER, "on the other nodes: `address:port` of the first one", PAGE, server),
+        addition(WORKER, "on the other nodes: the number of this node, less one", PAGE, |info| {
+            number(info.rank().index().checked_sub(1).filter(|_| !is_ring(info)))
+        }),
         decided(
             RING,
             "with MISTRALRS_NO_NCCL=1: a temporary file with this rank's place in the ring",

@@ -8,10 +8,10 @@ use super::peers::ipv4_endpoints;
 use super::{Set, Target, TargetFile, addition, decided, endpoint_of_master, rank, size};
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
+use crate::launcher::mlx::{COORDINATOR, DEVICES, HOST, HOST_FILE, PORT, RANK, SIZE};
 
-const HOST_FILE: &str = "MLX_HOSTFILE";
 /// Variables that show which backend the user has set up.
-const BACKENDS: [&str; 3] = [HOST_FILE, "MLX_IBV_DEVICES", "NCCL_HOST_IP"];
+const BACKENDS: [&str; 3] = [HOST_FILE, DEVICES, HOST];
 
 const PAGE: &str =
     "[distributed.rst](https://github.com/ml-explore/mlx/blob/main/docs/src/usage/distributed.rst)";
@@ -22,19 +22,16 @@ pub(super) const SET: Set = Set {
     note: "; exec and launch write the ring's MLX_HOSTFILE, for which the hosts of all ranks must be known, from the launcher or by \
            exec --meet; set MLX_IBV_DEVICES for JACCL or NCCL_HOST_IP for NCCL, and none is written",
     additions: &[
-        rank("MLX_RANK", PAGE),
-        size("MLX_WORLD_SIZE", PAGE),
-        addition("NCCL_HOST_IP", "the host of rank 0, for the NCCL backend", PAGE, |info| {
+        rank(RANK, PAGE),
+        size(SIZE, PAGE),
+        addition(HOST, "the host of rank 0, for the NCCL backend", PAGE, |info| {
             Ok(Some(info.master_addr()?.to_string()))
         }),
+        addition(PORT, "the port at the host of rank 0, for the NCCL backend", PAGE, |info| {
+            Ok(Some(info.master_port().to_string()))
+        }),
         addition(
-            "NCCL_PORT",
-            "the port at the host of rank 0, for the NCCL backend",
-            PAGE,
-            |info| Ok(Some(info.master_port().to_string())),
-        ),
-        addition(
-            "MLX_JACCL_COORDINATOR",
+            COORDINATOR,
             "`host:port` of rank 0, for the JACCL backend",
             PAGE,
             endpoint_of_master,

@@ -4,6 +4,7 @@ use super::peers::endpoints;
 use super::{Set, Target, addition};
 use crate::cluster::info::ClusterInfo;
 use crate::error::Error;
+use crate::launcher::tf_config::CONFIG;
 
 const PAGE: &str = "[multi-worker training](https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras)";
 
@@ -13,7 +14,7 @@ pub(super) const SET: Set = Set {
     note: "; needs the hosts of all ranks, from the launcher or by exec --meet; takes the ports from the master's on, one \
            for each rank of a node",
     additions: &[addition(
-        "TF_CONFIG",
+        CONFIG,
         "JSON: where each rank listens, and which of them this process is",
         PAGE,
         config,

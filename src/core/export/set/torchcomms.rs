@@ -4,6 +4,7 @@
 //! and PyTorch's only then: a worker would get the place of the process that started it.
 
 use super::{Set, rank, size};
+use crate::launcher::torchcomms::{RANK, SIZE};
 
 const PAGE: &str = "[comms/torchcomms/utils/Utils.cpp](https://github.com/meta-pytorch/torchcomms/blob/main/comms/torchcomms/\
                     utils/Utils.cpp)";
@@ -11,6 +12,6 @@ const PAGE: &str = "[comms/torchcomms/utils/Utils.cpp](https://github.com/meta-p
 pub(super) const SET: Set = Set {
     name: "torchcomms",
     title: "torchcomms",
-    additions: &[rank("TORCHCOMM_RANK", PAGE), size("TORCHCOMM_SIZE", PAGE)],
+    additions: &[rank(RANK, PAGE), size(SIZE, PAGE)],
     ..Set::PLAIN
 };

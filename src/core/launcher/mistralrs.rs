@@ -1,0 +1,130 @@
+//! mistral.rs: one process on each node, or one for each rank of its ring.
+//!
+//! With NCCL, the process of a node starts the others. The ring has a file for each rank.
+
+use crate::error::Reason;
+use crate::launcher::named_file;
+use crate::launcher::prelude::*;
+use crate::value::host::Host;
+use crate::value::json::Json;
+
+variables! {
+    /// The variables of a node's process.
+    pub struct MistralRsVars {
+        "[mistralrs-core/src/distributed.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-core/src/distributed.rs)" {
+            GLOBAL = "MISTRALRS_MN_GLOBAL_WORLD_SIZE" => global: Option<u32>, "GPUs of all nodes";
+            LOCAL = "MISTRALRS_MN_LOCAL_WORLD_SIZE" => local: Option<u32>, "GPUs of each node";
+            WORKERS = "MISTRALRS_MN_HEAD_NUM_WORKERS" => workers: Option<u32>, "on the first node: the number of the others";
+            HEAD_PORT = "MISTRALRS_MN_HEAD_PORT" => head_port: Option<String>, "on the first node: where it listens";
+            SERVER = "MISTRALRS_MN_WORKER_SERVER_ADDR" => server: Option<String>, "on the other nodes: `address:port` of the first one";
+            WORKER = "MISTRALRS_MN_WORKER_ID" => worker: Option<u32>, "on the other nodes: the node's number, less one";
+        }
+        "[mistralrs-quant/src/distributed/mod.rs](https://github.com/EricLBuehler/mistral.rs/blob/master/mistralrs-quant/src/distributed/mod.rs)" {
+            RING = "RING_CONFIG" => ring: Option<String>, "with `MISTRALRS_NO_NCCL=1`: a file with this rank's place in the ring";
+        }
+    }
+}
+
+/// Selects the ring if it is 1.
+pub(crate) const NO_NCCL: &str = "MISTRALRS_NO_NCCL";
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[MistralRsVars::VARIABLES],
+    marker: |environment| {
+        let is_ring = environment.text(NO_NCCL) == Some("1");
+        let ring = || first_set(environment, &[RING]).filter(|_| is_ring);
+        ring().or_else(|| first_set(environment, &[WORKER, WORKERS, SERVER]))
+    },
+    read,
+    starts: Starts::OnePerNode,
+    advice: Advice { start: "set mistral.rs's variables together on each node", ..Advice::PLAIN },
+    mpi: MpiFamily::None,
+    // The numbers of GPUs are the same in a job of one node.
+    nested: Nested { outside: &[GLOBAL, LOCAL, HEAD_PORT, RING], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "mistral.rs",
+        set: |process, vars| {
+            vars.set(LOCAL, 8);
+            vars.set(GLOBAL, 8 * u64::from(process.nodes));
+            match process.node {
+                0 => {
+                    vars.set(WORKERS, process.nodes - 1);
+                    vars.set(HEAD_PORT, 7000);
+                }
+                node => {
+                    vars.set(SERVER, format!("{}:7000", process.address(0)));
+                    vars.set(WORKER, node - 1);
+                }
+            }
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    if marker.variable == RING {
+        return read_ring(environment, marker);
+    }
+    let vars: MistralRsVars = marker.read(environment)?;
+    let refuse = |reason: Reason, name, value| marker.launcher.refuse(reason, name, value);
+    if let Some(workers) = vars.workers {
+        let size =
+            workers.checked_add(1).ok_or_else(|| refuse(Reason::NotANumber, WORKERS, workers))?;
+        let mut placement = marker.node(by(WORKERS, 0), by(WORKERS, size))?;
+        // Only the first node lacks its own address.
+        let source = "this is the first node, whose address the others have";
+        placement.master_addr = Some(Sourced::new(Host::ANY, source));
+        if let Some(text) = &vars.head_port {
+            let port = text.parse().map_err(|error: crate::value::port::PortError| {
+                marker.launcher.refuse(error, HEAD_PORT, text)
+            })?;
+            placement.master_port = Some(Sourced::new(port, HEAD_PORT));
+        }
+        return Ok(placement.with_workers(LOCAL, vars.local.map(|local| local.to_string())));
+    }
+    let missing = |name| marker.missing(environment, name);
+    let worker = vars.worker.ok_or_else(|| missing(WORKER))?;
+    let global = vars.global.ok_or_else(|| missing(GLOBAL))?;
+    let local = vars.local.ok_or_else(|| missing(LOCAL))?;
+    let Some(0) = global.checked_rem(local) else {
+        let why = format!("it is not a multiple of {LOCAL}=\"{local}\"");
+        return Err(refuse(Reason::Malformed(why), GLOBAL, global));
+    };
+    let size = by(format!("{GLOBAL} by {LOCAL}"), global / local);
+    let node = worker.checked_add(1).ok_or_else(|| refuse(Reason::NotANumber, WORKER, worker))?;
+    // The error for a node outside names the worker's own number.
+    if node >= size.value {
+        let why = format!("there are {} nodes ({})", size.value, size.source);
+        return Err(refuse(Reason::Malformed(why), WORKER, worker));
+    }
+    let placement =
+        marker.node(by(WORKER, node), size)?.with_workers(LOCAL, Some(local.to_string()));
+    placement.with_endpoint(SERVER, vars.server.as_deref())
+}
+
+fn read_ring(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    let path = environment.text(RING).unwrap_or_default();
+    let malformed = |why: String| marker.launcher.refuse(Reason::Malformed(why), RING, path);
+    let ring = named_file::json(environment, marker, RING)?;
+    let number = |name: &str| {
+        let number = ring.get(name).and_then(Json::number);
+        number.ok_or_else(|| malformed(format!("the file has no number called {name}")))
+    };
+    let rank = by(format!("{RING}: rank"), number("rank")?);
+    let size = by(format!("{RING}: world_size"), number("world_size")?);
+    if rank.value >= size.value {
+        return Err(malformed(format!("the file says rank {} of {}", rank.value, size.value)));
+    }
+    let master = ring.get("master_ip").and_then(Json::text);
+    let mut placement = marker.place(rank, size)?;
+    if let Some(text) = master {
+        let host = text
+            .parse()
+            .map_err(|error| malformed(format!("master_ip is {}", Reason::NotAHost(error))))?;
+        placement.master_addr = Some(Sourced::new(host, format!("{RING}: master_ip")));
+        let port = number("master_port")?.to_string();
+        let port =
+            port.parse().map_err(|_| malformed(format!("master_port is {}", Reason::NotAPort)))?;
+        placement.master_port = Some(Sourced::new(port, format!("{RING}: master_port")));
+    }
+    Ok(placement)
+}

@@ -1,0 +1,49 @@
+//! oneCCL's own variables, which give only the place on this node.
+//!
+//! They select no launcher: oneCCL takes the rank and the world size from its caller.
+
+use crate::environment::Environment;
+use crate::error::{Error, Reason};
+use crate::finding::{Finding, Severity};
+use crate::launcher::{display_variable, first_set};
+
+/// How oneCCL finds the place of a process.
+pub(crate) const BY: &str = "CCL_PROCESS_LAUNCHER";
+/// The value for a process whose place its own variables give.
+pub(crate) const NONE: &str = "none";
+pub(crate) const LOCAL_RANK: &str = "CCL_LOCAL_RANK";
+pub(crate) const LOCAL_SIZE: &str = "CCL_LOCAL_SIZE";
+
+/// What these variables leave open.
+const WHY: &str =
+    "oneCCL's variables give the place on this node, and neither the rank nor the world size";
+
+const REMEDY: &str = "start the process with mpirun, or set RANK, WORLD_SIZE and MASTER_ADDR";
+
+/// Rejects a process that is one of several according to oneCCL's variables alone.
+pub(crate) fn refuse(environment: &Environment, by_itself: &str) -> Result<(), Error> {
+    let above = |name: &'static str, least: u32| {
+        let number: u32 = environment.text(name)?.parse().ok()?;
+        (number > least).then_some((name, number))
+    };
+    let Some((name, number)) = above(LOCAL_SIZE, 1).or_else(|| above(LOCAL_RANK, 0)) else {
+        return Ok(());
+    };
+    let remedy = format!("{REMEDY}, or {by_itself}");
+    Err(Error::new(Reason::Malformed(WHY.to_owned()), remedy).of(name).found(number.to_string()))
+}
+
+/// Reports the only process on its node, of which there may be others on other nodes.
+pub(crate) fn only_local(environment: &Environment, by_itself: &str) -> Option<Finding> {
+    let name = first_set(environment, &[LOCAL_RANK, LOCAL_SIZE])?;
+    Some(Finding {
+        severity: Severity::Warning,
+        code: "place-unknown",
+        what: format!(
+            "{} is set, and no launcher's variables are",
+            display_variable(environment, name)
+        ),
+        why: format!("{WHY}: mpienv treats this process as the only one"),
+        remedy: format!("{REMEDY}; {by_itself}"),
+    })
+}

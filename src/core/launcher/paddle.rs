@@ -1,0 +1,87 @@
+//! PaddlePaddle: `python -m paddle.distributed.launch`.
+
+use crate::launcher::prelude::*;
+use crate::launcher::roster::Seat;
+
+variables! {
+    /// The variables that Paddle's launcher sets for every trainer.
+    pub struct PaddleVars {
+        "[distributed/parallel.py](https://github.com/PaddlePaddle/Paddle/blob/develop/python/paddle/distributed/parallel.py)" {
+            RANK = "PADDLE_TRAINER_ID" => rank: u32, "rank";
+            SIZE = "PADDLE_TRAINERS_NUM" => size: u32, "world size";
+            ENDPOINTS = "PADDLE_TRAINER_ENDPOINTS" => endpoints: Option<String>, "`host:port` of each rank, with commas";
+            ENDPOINT = "PADDLE_CURRENT_ENDPOINT" => endpoint: Option<String>, "`host:port` of this rank";
+        }
+        "recorded from PaddlePaddle 3.3.1" {
+            MASTER = "PADDLE_MASTER" => master: Option<String>, "`host:port` of rank 0, which listens there";
+            LOCAL_RANK = "PADDLE_RANK_IN_NODE" => local_rank: Option<u32>, "rank on this node";
+            LOCAL_SIZE = "PADDLE_LOCAL_SIZE" => local_size: Option<u32>, "ranks on this node";
+            NODES = "PADDLE_NNODES" => nodes: Option<u32>, "nodes of the job";
+        }
+        "[fleet: role_maker.py](https://github.com/PaddlePaddle/Paddle/blob/develop/python/paddle/distributed/fleet/base/role_maker.py)" {
+            ROLE = "TRAINING_ROLE" => role: Option<String>, "`TRAINER`; parameter servers, `PSERVER`, have no rank";
+        }
+    }
+}
+
+/// The role of a rank.
+const TRAINER: &str = "TRAINER";
+
+pub(super) const SPEC: LauncherSpec = LauncherSpec {
+    variables: &[PaddleVars::VARIABLES],
+    // Platforms set the other variables once on each node. Parameter servers have no number.
+    marker: |environment| {
+        let is_other = || environment.text(ROLE).is_some_and(|role| role != TRAINER);
+        let of_server = || first_set(environment, &[SIZE]).filter(|_| is_other());
+        first_set(environment, &[RANK]).or_else(of_server)
+    },
+    read,
+    starts: Starts::Processes,
+    advice: Advice {
+        start: "start the process with `python -m paddle.distributed.launch`",
+        one_per_node: "`python -m paddle.distributed.launch --nproc_per_node 1`",
+        ..Advice::PLAIN
+    },
+    mpi: MpiFamily::None,
+    nested: Nested { local: &[LOCAL_RANK, LOCAL_SIZE], outside: &[ROLE], ..Nested::PLAIN },
+    samples: &[Sample {
+        title: "PaddlePaddle",
+        set: |process, vars| {
+            let endpoint = |node: u32, local_rank: u32| {
+                format!("{}:{}", process.address(node), 40_434 + local_rank)
+            };
+            let endpoints: Vec<_> =
+                process.places.iter().map(|place| endpoint(place.node, place.local_rank)).collect();
+            vars.set_all([RANK, SIZE, LOCAL_RANK, LOCAL_SIZE], process.place());
+            vars.set(NODES, process.nodes);
+            vars.set(MASTER, format!("{}:40433", process.address(0)));
+            vars.set(ENDPOINT, endpoint(process.node, process.local_rank));
+            vars.set(ENDPOINTS, endpoints.join(","));
+        },
+    }],
+};
+
+fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
+    if let Some(role) = environment.text(ROLE).filter(|role| *role != TRAINER) {
+        return Err(marker.cannot_place("only a trainer is a rank", ROLE, role));
+    }
+    let vars: PaddleVars = marker.read(environment)?;
+    let mut placement = marker.place(by(RANK, vars.rank), by(SIZE, vars.size))?;
+    let texts: Vec<_> = vars.endpoints.iter().flat_map(|list| list.split(',')).collect();
+    let parsed: Option<Vec<_>> = texts.iter().map(|text| text.rsplit_once(':')).collect();
+    // The ranks can meet without the list.
+    if let Some(ranks) = parsed.filter(|ranks| ranks.len() == vars.size as usize) {
+        let seats: Vec<_> = ranks
+            .iter()
+            .map(|(host, port)| Seat { host, order: port.parse().unwrap_or_default() })
+            .collect();
+        placement = placement.with_roster(ENDPOINTS, &seats)?;
+    }
+    placement = placement.with_endpoint(MASTER, vars.master.as_deref())?;
+    if vars.nodes.is_some() && vars.nodes != placement.node_count.as_ref().map(|count| count.value)
+    {
+        // Several nodes of a test may have one address.
+        placement = placement.with_nodes(None, by(NODES, vars.nodes)).without_hosts(ENDPOINTS);
+    }
+    placement.with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_SIZE, vars.local_size))
+}
