@@ -31,6 +31,7 @@ pub(super) const SPEC: LauncherSpec = LauncherSpec {
     starts: Starts::Processes,
     advice: Advice {
         start: "start the process with mlx.launch",
+        programs: Some(Programs { names: "mlx.launch", verbs: "", options: "-n 2" }),
         one_per_node: "`mlx.launch` with each host once",
         ..Advice::PLAIN
     },
