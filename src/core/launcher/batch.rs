@@ -94,7 +94,7 @@ static SYSTEMS: &[System] = &[
     System {
         title: "OAR",
         code: "oar-not-a-task",
-        jobs: &[OAR_FILE, "OAR_JOB_ID", "OAR_JOBID"],
+        jobs: &["OAR_JOB_ID", "OAR_JOBID", OAR_FILE],
         size: |environment| {
             let file = NodeFile::read(environment, OAR_FILE).filter(|file| file.hosts > 0)?;
             // The file has a line for each core.
