@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use mpienv_core::seam::Reader;
 use mpienv_core::seam::{FindingSeam as _, TargetSeam as _, named};
 
 use self::exit_code::ExitCode;
@@ -86,6 +87,13 @@ struct Program {
     /// Also set the variables that this program reads
     #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = sets())]
     set: Target,
+}
+
+impl Program {
+    /// Returns who reads the variables: the program, or a launcher of the node's ranks.
+    fn reader(self, per_node: bool) -> Reader {
+        if per_node { Reader::Node } else { Reader::Program(self.set) }
+    }
 }
 
 fn sets() -> String {

@@ -1,12 +1,12 @@
 //! A [`ClusterInfo`] as variables for another program.
 
 mod dialect;
-mod per_node;
 mod set;
 pub(crate) mod syntax;
 mod template;
 
 pub use dialect::{Dialect, Unrepresentable};
+pub(crate) use set::Set;
 pub use set::{Target, TargetFile, TargetVariable};
 pub use template::{Placeholders, TemplateError};
 
@@ -14,13 +14,8 @@ use std::borrow::Cow;
 use std::process::Command;
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::meeting::{Meeting, Scope};
 use crate::error::Error;
-use crate::launcher::context::{CONTEXT, Context, Seen, Server};
-use crate::launcher::{VARIABLES, seen};
-use crate::value::launcher::Launcher;
-use crate::value::rank::Rank;
-use crate::value::sourced::Sourced;
+use crate::plan::{self, Options};
 
 impl ClusterInfo {
     /// Returns the variables that PyTorch and compatible programs read, in a fixed order.
@@ -38,78 +33,69 @@ impl ClusterInfo {
     /// # Errors
     /// Returns an error if the master is unknown: see [`ClusterInfo::master_addr`].
     pub fn exports(&self) -> Result<Exports, Error> {
-        let number = |value: Option<u32>| value.map(|value| value.to_string());
-        let set = [
-            ("RANK", number(Some(self.rank().index()))),
-            ("WORLD_SIZE", number(Some(self.world_size()))),
-            ("LOCAL_RANK", number(self.local_rank())),
-            ("LOCAL_WORLD_SIZE", number(self.local_world_size())),
-            ("NODE_RANK", number(self.node_rank())),
-            ("MASTER_ADDR", Some(self.master_addr()?.to_string())),
-            ("MASTER_PORT", Some(self.master_port().to_string())),
-            ("NCCL_SOCKET_IFNAME", self.nccl_socket_ifname().map(str::to_owned)),
-        ];
-        let set =
-            set.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), Some(value?))));
-        let overrides = self
-            .passed_on
-            .overrides
-            .iter()
-            .map(|(name, value)| (Cow::Borrowed(*name), Some(value.clone())));
-        let mut variables: Vec<_> = set.chain(overrides).collect();
-        variables.extend(self.passed_on.to_unset.iter().map(|&name| (Cow::Borrowed(name), None)));
-        let mut exports = Exports { variables };
-        let threads = self.passed_on.threads.set();
-        threads.for_each(|(name, count)| exports.set(name, count));
-        self.set_interface(&mut exports);
-        if let Some(launcher) = self.passed_on.leaves_context {
-            let context = self.context(launcher, seen(&self.inherited), &exports);
-            exports.set(CONTEXT, context.to_text());
-        }
-        Ok(exports)
+        plan::of_rank(self, &Options::default())
     }
 
-    fn set_interface(&self, exports: &mut Exports) {
-        for (name, value) in self.interface().iter().flat_map(|own| &own.variables) {
-            exports.set(*name, value.clone());
-        }
+    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and
+    /// its own.
+    ///
+    /// Inherited launcher variables that would mislead the program are unset, as listed in
+    /// [`Target`].
+    ///
+    /// ```
+    /// use mpienv::{ClusterInfo, Target};
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("RANK", "1"),
+    ///     ("WORLD_SIZE", "2"),
+    ///     ("LOCAL_RANK", "0"),
+    ///     ("LOCAL_WORLD_SIZE", "1"),
+    ///     ("MASTER_ADDR", "fe::1"),
+    /// ])?;
+    /// let exports = info.exports_for(Target::Jax)?;
+    /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that
+    /// the launcher does not provide, such as the local rank or the hosts of all ranks, or a file:
+    /// only `Launch` and `mpienv exec` write files.
+    pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
+        plan::of_program(self, set, &Options::default())
+            .and_then(|known| plan::of_shell(set, known))
     }
 
-    /// Returns the context that processes inherit together with these exports.
-    fn context(&self, launcher: Launcher, mut seen: Seen, exports: &Exports) -> Context {
-        for (name, value) in exports
-            .iter()
-            .filter(|(name, _)| VARIABLES.contains(*name) || name.starts_with("MASTER_"))
-        {
-            seen.put(name, value);
-        }
-        self.passed_on.threads.ours().for_each(|(name, count)| seen.put(name, Some(&count)));
-        let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &self.meeting;
-        let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
-        let asked = addr.and_then(|addr| Server::of_master(&addr.source));
-        let is_answer = |known: &Sourced<u32>| {
-            launcher == self.launcher() && asked.is_some_and(|it| known.source == it.source())
-        };
-        let node = self.placement.node_rank.as_ref().filter(|node| is_answer(node));
-        let node = node.zip(self.node_count());
-        let node = node.and_then(|(node, count)| Rank::new(node.value, count).ok());
-        // Flux gives the local rank alone.
-        let size = self.placement.local_size.as_ref().filter(|size| is_answer(size));
-        let local = self.local_rank().zip(size);
-        let local = local.and_then(|(rank, size)| Rank::new(rank, size.value).ok());
-        let token = Some(self.token().as_str()).filter(|token| !token.is_empty());
-        Context {
-            launcher,
-            master_addr: addr.map(|addr| addr.value.to_string()),
-            master_port: (*port_scope == Scope::Job).then(|| self.master_port().to_string()),
-            token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
-            asked,
-            node,
-            local,
-            seen,
-            said: self.passed_on.said.clone(),
-            keeps_binding: self.passed_on.keeps_binding,
-        }
+    /// Returns the node's variables, for a `torchrun` that one process on each node starts.
+    ///
+    /// They are `NODE_RANK`, `NNODES`, `MASTER_ADDR`, `MASTER_PORT`, torchrun's own
+    /// `PET_NODE_RANK`, `PET_NNODES`, `PET_MASTER_ADDR`, `PET_MASTER_PORT`, and
+    /// `NCCL_SOCKET_IFNAME`. This process's rank and sizes are unset. `PET_NPROC_PER_NODE` is also
+    /// set if the platform provides the number of workers ([`ClusterInfo::workers_per_node`]) and
+    /// the user has not set it. `torchrun train.py` then needs no argument. Elsewhere,
+    /// `torchrun --nproc-per-node 8 train.py` needs no other argument.
+    ///
+    /// ```
+    /// use mpienv::ClusterInfo;
+    ///
+    /// let info = ClusterInfo::from_vars([
+    ///     ("OMPI_COMM_WORLD_RANK", "1"),
+    ///     ("OMPI_COMM_WORLD_SIZE", "2"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_RANK", "0"),
+    ///     ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+    ///     ("MASTER_ADDR", "node-0"),
+    /// ])?;
+    /// let exports = info.per_node_exports()?;
+    /// assert_eq!(exports.get("PET_NODE_RANK"), Some("1"));
+    /// assert_eq!(exports.get("RANK"), None);
+    /// # Ok::<(), mpienv::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Returns an error if this process is not known to be the only one on its node, or if the
+    /// master is unknown.
+    pub fn per_node_exports(&self) -> Result<Exports, Error> {
+        plan::of_node(self, &Options::default())
     }
 }
 
@@ -137,7 +123,7 @@ impl ClusterInfo {
 /// assert!(python.get_envs().any(is_unset));
 /// # Ok::<(), mpienv::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exports {
     variables: Vec<Variable>,
 }
@@ -151,8 +137,13 @@ impl Exports {
         self.put((name.into(), Some(value)));
     }
 
+    /// Adds an entry, whatever the others are. Readers take the first of a name.
+    pub(crate) fn add(&mut self, name: &'static str, value: Option<String>) {
+        self.variables.push((Cow::Borrowed(name), value));
+    }
+
     /// Unsets a variable, and replaces an earlier entry for it.
-    fn remove(&mut self, name: impl Into<Cow<'static, str>>) {
+    pub(crate) fn remove(&mut self, name: impl Into<Cow<'static, str>>) {
         self.put((name.into(), None));
     }
 

@@ -31,6 +31,7 @@ pub mod finding;
 mod helper;
 mod hostlist;
 mod launcher;
+mod plan;
 #[cfg(all(feature = "pmix", target_os = "linux"))]
 mod pmi;
 #[cfg(feature = "pmix")]

@@ -38,6 +38,7 @@ pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError}
 pub use crate::helper::{Helper, Printed};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
+pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
 pub use crate::process::Owner;
 pub use crate::system::user;
 pub use crate::value::counted::counted;
@@ -92,7 +93,7 @@ methods! {
         }
         #[cfg(feature = "routes")]
         fn on_own_interfaces(self: Self) -> ClusterInfo { ClusterInfo::on_own_interfaces(self) }
-        fn asks_for_interface(self: &Self) -> bool { self.passed_on.asked_interface.is_some() }
+        fn asks_for_interface(self: &Self) -> bool { self.surroundings.asked_interface.is_some() }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn users_master(self: &Self) -> Option<(&Sourced<Host>, Host)> {
             ClusterInfo::users_master(self)
@@ -113,22 +114,14 @@ methods! {
         fn per_node_placeholders(self: &Self) -> Result<Placeholders, Error> {
             ClusterInfo::per_node_placeholders(self)
         }
-        fn having_said(self: Self, warnings: &[Finding]) -> ClusterInfo {
-            ClusterInfo::having_said(self, warnings)
+        fn omp_threads(self: &Self, count: ThreadCount) -> Option<u32> {
+            ClusterInfo::omp_threads(self, count)
         }
-        fn with_threads(self: Self, count: ThreadCount) -> ClusterInfo {
-            ClusterInfo::with_threads(self, count)
-        }
-        fn omp_threads(self: &Self) -> Option<u32> { ClusterInfo::omp_threads(self) }
         fn users_threads(self: &Self) -> Option<usize> { ClusterInfo::users_threads(self) }
-        fn keeping_binding(self: Self) -> ClusterInfo { ClusterInfo::keeping_binding(self) }
-        fn keeps_binding(self: &Self) -> bool { self.passed_on.keeps_binding }
+        fn keeps_binding(self: &Self) -> bool { self.earlier.keeps_binding }
         fn ranks_on_host(self: &Self) -> Option<u32> { ClusterInfo::ranks_on_host(self) }
         fn starter(self: &Self) -> Option<u32> {
             Some(Starter::of(self.launcher(), &self.inherited)?.id())
-        }
-        fn exports_and_file(self: &Self, set: Target) -> Result<(Exports, Option<TargetFile>), Error> {
-            ClusterInfo::exports_and_file(self, set)
         }
         #[cfg(feature = "routes")]
         fn own_endpoint(self: &Self) -> Result<String, Error> { ClusterInfo::own_endpoint(self) }

@@ -31,6 +31,7 @@ use crate::launch::supervisor::{Signals, Unbound};
 use crate::launch::target_file::HeldFile;
 use crate::launch::{Launch, Variables, port, tell};
 use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile};
+use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_core::{ClusterInfo, Exports, host_name};
 
 pub(super) use self::link::Link;
@@ -181,7 +182,7 @@ impl<'a> Job<'a> {
             let port = port::free_port(range, attempt.again)?;
             self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
         }
-        self.launch.set_threads(&shares);
+        let threads = self.launch.thread_counts(&shares);
         let mut command_of = |worker: &ClusterInfo| {
             let command = (self.command)(worker).map(|command| self.launch.marked(command));
             command.map_err(|reason| {
@@ -197,15 +198,15 @@ impl<'a> Job<'a> {
             }
             match &self.launch.variables {
                 Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
-                Variables::Exports(set) => {
-                    let (mut exports, file) = worker.exports_and_file(*set)?;
-                    if let Some(file) = file {
+                Variables::Planned(options) => {
+                    let threads = threads.get(index).copied().flatten().or(options.threads);
+                    let plan = Plan::new(worker, &PlanOptions { threads, ..(**options).clone() });
+                    let mut exports = plan.variables?;
+                    if let Some(file) = plan.file {
                         add_file(&mut self.files, &mut exports, file)?;
                     }
                     exports.apply_to(&mut command);
-                    if let Some(exports) =
-                        exports.of_scheduler(*set).filter(|_| worker.rank().is_first())
-                    {
+                    if let Some(exports) = plan.scheduler {
                         let mut scheduler = command_of(worker)?;
                         exports.apply_to(&mut scheduler);
                         scheduler.stdin(Stdio::null());

@@ -65,8 +65,9 @@ use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
+use mpienv_core::seam::PlanOptions;
 use mpienv_core::seam::{Attempt, InfoSeam as _};
-use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange, Target};
+use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange};
 
 use self::stop::Grace;
 
@@ -144,8 +145,8 @@ pub struct Launch {
 /// Where the workers' variables come from.
 #[derive(Debug)]
 enum Variables {
-    /// From the workers' places.
-    Exports(Target),
+    /// From the workers' places, by a plan for each.
+    Planned(Box<PlanOptions>),
     /// From the simulated launcher.
     Simulated(Box<simulate::Job>),
 }
@@ -209,7 +210,7 @@ impl Launch {
             subreaper: false,
             is_whole_process: false,
             output: Output::default(),
-            variables: Variables::Exports(Target::default()),
+            variables: Variables::Planned(Box::default()),
             max_restarts: None,
             stall_timeout: None,
             node_timeout: NODE_TIMEOUT,

@@ -9,6 +9,7 @@ use crate::launch::share::Threads;
 use crate::launch::stop::{Grace, LONGEST};
 use crate::launch::{Launch, Variables};
 use mpienv_core::Target;
+use mpienv_core::seam::{PlanOptions, Reader};
 
 /// The shortest silence that counts as a stall.
 const SHORTEST_STALL: Duration = Duration::from_millis(100);
@@ -107,7 +108,12 @@ impl Launch {
     /// scheduler. After all workers have exited, the scheduler may take up to [`Launch::grace`] to
     /// exit by itself.
     pub fn variables(self, set: Target) -> Launch {
-        Launch { variables: Variables::Exports(set), ..self }
+        let reader = Reader::Program(set);
+        let options = match self.variables {
+            Variables::Planned(options) => PlanOptions { reader, ..*options },
+            Variables::Simulated(_) => PlanOptions { reader, ..PlanOptions::default() },
+        };
+        Launch { variables: Variables::Planned(Box::new(options)), ..self }
     }
 
     /// Starts all workers again after a failure, at most `max_restarts` times. The default is 0.

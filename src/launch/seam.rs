@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use mpienv_core::ClusterInfo;
+use mpienv_core::seam::PlanOptions;
 use mpienv_core::seam::{Attempt, TargetFile};
 
 use crate::attempts::Job;
 use crate::target_file::HeldFile;
-use crate::{Launch, LaunchError};
+use crate::{Launch, LaunchError, Variables};
 
 pub use crate::affinity::{allowed as allowed_cpus, usable as usable_cpus};
 pub use crate::bind::{BOUND_BY, Binding, Division, Node, bind_to_share, numa_nodes, topology};
@@ -28,6 +29,11 @@ pub use crate::topology::{Core, Cpus, Device, Devices, Topology, is_numbered, no
 /// time to do so.
 pub fn whole_process(launch: Launch) -> Launch {
     Launch { is_whole_process: true, ..launch }
+}
+
+/// Plans for the workers with these options. Those of threads apply where the launch decides none.
+pub fn planned(launch: Launch, options: PlanOptions) -> Launch {
+    Launch { variables: Variables::Planned(Box::new(options)), ..launch }
 }
 
 /// Returns the places of the workers in the first attempt.

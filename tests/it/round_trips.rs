@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_job;
 use mpienv::{ClusterInfo, Launcher, Target};
-use mpienv_core::seam::{InfoSeam as _, TargetSeam as _};
+use mpienv_core::seam::TargetSeam as _;
+use mpienv_core::seam::{Plan, PlanOptions, Reader};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
@@ -73,7 +74,9 @@ impl Case {
     /// Only the program's own variables, as mpienv sets them for this place, and its file. `None` if
     /// the program cannot run there.
     fn own(&self, place: &ClusterInfo) -> Option<(Vars, Option<tempfile::NamedTempFile>)> {
-        let (exports, file) = place.exports_and_file(self.set).ok()?;
+        let reader = Reader::Program(self.set);
+        let plan = Plan::new(place, &PlanOptions { reader, ..PlanOptions::default() });
+        let (exports, file) = (plan.variables.ok()?, plan.file);
         let is_own = |name: &str| {
             self.set.variables().any(|variable| variable.name == name)
                 || ON_TORCH.contains(&self.set) && OF_TORCH.contains(&name)

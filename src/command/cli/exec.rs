@@ -4,14 +4,17 @@ use std::ffi::OsString;
 use std::process::Command;
 
 use crate::command::doctor::port;
-use crate::{ClusterInfo, Environment, Exports, Finding, Launch, Target};
+use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
 use clap::Args;
-use mpienv_core::seam::{ExportsSeam as _, InfoSeam as _, TargetFile};
-use mpienv_launch::seam::{exec, leave_file, whole_process, widen_default_binding};
+use mpienv_core::seam::{ExportsSeam as _, TargetFile};
+use mpienv_core::seam::{Plan, PlanOptions};
+use mpienv_launch::seam::{
+    exec, leave_file, planned as planned_launch, whole_process, widen_default_binding,
+};
 
 use super::inner_launcher::{By, LauncherOption, is_launcher};
 use super::overrides::{AskOption, Overrides};
-use super::threads::{For, ThreadsOption};
+use super::threads::{self, For, ThreadsOption};
 use super::wait::{MasterOption, MeetOption};
 use super::words::{self, TemplateOption};
 use super::worker::worker;
@@ -78,104 +81,111 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = ask.read(overrides, &environment, quiet)?;
-    options.template.check(&words)?;
-    if !options.dry_run {
-        // This host's own address depends on the route to the master, so the master's name must
-        // resolve first.
-        options.master.wait(&info)?;
-    }
-    let finding = options.template.finding(&info, &words);
-    let values =
-        || if options.per_node { info.per_node_placeholders() } else { Ok(info.placeholders()) };
-    // The secret comes with the meeting, and errors come before it.
-    let has_secret = options.template.has_secret(&words) && options.meet.is_asked();
-    let later = has_secret.then(|| values().map(|values| (values, words.clone()))).transpose()?;
-    let now = || Ok(if has_secret { values()?.with_secret("{secret}") } else { values()? });
-    let words = options.template.apply(now, &words)?;
+    let info = options.place(&environment)?;
+    let mut planned = options.planned();
+    let words = Plan::new(&info, &planned).words?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
-    let port = of_port(options.meet, &info);
     let is_starter = options.per_node || starts_others(&info, options.template, &words);
     let program = For { keep_binding: options.keep_binding, is_starter };
     let threads = options.threads.plan(&info, &environment, program)?;
-    let findings = finding.into_iter().chain(port).chain(threads.finding());
-    let said = quiet.warn_also(&info, &environment, findings);
-    let info = info.having_said(&said);
+    planned.said = options.warn(&info, &environment, threads.finding());
     if options.dry_run {
         return Ok(words::print(&words)?);
     }
-    if !options.meet.is_asked() {
-        warn::starts_anyway(&said);
-    }
-    if !options.keep_binding {
-        widen_default_binding(&info, &environment);
-    }
-    let bound = bind::this_process(options.bind, &info, &environment, quiet)?;
-    // The program's threads are for the cores that it is bound to now.
-    let program = For { keep_binding: true, is_starter };
-    let threads = match bound {
-        Some(_) => options.threads.plan(&info, &environment, program)?,
-        None => threads,
-    };
-    let info = threads.apply(info);
-    let info = if options.keep_binding { info.keeping_binding() } else { info };
+    options.bind(&info, &environment, program, threads, &mut planned)?;
     let info = info.on_interface()?;
-    let exports = exports(options.meet, &info, if options.per_node { None } else { Some(set) })?;
-    let (words, secrets) = match later.zip(options.meet.secret(&info)?) {
-        Some(((values, words), secret)) => values.with_secret(&secret).expand_apart(&words)?,
-        None => (words.into_owned(), Vec::new()),
-    };
-    if set == Target::MindSpore && info.rank().is_first() {
-        let variables = |command: &mut Command| {
-            command.envs(bound).envs(secrets.iter().map(|(name, value)| (name, value)));
-        };
-        return run_with_scheduler(&info, set, &words, variables);
+    let plan = options.meet.complete(Plan::new(&info, &planned), &info, &mut planned)?;
+    perform(plan, &info, planned)
+}
+
+impl Options {
+    /// Reads this process's place, and waits for its master.
+    fn place(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
+        let info = self.ask.read(self.overrides.clone(), environment, self.quiet)?;
+        self.template.check(&self.command)?;
+        if !self.dry_run {
+            // This host's own address depends on the route to the master, so the master's name must
+            // resolve first.
+            self.master.wait(&info)?;
+        }
+        Ok(info)
+    }
+
+    /// Returns what decides what the command gets, as far as the options tell.
+    fn planned(&self) -> PlanOptions {
+        PlanOptions {
+            reader: self.program.reader(self.per_node),
+            is_marked: !self.per_node,
+            keeps_binding: self.keep_binding,
+            words: self.command.clone(),
+            is_template: self.template.is_asked(),
+            meets: self.meet.is_asked(),
+            ..PlanOptions::default()
+        }
+    }
+
+    /// Gives this process the cores that the command is to have, and plans its threads for them.
+    fn bind(
+        &self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        program: For,
+        mut threads: threads::Plan,
+        planned: &mut PlanOptions,
+    ) -> Result<(), Failure> {
+        if !self.keep_binding {
+            widen_default_binding(info, environment);
+        }
+        let bound = bind::this_process(self.bind, info, environment, self.quiet)?;
+        if let Some((name, value)) = bound {
+            planned.also.push((name, value.to_owned()));
+            // The program's threads are for the cores that it is bound to now.
+            let program = For { keep_binding: true, ..program };
+            threads = self.threads.plan(info, environment, program)?;
+        }
+        planned.threads = threads.count;
+        Ok(())
+    }
+
+    /// Prints what is probably wrong. Returns the codes of what is also wrong for the command.
+    fn warn(
+        &self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        of_threads: Option<Finding>,
+    ) -> Vec<String> {
+        // A meeting of several ranks finds out by itself whether rank 0 can listen, and fails.
+        let is_met = self.meet.is_asked() && info.world_size() > 1;
+        let of_port = if is_met { None } else { port::of_rank_0(info) };
+        let of_words = self.template.finding(info, &self.command);
+        let findings = of_words.into_iter().chain(of_port).chain(of_threads);
+        let said = self.quiet.warn_also(info, environment, findings);
+        if !self.dry_run && !self.meet.is_asked() {
+            warn::starts_anyway(&said);
+        }
+        said.iter().map(|finding| finding.code.to_owned()).collect()
+    }
+}
+
+/// Becomes the command, or starts it beside its scheduler.
+fn perform(plan: Plan, info: &ClusterInfo, planned: PlanOptions) -> Result<(), Failure> {
+    let (words, mut variables) = (plan.words?, plan.variables?);
+    if let Some(file) = plan.file {
+        leave(file, &mut variables)?;
+    }
+    if plan.scheduler.is_some() {
+        // They are two processes, so this one starts both and waits for them.
+        let launch = planned_launch(Launch::with_scheduler(info), planned).subreaper(true);
+        return whole_process(launch)
+            .run(|_| worker(&words, None))
+            .map_err(|error| launch::failure(&words, error));
     }
     let mut command = command(&words);
-    exports.apply_to(&mut command);
-    command.envs(bound).envs(secrets);
+    variables.apply_to(&mut command);
     stream::close_again();
     Err(exec(&mut command).into())
-}
-
-/// Returns the variables of a program, or those of a node without one.
-fn exports(meet: MeetOption, info: &ClusterInfo, set: Option<Target>) -> Result<Exports, Failure> {
-    let (mut exports, file) = meet.exports(info, |info| match set {
-        None => Ok((info.per_node_exports()?, None)),
-        Some(set) => info.marked().exports_and_file(set),
-    })?;
-    if let Some(file) = file {
-        leave(file, &mut exports)?;
-    }
-    Ok(exports)
-}
-
-/// Runs the command twice, as rank 0's worker and as the scheduler. They are two processes, so this
-/// process starts both and waits for them.
-fn run_with_scheduler(
-    info: &ClusterInfo,
-    set: Target,
-    words: &[OsString],
-    add_variables: impl Fn(&mut Command),
-) -> Result<(), Failure> {
-    let launch = Launch::with_scheduler(info).variables(set).subreaper(true);
-    whole_process(launch)
-        .run(|_| {
-            let mut command = worker(words, None);
-            add_variables(&mut command);
-            command
-        })
-        .map_err(|error| launch::failure(words, error))
-}
-
-/// Reports what may keep rank 0 from listening. A meeting of several ranks finds out by itself, and
-/// fails.
-fn of_port(meet: MeetOption, info: &ClusterInfo) -> Option<Finding> {
-    let is_met = meet.is_asked() && info.world_size() > 1;
-    if is_met { None } else { port::of_rank_0(info) }
 }
 
 /// Returns whether the command probably starts other processes, which divide the node's cores by

@@ -6,6 +6,7 @@ use crate::command::doctor::port;
 use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
 use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::seam::{Plan, PlanOptions};
 
 use super::overrides::{AskOption, Overrides};
 use super::shell::Shell;
@@ -94,7 +95,7 @@ fn line(dialect: Dialect) -> Option<String> {
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
     let Options { overrides, ask, shell, program, per_node, threads, verbose, quiet } = options;
     let info = ask.read(overrides, environment, quiet)?;
-    let info = threads.in_shell(info, environment)?;
+    let threads = threads.in_shell(&info, environment)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {
@@ -105,8 +106,9 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
         true => info.on_interface()?,
         false => info.on_own_interfaces(),
     };
-    let exports = if per_node { info.per_node_exports() } else { info.exports_for(program.set) };
-    Ok(exports?.to_text(shell.into())?)
+    let reader = program.reader(per_node);
+    let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });
+    Ok(plan.for_shell(reader)?.to_text(shell.into())?)
 }
 
 /// If the command line of an `export` is invalid, prints text that stops the shell that evaluates

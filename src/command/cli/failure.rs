@@ -8,6 +8,7 @@ use crate::command::resolve::Unresolved;
 use crate::simulate::JobError;
 use crate::{ErrorKind, LaunchError, StartError};
 use mpienv_core::seam::TemplateError;
+use mpienv_core::seam::WordsError;
 
 use super::exit_code::ExitCode;
 use super::inner_launcher::InnerLauncher;
@@ -68,6 +69,15 @@ pub(crate) enum Failure {
     Output(#[from] io::Error),
     #[error(transparent)]
     Start(#[from] StartError),
+}
+
+impl From<WordsError> for Failure {
+    fn from(error: WordsError) -> Failure {
+        match error {
+            WordsError::Place(error) => error.into(),
+            WordsError::Words(error) => error.into(),
+        }
+    }
 }
 
 impl Failure {

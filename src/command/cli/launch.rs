@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::command::doctor::port;
@@ -9,6 +10,7 @@ use crate::command::open_files::OpenFiles;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, counted};
+use mpienv_core::seam::{Plan, PlanOptions, WordsError};
 use mpienv_launch::seam::{
     for_terminal, foreseen, places, share_of_workers, try_run, whole_process,
 };
@@ -134,51 +136,27 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, program: Program { set }, quiet, command: words, .. } = options;
     let environment = Environment::current();
-    let info = ask.read(overrides, &environment, quiet)?;
-    let workers = count(&info, &environment, options.nproc_per_node, options.keep_binding, quiet)?;
-    options.launcher.check(&info, &environment, By::Launch { workers }, &words)?;
-    let output = options.log_dir.map_or(Output::Prefixed, Output::LogDir);
-    if matches!(output, Output::Prefixed) {
+    let info = options.ask.read(options.overrides.clone(), &environment, options.quiet)?;
+    let workers = options.count(&info, &environment)?;
+    let words = &options.command[..];
+    options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
+    if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
     let info = info.on_interface()?;
-    let launch = Launch::new(&info, workers).map_err(|error| failure(&words, error))?;
+    let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
-    options.template.check(&words)?;
+    options.template.check(words)?;
     let places = places(&mut launch);
-    let finding = places.first().and_then(|place| options.template.finding(place, &words));
-    let words_of =
-        |place: &ClusterInfo| options.template.apply(|| Ok(place.placeholders()), &words);
     // Expanding the words now reports errors before anything starts.
-    let first = places.iter().map(words_of).collect::<Result<Vec<_>, Failure>>()?;
-    let named = first.first().map_or(&words[..], |words| words);
+    let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
+    let named = first.first().map_or(words, |words| words);
     let asked = options.threads.asked(&environment)?;
-    let ranks = places.first().and_then(|place| place.ranks_on_host());
-    let share = ranks.map(|ranks| share_of_workers(ranks, options.keep_binding));
-    let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
-    let port = if options.meet.is_asked() { None } else { port::privileged_of_rank_0(&info) };
-    let findings = finding.into_iter().chain(too_many).chain(port);
-    let said = quiet.warn_also(&info.starting(workers), &environment, findings);
-    if !options.meet.is_asked() {
-        warn::starts_anyway(&said);
-    }
+    options.warn(&info, &environment, places.first(), asked, workers);
     options.meet.wait(&info)?;
-    let launch = launch.variables(set).output(output).subreaper(true);
-    let launch = if let Some(grace) = options.grace { launch.grace(grace) } else { launch };
-    let launch = match options.stall_timeout {
-        Some(timeout) => launch.stall_timeout(timeout),
-        None => launch,
-    };
-    let launch = launch.keep_binding(options.keep_binding).bind(options.bind.into());
-    let launch = match asked {
-        Some((threads, _)) => launch.threads(threads),
-        // It divides the node's cores by itself.
-        None if is_launcher(&words) => launch.threads(Threads::Keep),
-        None => launch,
-    };
+    let launch = options.limited(launch, asked.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes.
     let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
     let files = if is_joint { raised_files(&info) } else { None };
@@ -186,41 +164,90 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let mut fault: Option<Failure> = None;
     // Once more, because ports and the number of the attempt change between attempts.
     let outcome = try_run(whole_process(launch), |place| {
-        // Otherwise, every worker would fail to start and say the same.
-        let found = words_of(place).and_then(|words| match foreseen(&command(&words)) {
-            Some(error) => Err(error.into()),
-            None => Ok(worker(&words, before)),
-        });
-        found.map_err(|error| fault.insert(error).to_string())
+        options.worker(place, before).map_err(|error| fault.insert(error).to_string())
     });
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
-        (outcome, _) => outcome
-            .map_err(|error| failure(named, for_terminal(error, quiet.is_asked(&environment)))),
+        (outcome, _) => outcome.map_err(|error| {
+            failure(named, for_terminal(error, options.quiet.is_asked(&environment)))
+        }),
     }
 }
 
-/// Returns how many workers this node gets. If they had to be counted, prints the source of the
-/// number.
-fn count(
-    info: &ClusterInfo,
-    environment: &Environment,
-    nproc_per_node: WorkerCount,
-    keep_binding: bool,
-    quiet: Quiet,
-) -> Result<u32, crate::Error> {
-    if let WorkerCount::Fixed(workers) = nproc_per_node {
-        return Ok(workers);
+impl Options {
+    /// Returns the words of a worker's command.
+    fn words(&self, place: &ClusterInfo) -> Result<Vec<OsString>, WordsError> {
+        let words = self.command.clone();
+        let is_template = self.template.is_asked();
+        Plan::new(place, &PlanOptions { words, is_template, ..PlanOptions::default() }).words
     }
-    info.check_per_node()?;
-    let node = Node::here(keep_binding);
-    let (workers, source) =
-        nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
-    if !quiet.is_asked(environment) {
-        let workers = counted(workers as usize, "worker");
-        stream::report(format!("mpienv: {workers} on this node: {source}\n").as_bytes());
+
+    /// Returns a worker's command. Reports what would keep every worker from starting: all of them
+    /// would say the same.
+    fn worker(&self, place: &ClusterInfo, files: Option<u64>) -> Result<Command, Failure> {
+        let words = self.words(place)?;
+        match foreseen(&command(&words)) {
+            Some(error) => Err(error.into()),
+            None => Ok(worker(&words, files)),
+        }
     }
-    Ok(workers)
+
+    /// Prints what is probably wrong with this node, and with starting the workers.
+    fn warn(
+        &self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        first: Option<&ClusterInfo>,
+        asked: Option<(Threads, &'static str)>,
+        workers: u32,
+    ) {
+        let of_words = first.and_then(|place| self.template.finding(place, &self.command));
+        let ranks = first.and_then(|place| place.ranks_on_host());
+        let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
+        let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
+        let is_met = self.meet.is_asked();
+        let port = if is_met { None } else { port::privileged_of_rank_0(info) };
+        let findings = of_words.into_iter().chain(too_many).chain(port);
+        let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
+        if !is_met {
+            warn::starts_anyway(&said);
+        }
+    }
+
+    /// Returns the launch with the options that limit the workers, and say what they get.
+    fn limited(&self, launch: Launch, asked: Option<Threads>) -> Launch {
+        let output = self.log_dir.clone().map_or(Output::Prefixed, Output::LogDir);
+        let launch = launch.variables(self.program.set).output(output).subreaper(true);
+        let launch = launch.keep_binding(self.keep_binding).bind(self.bind.into());
+        let launch = if let Some(grace) = self.grace { launch.grace(grace) } else { launch };
+        let launch = match self.stall_timeout {
+            Some(timeout) => launch.stall_timeout(timeout),
+            None => launch,
+        };
+        match asked {
+            Some(threads) => launch.threads(threads),
+            // It divides the node's cores by itself.
+            None if is_launcher(&self.command) => launch.threads(Threads::Keep),
+            None => launch,
+        }
+    }
+
+    /// Returns how many workers this node gets. If they had to be counted, prints the source of the
+    /// number.
+    fn count(&self, info: &ClusterInfo, environment: &Environment) -> Result<u32, crate::Error> {
+        if let WorkerCount::Fixed(workers) = self.nproc_per_node {
+            return Ok(workers);
+        }
+        info.check_per_node()?;
+        let node = Node::here(self.keep_binding);
+        let (workers, source) =
+            self.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
+        if !self.quiet.is_asked(environment) {
+            let workers = counted(workers as usize, "worker");
+            stream::report(format!("mpienv: {workers} on this node: {source}\n").as_bytes());
+        }
+        Ok(workers)
+    }
 }
 
 /// Converts a launch error. A command that cannot be started gets the same message as under `exec`.

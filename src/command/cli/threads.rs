@@ -71,18 +71,17 @@ impl ThreadsOption {
         parse(text.trim()).map(|threads| Some((threads, VARIABLE))).map_err(wrong)
     }
 
-    /// Returns the place for a shell, which keeps its binding, and whose variables are set only on
-    /// request.
+    /// Decides for a shell, which keeps its binding, and whose variables are set only on request.
     pub(super) fn in_shell(
         self,
-        info: ClusterInfo,
+        info: &ClusterInfo,
         environment: &Environment,
-    ) -> Result<ClusterInfo, Error> {
+    ) -> Result<Option<ThreadCount>, Error> {
         if self.threads.is_none() {
-            return Ok(info);
+            return Ok(None);
         }
         let program = For { keep_binding: true, is_starter: false };
-        Ok(self.plan(&info, environment, program)?.apply(info))
+        Ok(self.plan(info, environment, program)?.count)
     }
 
     /// Decides how many threads this rank's program gets.
@@ -104,7 +103,7 @@ impl ThreadsOption {
         let number = share.as_ref().map(|share| share.threads);
         let number = number.filter(|_| is_shared || asked.is_some());
         let count = Threads::count(asked.map(|(threads, _)| threads), number);
-        let set = count.and_then(|count| info.clone().with_threads(count).omp_threads());
+        let set = count.and_then(|count| info.omp_threads(count));
         let users = info.users_threads().filter(|_| set.is_none());
         let is_starter = program.is_starter;
         Ok(Plan { asked, count, set, users, share, is_starter })
@@ -115,7 +114,7 @@ impl ThreadsOption {
 #[derive(Debug)]
 pub(super) struct Plan {
     asked: Option<(Threads, &'static str)>,
-    count: Option<ThreadCount>,
+    pub(super) count: Option<ThreadCount>,
     /// What `OMP_NUM_THREADS` is set to.
     set: Option<u32>,
     /// The user's own `OMP_NUM_THREADS`, which stays.
@@ -143,14 +142,6 @@ pub(super) struct Shown {
 }
 
 impl Plan {
-    /// Returns this place for the program.
-    pub(super) fn apply(&self, info: ClusterInfo) -> ClusterInfo {
-        match self.count {
-            Some(count) => info.with_threads(count),
-            None => info,
-        }
-    }
-
     /// Reports far more threads than cores, if the user chose their number.
     pub(super) fn finding(&self) -> Option<Finding> {
         let share = self.share.as_ref().filter(|_| !self.is_starter);

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::command::check::{Measures, exchange_endpoints, exchange_secret};
 use crate::command::resolve;
-use crate::{ClusterInfo, Error, Reason};
+use crate::{ClusterInfo, Error};
 use clap::Args;
 use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::seam::{Plan, PlanOptions};
 
 use super::{Failure, check, lines_of, stream, time};
 
@@ -47,30 +48,25 @@ impl MeetOption {
         self.meet.is_some()
     }
 
-    /// Returns the exports. If they need the hosts of all ranks and the launcher does not provide
-    /// them, the ranks exchange their endpoints.
-    pub(super) fn exports<T>(
+    /// Lets the ranks meet, and plans again with what they have to tell each other.
+    pub(super) fn complete(
         self,
+        plan: Plan,
         info: &ClusterInfo,
-        exports: impl Fn(&ClusterInfo) -> Result<T, Error>,
-    ) -> Result<T, Failure> {
-        let known = exports(info);
-        let asks = |error: &Error| matches!(error.reason(), Reason::HostsUnknown { .. });
-        let Some(patience) = self.meet.filter(|_| known.as_ref().is_err_and(asks)) else {
-            // Errors of this rank are reported before it waits for the others.
-            let known = known?;
-            self.wait(info)?;
-            return Ok(known);
-        };
-        let own = info.own_endpoint()?;
+        options: &mut PlanOptions,
+    ) -> Result<Plan, Failure> {
+        let Some(patience) = self.meet else { return Ok(plan) };
+        let needs = plan.needs;
+        // Errors of this rank are reported before it waits for the others.
+        if !needs.endpoints {
+            plan.variables.as_ref().map_err(Error::clone)?;
+        }
+        let own = needs.endpoints.then(|| info.own_endpoint()).transpose()?;
         self.wait(info)?;
-        let endpoints = exchange_endpoints(info, &own, patience)?;
-        Ok(exports(&info.with_endpoints(endpoints))?)
-    }
-
-    /// Returns a random secret that all ranks get. They meet for it; `None` if they do not.
-    pub(super) fn secret(self, info: &ClusterInfo) -> Result<Option<String>, Failure> {
-        Ok(self.meet.map(|patience| exchange_secret(info, patience)).transpose()?)
+        let others = own.map(|own| exchange_endpoints(info, &own, patience)).transpose()?;
+        options.secret = needs.secret.then(|| exchange_secret(info, patience)).transpose()?;
+        let info = others.map_or_else(|| info.clone(), |others| info.with_endpoints(others));
+        Ok(Plan::new(&info, options))
     }
 
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {

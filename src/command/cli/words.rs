@@ -1,6 +1,5 @@
 //! The words of the command to start, with placeholders on request.
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 
@@ -49,24 +48,6 @@ impl TemplateOption {
             "a server that expects one process on each node then meets several with the same number".to_owned(),
             "start one process on each node, or use {rank} or {local_rank} in the command".to_owned(),
         ))
-    }
-
-    /// Returns the words of the command to start.
-    pub(super) fn apply<'a>(
-        self,
-        values: impl FnOnce() -> Result<Placeholders, crate::Error>,
-        words: &'a [OsString],
-    ) -> Result<Cow<'a, [OsString]>, super::Failure> {
-        if !self.template {
-            return Ok(Cow::Borrowed(words));
-        }
-        let expanded: Result<_, TemplateError> = values()?.expand_words(words);
-        Ok(Cow::Owned(expanded?))
-    }
-
-    /// Returns whether the words have the secret of all ranks.
-    pub(super) fn has_secret(self, words: &[OsString]) -> bool {
-        self.template && Placeholders::have_secret(words)
     }
 }
 

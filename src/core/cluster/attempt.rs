@@ -100,7 +100,7 @@ impl ClusterInfo {
     }
 
     fn override_with(&mut self, name: &'static str, value: String) {
-        let overrides = &mut self.passed_on.overrides;
+        let overrides = &mut self.carried.overrides;
         overrides.retain(|(found, _)| *found != name);
         overrides.push((name, value));
     }

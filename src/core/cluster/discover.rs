@@ -21,11 +21,11 @@ use std::borrow::Cow;
 use std::mem;
 
 use crate::cluster::azure::AzureVars;
-use crate::cluster::info::{ClusterInfo, Inherited, PassedOn};
+use crate::cluster::info::{Carried, ClusterInfo, Earlier, Inherited};
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{self, Overrides, answer};
-use crate::cluster::threads::Threads;
+use crate::cluster::threads;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -50,26 +50,26 @@ impl ClusterInfoBuilder {
         let mut place = complete(self.place(detected)?)?;
         let mut findings = lint(&mut place);
         let meeting = meet(&mut place, &asked, &mut findings)?;
-        let surroundings = Surroundings::read(&place, asked.nccl_ifname)?;
-        let Place { whole, placement, own, .. } = &place;
-        let own_context = own.as_ref();
-        let passed_on = PassedOn {
+        let surroundings = Surroundings::read(&place, asked)?;
+        let Place { whole, placement, own, threads, .. } = &place;
+        let carried = Carried {
             overrides: self.overrides.exported(),
             to_unset: lints::to_unset(&place, &surroundings.nccl.ifname),
-            asked_interface: asked.interface,
-            interface: None,
             // A process that reads the exports must get the overridden place again.
-            leaves_context: self.overrides.reader(placement.launcher()),
-            said: own_context.map(|own| own.said.clone()).unwrap_or_default(),
-            threads: place.threads.clone(),
-            keeps_binding: own_context.is_some_and(|own| own.keeps_binding),
+            context: self.overrides.reader(placement.launcher()),
+        };
+        let earlier = Earlier {
+            said: own.as_ref().map(|own| own.said.clone()).unwrap_or_default(),
+            keeps_binding: own.as_ref().is_some_and(|own| own.keeps_binding),
+            threads: threads.clone(),
         };
         Ok(ClusterInfo {
             inherited: Inherited(Environment::clone(whole)),
             placement: place.placement,
             surroundings,
             meeting,
-            passed_on,
+            carried,
+            earlier,
             findings,
             endpoints: None,
         })
@@ -92,7 +92,7 @@ impl ClusterInfoBuilder {
             true => choice.source.clone(),
             false => display_variable(whole, &placement.rank.source).into(),
         };
-        let threads = Threads::inherited(whole, context.as_ref());
+        let threads = threads::of_outer(whole, context.as_ref());
         let own = context.as_ref().filter(|_| choice.is_of_context);
         if let Some((node, server)) = own.and_then(|own| own.node.zip(own.asked)) {
             let known = |number| by(server.source(), Some(number));
@@ -178,7 +178,8 @@ struct Place<'a> {
     /// What mpienv chose for the surrounding job, in which a launcher started this process.
     outer: Option<Context>,
     azure: Option<AzureVars>,
-    threads: Threads,
+    /// The variables of threads that an outer mpienv has set.
+    threads: Vec<(&'static str, u32)>,
 }
 
 /// Adds what follows from the place, and rejects what cannot be.

@@ -8,11 +8,9 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::cluster::discover::surroundings::Surroundings;
-use crate::cluster::interface::{Interface, OwnInterface};
 use crate::cluster::master;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides;
-use crate::cluster::threads::Threads;
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -53,32 +51,35 @@ pub struct ClusterInfo {
     pub(crate) placement: Placement,
     pub(crate) surroundings: Surroundings,
     pub(crate) meeting: Meeting,
-    pub(crate) passed_on: PassedOn,
+    pub(crate) carried: Carried,
+    pub(crate) earlier: Earlier,
     pub(crate) findings: Vec<Finding>,
     /// Where each rank listens, if the ranks have exchanged their endpoints.
     pub(crate) endpoints: Option<Arc<[String]>>,
     pub(crate) inherited: Inherited,
 }
 
-/// What the exports contain besides the values.
+/// What the exports contain besides the values, so that a process that reads them finds this place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PassedOn {
+pub(crate) struct Carried {
     /// The overrides, under the names of the equivalent variables.
     pub overrides: Vec<(&'static str, String)>,
     /// Inherited variables that would mislead the program.
     pub to_unset: Vec<&'static str>,
-    /// The network interface that was asked for.
-    pub asked_interface: Option<Sourced<Interface>>,
-    /// The one that was found.
-    pub interface: Option<OwnInterface>,
     /// The launcher that the exports name in `MPIENV_CONTEXT`. `None` if they do not set that
     /// variable.
-    pub leaves_context: Option<Launcher>,
-    /// The codes of the warnings that `mpienv exec` printed before it became this program.
+    pub context: Option<Launcher>,
+}
+
+/// What an mpienv before this one has done for this process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    /// The codes of the warnings that it printed before it became this program.
     pub said: Vec<String>,
-    pub threads: Threads,
-    /// Whether the program keeps the launcher's binding to cores.
+    /// Whether this process keeps the launcher's binding to cores.
     pub keeps_binding: bool,
+    /// The variables of threads that it set and nothing has changed since, with their values.
+    pub threads: Vec<(&'static str, u32)>,
 }
 
 impl ClusterInfo {

@@ -104,6 +104,6 @@ impl ClusterInfo {
     /// if there is nothing to set.
     #[must_use]
     pub fn interface(&self) -> Option<&OwnInterface> {
-        self.passed_on.interface.as_ref()
+        self.surroundings.interface.as_ref()
     }
 }

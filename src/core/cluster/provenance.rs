@@ -14,7 +14,7 @@ impl ClusterInfo {
     #[must_use]
     pub fn provenance(&self) -> Provenance {
         let place = &self.placement;
-        let Surroundings { nccl, device_index, restart_count, platform } = &self.surroundings;
+        let Surroundings { nccl, device_index, restart_count, platform, .. } = &self.surroundings;
         Provenance {
             launcher: place.launcher.source.clone(),
             rank: place.rank.source.clone(),

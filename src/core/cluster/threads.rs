@@ -24,45 +24,40 @@ pub enum ThreadCount {
     Asked(u32),
 }
 
-/// The variables that the exports set, and those that mpienv in an outer process has set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Threads {
-    /// What the exports set.
-    set: Vec<(&'static str, u32)>,
-    /// The variables whose value is mpienv's own, with that value: an inner mpienv may replace it.
-    ours: Vec<(&'static str, u32)>,
+/// Returns the inherited variables that an outer mpienv set and nothing has changed since, with
+/// their values.
+pub(crate) fn of_outer(
+    environment: &Environment,
+    context: Option<&Context>,
+) -> Vec<(&'static str, u32)> {
+    let Some(context) = context else { return Vec::new() };
+    let is_ours = |name: &&'static str| context.seen.is_known(environment, name);
+    let value = |name| Some((name, environment.text(name)?.parse().ok()?));
+    VARIABLES.into_iter().filter(is_ours).filter_map(value).collect()
 }
 
-impl Threads {
-    /// Returns the inherited variables that mpienv set and nothing has changed since.
-    pub(crate) fn inherited(environment: &Environment, context: Option<&Context>) -> Threads {
-        let ours = context.map_or(Vec::new(), |context| {
-            let is_ours = |name: &&'static str| context.seen.is_known(environment, name);
-            let value = |name| Some((name, environment.text(name)?.parse().ok()?));
-            VARIABLES.into_iter().filter(is_ours).filter_map(value).collect()
-        });
-        Threads { set: Vec::new(), ours }
-    }
+/// The variables that a program gets, and those whose value is mpienv's own.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadVariables {
+    /// What is set.
+    pub set: Vec<(&'static str, u32)>,
+    /// What an inner mpienv may replace.
+    pub ours: Vec<(&'static str, u32)>,
+}
 
-    /// Returns the variables to set.
-    pub(crate) fn set(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.set.iter().map(|(name, count)| (*name, count.to_string()))
-    }
-
-    /// Returns the variables whose value is mpienv's own, with that value.
-    pub(crate) fn ours(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.ours.iter().map(|(name, count)| (*name, count.to_string()))
-    }
-
-    fn decide(&mut self, environment: &Environment, count: ThreadCount) {
-        self.set.clear();
-        let inherited = std::mem::take(&mut self.ours);
-        let outer = |name| inherited.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
+impl ThreadVariables {
+    pub(crate) fn of(info: &ClusterInfo, count: Option<ThreadCount>) -> ThreadVariables {
+        let earlier = &info.earlier.threads;
+        let Some(count) = count else {
+            return ThreadVariables { set: Vec::new(), ours: earlier.clone() };
+        };
+        let outer = |name| earlier.iter().find(|(of, _)| *of == name).map(|(_, count)| *count);
+        let mut variables = ThreadVariables::default();
         for name in VARIABLES {
             let (value, is_ours) = match count {
                 ThreadCount::Asked(number) => (number, false),
                 ThreadCount::ShareIfUnset(_)
-                    if environment.is_set(name) && outer(name).is_none() =>
+                    if info.inherited.is_set(name) && outer(name).is_none() =>
                 {
                     continue;
                 }
@@ -71,36 +66,29 @@ impl Threads {
                     (outer(name).map_or(share, |outer| outer.min(share)), true)
                 }
             };
-            self.set.push((name, value));
+            variables.set.push((name, value));
             if is_ours {
-                self.ours.push((name, value));
+                variables.ours.push((name, value));
             }
         }
+        variables
     }
 }
 
 impl ClusterInfo {
-    /// Returns this place with a number of threads, which the exports set.
-    pub(crate) fn with_threads(mut self, count: ThreadCount) -> ClusterInfo {
-        self.passed_on.threads.decide(&self.inherited, count);
-        // Without a context, an inner mpienv takes what this one sets for the user's own.
-        self.passed_on.leaves_context.get_or_insert(self.placement.launcher());
-        self
-    }
-
     /// Returns how many OpenMP threads the user asks for. `None` if mpienv has set the number. In a
     /// list for nested regions, the first number counts.
     pub(crate) fn users_threads(&self) -> Option<usize> {
-        if self.passed_on.threads.ours.iter().any(|(name, _)| *name == OMP) {
+        if self.earlier.threads.iter().any(|(name, _)| *name == OMP) {
             return None;
         }
         self.inherited.text(OMP)?.split(',').next()?.trim().parse().ok()
     }
 
-    /// Returns how many OpenMP threads the exports set. `None` if they set no number.
-    pub(crate) fn omp_threads(&self) -> Option<u32> {
-        let mut set = self.passed_on.threads.set.iter();
-        set.find(|(name, _)| *name == OMP).map(|(_, count)| *count)
+    /// Returns how many OpenMP threads a program gets. `None` if no number is set for it.
+    pub(crate) fn omp_threads(&self, count: ThreadCount) -> Option<u32> {
+        let set = ThreadVariables::of(self, Some(count)).set;
+        set.into_iter().find(|(name, _)| *name == OMP).map(|(_, count)| count)
     }
 
     /// Returns how many ranks of the job share this host. All ranks of a simulated job do, whatever
@@ -111,17 +99,13 @@ impl ClusterInfo {
             false => self.local_world_size(),
         }
     }
-
-    /// Returns this place for a program that keeps the launcher's binding to cores.
-    pub(crate) fn keeping_binding(mut self) -> ClusterInfo {
-        self.passed_on.keeps_binding = true;
-        self
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::Exports;
+    use crate::plan::{Options, Plan};
 
     const RANK: [(&str, &str); 4] = [
         ("OMPI_COMM_WORLD_RANK", "0"),
@@ -130,9 +114,15 @@ mod tests {
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
     ];
 
+    /// Returns the variables that a program gets.
+    fn exports(info: &ClusterInfo, count: Option<ThreadCount>, is_marked: bool) -> Exports {
+        let options = Options { threads: count, is_marked, ..Options::default() };
+        Plan::new(info, &options).variables.unwrap()
+    }
+
     /// Returns the variables of a process after another one has applied its exports to its own.
-    fn after(vars: &[(String, String)], info: &ClusterInfo) -> Vec<(String, String)> {
-        let exports = info.exports().unwrap();
+    fn after(vars: &[(String, String)], count: Option<ThreadCount>) -> Vec<(String, String)> {
+        let exports = exports(&read(vars), count, true);
         let mut vars: std::collections::BTreeMap<_, _> = vars.iter().cloned().collect();
         for (name, value) in exports.iter() {
             match value {
@@ -152,8 +142,8 @@ mod tests {
         ClusterInfo::from_vars(vars.iter().cloned()).unwrap()
     }
 
-    fn threads(info: &ClusterInfo) -> [Option<String>; 2] {
-        let exports = info.exports().unwrap();
+    fn threads(info: &ClusterInfo, count: Option<ThreadCount>) -> [Option<String>; 2] {
+        let exports = exports(info, count, false);
         VARIABLES.map(|name| exports.get(name).map(str::to_owned))
     }
 
@@ -172,49 +162,42 @@ mod tests {
             (&[(OMP, "8")], Share(3), both("3", "3")),
             (&[(OMP, "8")], Asked(5), both("5", "5")),
         ] {
-            let info = read(&rank(more)).with_threads(count);
-            assert_eq!(threads(&info), expected, "{more:?} {count:?}");
+            let found = threads(&read(&rank(more)), Some(count));
+            assert_eq!(found, expected, "{more:?} {count:?}");
         }
-        assert_eq!(threads(&read(&rank(&[]))), both("", ""));
+        assert_eq!(threads(&read(&rank(&[])), None), both("", ""));
     }
 
     #[test]
     fn an_inner_process_takes_a_part_of_the_share_that_an_outer_one_set() {
         let outer = rank(&[]);
-        let inner = after(&outer, &read(&outer).marked().with_threads(ThreadCount::Share(4)));
+        let inner = after(&outer, Some(ThreadCount::Share(4)));
         assert_eq!(read(&inner).users_threads(), None);
-        let of = |share| read(&inner).with_threads(ThreadCount::ShareIfUnset(share));
-        assert_eq!(threads(&of(1)), both("1", "1"));
+        let share = |of: &[_], share| threads(&read(of), Some(ThreadCount::ShareIfUnset(share)));
+        assert_eq!(share(&inner, 1), both("1", "1"));
         // What the outer process has is all that there is for the inner ones.
-        assert_eq!(threads(&of(8)), both("4", "4"));
+        assert_eq!(share(&inner, 8), both("4", "4"));
         // The mark stays if a process in between changes nothing.
-        let third = after(&inner, &read(&inner).marked());
-        let third = read(&third).with_threads(ThreadCount::ShareIfUnset(2));
-        assert_eq!(threads(&third), both("2", "2"));
+        assert_eq!(share(&after(&inner, None), 2), both("2", "2"));
         // Another launcher in between changes nothing either.
         let ranks = [("PMI_RANK", "1"), ("PMI_SIZE", "2"), ("MASTER_ADDR", "node0")];
         let ranks = ranks.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let nested = read(&[&inner[..], &ranks].concat());
-        assert_eq!(nested.launcher(), crate::Launcher::Hydra);
-        let nested = nested.with_threads(ThreadCount::ShareIfUnset(2));
-        assert_eq!(threads(&nested), both("2", "2"));
+        let nested = [&inner[..], &ranks].concat();
+        assert_eq!(read(&nested).launcher(), crate::Launcher::Hydra);
+        assert_eq!(share(&nested, 2), both("2", "2"));
     }
 
     #[test]
     fn what_a_user_sets_between_two_processes_or_asks_for_is_not_replaced() {
         let outer = rank(&[]);
-        let share = read(&outer).marked().with_threads(ThreadCount::ShareIfUnset(4));
-        let mut inner = after(&outer, &share);
+        let mut inner = after(&outer, Some(ThreadCount::ShareIfUnset(4)));
         inner.iter_mut().filter(|(name, _)| name == OMP).for_each(|(_, value)| *value = "6".into());
         assert_eq!(read(&inner).users_threads(), Some(6));
-        assert_eq!(
-            threads(&read(&inner).with_threads(ThreadCount::ShareIfUnset(1))),
-            both("", "1")
-        );
-        let asked = read(&outer).marked().with_threads(ThreadCount::Asked(4));
-        let inner = after(&outer, &asked);
+        let share = Some(ThreadCount::ShareIfUnset(1));
+        assert_eq!(threads(&read(&inner), share), both("", "1"));
+        let inner = after(&outer, Some(ThreadCount::Asked(4)));
         assert_eq!(read(&inner).users_threads(), Some(4));
-        assert_eq!(threads(&read(&inner).with_threads(ThreadCount::ShareIfUnset(1))), both("", ""));
+        assert_eq!(threads(&read(&inner), share), both("", ""));
     }
 
     #[test]
@@ -222,7 +205,7 @@ mod tests {
         let outer = [("MPIENV_LAUNCHER", "alone".to_owned())];
         let outer: Vec<_> =
             outer.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        let inner = after(&outer, &read(&outer).marked().with_threads(ThreadCount::Share(4)));
+        let inner = after(&outer, Some(ThreadCount::Share(4)));
         let exports = read(&inner).per_node_exports().unwrap();
         for name in VARIABLES {
             assert!(exports.removals().any(|removed| removed == name), "{name}: {exports:?}");

@@ -95,16 +95,8 @@ impl ClusterInfo {
         }
         let own =
             self.findings().iter().filter(|finding| finding.severity == Severity::Warning).cloned();
-        let is_new =
-            |finding: &Finding| !self.passed_on.said.iter().any(|code| code == finding.code);
+        let is_new = |finding: &Finding| !self.earlier.said.iter().any(|code| code == finding.code);
         own.chain(others()).filter(is_new).map(|finding| self.placed(finding)).collect()
-    }
-
-    /// Returns this place for a program that this process becomes after it has printed these
-    /// warnings.
-    pub(crate) fn having_said(mut self, warnings: &[Finding]) -> ClusterInfo {
-        self.passed_on.said.extend(warnings.iter().map(|finding| finding.code.to_owned()));
-        self
     }
 
     /// Adds the rank and its host to a finding, except for rank 0.

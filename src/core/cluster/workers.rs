@@ -1,7 +1,7 @@
 //! Turns a node's only process into that node's workers.
 
 use crate::cluster::device;
-use crate::cluster::info::{ClusterInfo, PassedOn};
+use crate::cluster::info::{Carried, ClusterInfo};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
@@ -89,12 +89,12 @@ impl ClusterInfo {
     #[must_use]
     pub fn marked(&self) -> ClusterInfo {
         let mut marked = self.clone();
-        marked.passed_on.leaves_context.get_or_insert(self.launcher());
+        marked.carried.context.get_or_insert(self.launcher());
         if self.meeting.token_scope == Scope::Programs {
-            marked.passed_on.overrides.push((TOKEN, self.token().as_str().to_owned()));
+            marked.carried.overrides.push((TOKEN, self.token().as_str().to_owned()));
         }
-        if !marked.passed_on.to_unset.contains(&LAUNCHER) {
-            marked.passed_on.to_unset.push(LAUNCHER);
+        if !marked.carried.to_unset.contains(&LAUNCHER) {
+            marked.carried.to_unset.push(LAUNCHER);
         }
         marked
     }
@@ -138,8 +138,8 @@ impl ClusterInfo {
             node_count: Some(of_rule(nodes)),
             ..worker.placement
         };
-        let PassedOn { overrides, to_unset, leaves_context, .. } = &mut worker.passed_on;
-        *leaves_context = Some(Launcher::User);
+        let Carried { overrides, to_unset, context } = &mut worker.carried;
+        *context = Some(Launcher::User);
         // The override is for the process that starts the workers, not for the workers.
         to_unset.push(LAUNCHER);
         if per_node > 1 {

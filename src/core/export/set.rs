@@ -16,15 +16,11 @@ mod torchcomms;
 
 use std::str::FromStr;
 
-use crate::cluster::discover::launcher_of;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::overrides::LAUNCHER;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::Exports;
 use crate::launcher::context::{CONTEXT, Context};
-use crate::launcher::seen;
-use crate::value::launcher::Launcher;
 use crate::value::name::{self, UnknownName};
 
 macro_rules! targets {
@@ -53,7 +49,7 @@ macro_rules! targets {
             /// Every set.
             pub const ALL: &'static [Target] = &[$(Target::$target,)+];
 
-            const fn set(self) -> &'static Set {
+            pub(crate) const fn set(self) -> &'static Set {
                 match self {
                     $(Target::$target => &$file::SET,)+
                 }
@@ -92,20 +88,20 @@ pub struct TargetVariable {
 }
 
 /// What a set has besides PyTorch's variables.
-struct Set {
+pub(crate) struct Set {
     /// The name, as `--for` takes it.
     name: &'static str,
     /// The program's human-readable name.
     title: &'static str,
     /// Further information, as the rest of a sentence. May be empty.
     note: &'static str,
-    additions: &'static [Addition],
+    pub additions: &'static [Addition],
     /// Returns variables that also depend on the environment.
-    place: Option<Placing>,
+    pub place: Option<Placing>,
     /// The file that the program reads, if the ranks have several.
-    file: Option<Filing>,
+    pub file: Option<Filing>,
     /// Inherited variables whose names start with one of these are unset.
-    unset: &'static [&'static str],
+    pub unset: &'static [&'static str],
     /// The variables of rank 0's scheduler that differ from those of its worker.
     scheduler: Option<&'static [(&'static str, Option<&'static str>)]>,
 }
@@ -134,12 +130,12 @@ pub struct TargetFile {
 }
 
 /// Returns the file that a program reads. `None` if it needs none, or if the user named one.
-type Filing = fn(&ClusterInfo) -> Result<Option<TargetFile>, Error>;
+pub(crate) type Filing = fn(&ClusterInfo) -> Result<Option<TargetFile>, Error>;
 
 /// A variable and its value, `None` if it is not set.
-struct Addition {
-    variable: TargetVariable,
-    value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
+pub(crate) struct Addition {
+    pub variable: TargetVariable,
+    pub value: fn(&ClusterInfo) -> Result<Option<String>, Error>,
 }
 
 /// Returns one row of a set's table.
@@ -184,10 +180,10 @@ fn endpoint_of_master(info: &ClusterInfo) -> Result<Option<String>, Error> {
 }
 
 /// Returns the variables that give a program its place, depending on the inherited ones.
-type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
+pub(crate) type Placing = fn(&ClusterInfo, &Environment) -> Result<Variables, Error>;
 
 /// Names with their values.
-type Variables = Vec<(&'static str, String)>;
+pub(crate) type Variables = Vec<(&'static str, String)>;
 
 /// Returns the local rank, without which a program cannot start.
 fn local_rank(info: &ClusterInfo, target: Target) -> Result<u32, Error> {
@@ -247,99 +243,6 @@ impl FromStr for Target {
     }
 }
 
-impl ClusterInfo {
-    /// Returns the variables that a program reads: those of [`exports`](ClusterInfo::exports), and
-    /// its own.
-    ///
-    /// Inherited launcher variables that would mislead the program are unset, as listed in
-    /// [`Target`].
-    ///
-    /// ```
-    /// use mpienv::{ClusterInfo, Target};
-    ///
-    /// let info = ClusterInfo::from_vars([
-    ///     ("RANK", "1"),
-    ///     ("WORLD_SIZE", "2"),
-    ///     ("LOCAL_RANK", "0"),
-    ///     ("LOCAL_WORLD_SIZE", "1"),
-    ///     ("MASTER_ADDR", "fe::1"),
-    /// ])?;
-    /// let exports = info.exports_for(Target::Jax)?;
-    /// assert_eq!(exports.get("JAX_COORDINATOR_ADDRESS"), Some("[fe::1]:6105"));
-    /// # Ok::<(), mpienv::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Same as [`ClusterInfo::exports`]. It also returns an error if the program needs a value that
-    /// the launcher does not provide, such as the local rank or the hosts of all ranks, or a file:
-    /// only `Launch` and `mpienv exec` write files.
-    pub fn exports_for(&self, set: Target) -> Result<Exports, Error> {
-        let (exports, file) = self.exports_and_file(set)?;
-        let Some(TargetFile { variable, .. }) = file else { return Ok(exports) };
-        let what = "a file with the addresses of the ranks".to_owned();
-        let remedy = format!(
-            "start the program with `mpienv exec --for {0}` or `mpienv launch --for {0}`, which write it, or set {variable} \
-             to a file of your own",
-            set.name()
-        );
-        Err(Error::new(Reason::ProgramNeeds { program: set.title(), what }, remedy).of(variable))
-    }
-
-    /// Returns the variables that a program reads, and the file that it needs besides. The caller
-    /// writes the file, and sets its variable to the file's path.
-    pub(crate) fn exports_and_file(
-        &self,
-        set: Target,
-    ) -> Result<(Exports, Option<TargetFile>), Error> {
-        let inherited: &Environment = &self.inherited;
-        let mut exports = self.exports()?;
-        let before = inherited.with(exports.iter());
-        let Set { additions, place, unset, file, .. } = set.set();
-        let file = file.map(|file| file(self)).transpose()?.flatten();
-        for Addition { variable, value } in *additions {
-            if let Some(value) = value(self)? {
-                exports.set(variable.name, value);
-            }
-        }
-        let place = place
-            .map(|place| place(self, &inherited.with(exports.iter())))
-            .transpose()?
-            .unwrap_or_default();
-        let is_placed = !place.is_empty();
-        place.into_iter().for_each(|(name, value)| exports.set(name, value));
-        let wanted =
-            |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
-        let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
-        // mpienv in a child process cannot detect the launcher from variables that were unset.
-        let is_gone = !names.is_empty();
-        if is_gone && inherited.is_set(LAUNCHER) && self.passed_on.leaves_context.is_none() {
-            exports.set(LAUNCHER, Launcher::User.name().to_owned());
-        }
-        let takes_some = self
-            .launcher()
-            .variables()
-            .any(|variable| names.iter().any(|name| name == variable.name));
-        names.into_iter().for_each(|name| exports.remove(name));
-        let after = inherited.with(exports.iter());
-        // The launcher would still be detected, but its variables could not be read.
-        let is_torn = takes_some && (self.launcher().spec().marker)(&after).is_some();
-        // The program's variables are also those of a launcher of its own.
-        let is_other = || launcher_of(&after) != launcher_of(&before);
-        // The context keeps launcher variables that are meant only for the program from misleading
-        // other processes.
-        if let Some(launcher) = self
-            .passed_on
-            .leaves_context
-            .or_else(|| (is_placed || is_torn || is_other()).then_some(self.launcher()))
-        {
-            let launcher = if is_gone { Launcher::User } else { launcher };
-            let context = self.context(launcher, seen(&after), &exports);
-            exports.set(CONTEXT, context.to_text());
-        }
-        Ok((exports, file))
-    }
-}
-
 impl Exports {
     /// Returns the variables of a rank's scheduler, if these are those of the rank. `None` if the
     /// program needs no scheduler.
@@ -359,12 +262,6 @@ impl Exports {
         }
         Some(exports)
     }
-}
-
-/// Returns whether every dialect can express this name. Programs do not read variables with other
-/// names.
-fn is_plain(name: &str) -> bool {
-    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]

@@ -7,24 +7,21 @@ use crate::launch::core_share::CoreShare;
 use crate::launch::error::LaunchError;
 use crate::launch::{Launch, Threads, share, tell};
 use mpienv_core::Environment;
-use mpienv_core::seam::{Attempt, InfoSeam as _};
+use mpienv_core::seam::{Attempt, InfoSeam as _, ThreadCount};
 
 impl Launch {
-    /// Gives the workers their share of the cores that this thread may use.
+    /// Returns how many threads each worker gets of the cores that this thread may use.
     ///
     /// `bound`: the cores of each worker, or nothing if they are not bound.
-    pub(super) fn set_threads(&mut self, bound: &[CoreShare]) {
-        let Some(ranks) = self.workers.first().and_then(|worker| worker.ranks_on_host()) else {
-            return;
-        };
-        let share = share::of_workers(ranks, self.keep_binding).threads;
-        for (index, worker) in self.workers.iter_mut().enumerate() {
+    pub(super) fn thread_counts(&self, bound: &[CoreShare]) -> Vec<Option<ThreadCount>> {
+        let ranks = self.workers.first().and_then(|worker| worker.ranks_on_host());
+        let share = ranks.map(|ranks| share::of_workers(ranks, self.keep_binding).threads);
+        let of_worker = |index: usize| {
             let own = bound.get(index).and_then(|own| u32::try_from(own.len()).ok());
-            let share = own.map_or(share, |own| own.min(share));
-            if let Some(count) = Threads::count(self.threads, Some(share)) {
-                *worker = worker.clone().with_threads(count);
-            }
-        }
+            let share = share.map(|share| own.map_or(share, |own| own.min(share)));
+            share.and_then(|share| Threads::count(self.threads, Some(share)))
+        };
+        (0..self.workers.len()).map(of_worker).collect()
     }
 
     /// Returns the command with the variable that tells its programs how they are bound.

@@ -1,14 +1,15 @@
 //! What the variables show besides this process's place.
 
 use crate::cluster::device;
-use crate::cluster::nccl::{self, NcclIfname};
-use crate::cluster::overrides::RESTART_COUNT;
+use crate::cluster::interface::{Interface, OwnInterface};
+use crate::cluster::nccl;
+use crate::cluster::overrides::{Overrides, RESTART_COUNT};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
 use crate::launcher::{Starts, is_shared, kubernetes, markers, restarts};
 use crate::value::launcher::Launcher;
-use crate::value::sourced::{Known, NOT_PROVIDED, Sourced, value_of};
+use crate::value::sourced::{NOT_PROVIDED, Sourced, value_of};
 
 use super::Place;
 
@@ -19,19 +20,22 @@ pub(crate) struct Surroundings {
     pub device_index: Sourced<Option<u32>>,
     pub restart_count: Sourced<Option<u32>>,
     pub platform: Sourced<Option<Launcher>>,
+    /// The network interface that was asked for.
+    pub asked_interface: Option<Sourced<Interface>>,
+    /// The one that was found.
+    pub interface: Option<OwnInterface>,
 }
 
 impl Surroundings {
-    pub(super) fn read(
-        place: &Place<'_>,
-        ifname: Known<NcclIfname>,
-    ) -> Result<Surroundings, Error> {
+    pub(super) fn read(place: &Place<'_>, asked: Overrides) -> Result<Surroundings, Error> {
         let Place { whole, environment, placement, azure, .. } = place;
         Ok(Surroundings {
-            nccl: nccl::ifname(environment, azure.is_some(), ifname)?,
+            nccl: nccl::ifname(environment, azure.is_some(), asked.nccl_ifname)?,
             device_index: device::index(whole, value_of(&placement.local_rank)),
             restart_count: restart_count(whole, placement.launcher())?,
             platform: platform(whole, placement),
+            asked_interface: asked.interface,
+            interface: None,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::cluster::discover::surroundings::Surroundings;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::{Interface, OwnInterface};
 use crate::cluster::nccl;
@@ -65,7 +66,7 @@ impl ClusterInfo {
     /// interface that other hosts may reach. The default returns no error.
     pub fn on_interface(&self) -> Result<ClusterInfo, Error> {
         let default = || Sourced::new(Interface::Default, "default");
-        let asked = self.passed_on.asked_interface.clone().unwrap_or_else(default);
+        let asked = self.surroundings.asked_interface.clone().unwrap_or_else(default);
         let found = match &asked.value {
             Interface::Keep => None,
             Interface::Default if self.gloo_finds_nothing() => {
@@ -91,11 +92,12 @@ impl ClusterInfo {
             }
         };
         let mut info = self.clone();
-        info.passed_on.interface = found.map(|found| self.named(found, &asked));
-        let nccl = &mut info.surroundings.nccl.ifname;
-        for (name, value) in info.passed_on.interface.iter().flat_map(|own| &own.variables) {
+        info.surroundings.interface = found.map(|found| self.named(found, &asked));
+        let Surroundings { nccl, interface, .. } = &mut info.surroundings;
+        for (name, value) in interface.iter().flat_map(|own| &own.variables) {
             if *name == nccl::VARIABLE {
-                *nccl = Sourced::new(Some(value.clone()), format!("the interface {}", asked.value));
+                nccl.ifname =
+                    Sourced::new(Some(value.clone()), format!("the interface {}", asked.value));
             }
         }
         Ok(info.on_own_interfaces())
