@@ -2,8 +2,12 @@
 
 #[cfg(feature = "mpi")]
 mod over_mpi;
+mod types;
 
 use std::fmt;
+
+pub(super) use types::check as check_type;
+pub use types::type_number;
 
 use super::element::ElementKind;
 use super::reduction::Reduction;
@@ -25,6 +29,8 @@ pub struct Call {
     /// Whether the message is half of a `send_receive`, for errors: the other rank may as well send
     /// or receive it alone.
     pub(super) is_half: bool,
+    /// The number of the type that the caller means, if its values travel as another; 0 if not.
+    pub(super) meant: u8,
 }
 
 /// A rank that made another call than the one that had to answer this rank's.
@@ -84,6 +90,27 @@ operations! {
     Receive "receive",
     SendTagged "send",
     ReceiveTagged "receive",
+    AllReduceAnd "all_reduce (band)",
+    AllReduceOr "all_reduce (bor)",
+    AllReduceXor "all_reduce (bxor)",
+    ReduceAnd "reduce (band)",
+    ReduceOr "reduce (bor)",
+    ReduceXor "reduce (bxor)",
+    ReduceScatterAnd "reduce_scatter (band)",
+    ReduceScatterOr "reduce_scatter (bor)",
+    ReduceScatterXor "reduce_scatter (bxor)",
+    AllReduceSparse "all_reduce (sparse)",
+    AllGatherUneven "all_gather (uneven)",
+    ReduceScatterUneven "reduce_scatter (uneven)",
+}
+
+/// The first of the operations that a caller builds of others. They only compare calls.
+const BUILT: usize = AllReduceAnd as usize;
+
+/// The number of an operation that a caller builds of others, by its name.
+#[must_use]
+pub fn built_number(name: &str) -> Option<u8> {
+    NAMES[BUILT..].iter().position(|(_, other)| *other == name)?.try_into().ok()
 }
 
 /// What a user calls to send and receive at the same time.
@@ -141,7 +168,7 @@ impl Call {
     pub(super) const RECEIVE: Call = Call::of(ReceiveTagged, 0);
 
     const fn of(operation: Operation, count: u64) -> Call {
-        Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false }
+        Call { operation, kind: None, count, root: 0, is_refused: false, is_half: false, meant: 0 }
     }
 
     /// A call whose arguments the rank itself refuses.
@@ -163,6 +190,17 @@ impl Call {
         Call { kind: Some(kind), ..Call::of(operation, count as u64) }
     }
 
+    /// A call that a caller builds of others, by its number; `None` if no such call has it.
+    pub(super) fn built(number: u8, kind: ElementKind, count: u64) -> Option<Call> {
+        let &(operation, _) = NAMES.get(BUILT + usize::from(number))?;
+        Some(Call { kind: Some(kind), ..Call::of(operation, count) })
+    }
+
+    /// The same call, whose caller means the type with this number.
+    pub(super) fn meaning(self, meant: u8) -> Call {
+        Call { meant, ..self }
+    }
+
     /// The same call with a root.
     pub(super) fn with(self, root: u32) -> Call {
         Call { root, ..self }
@@ -180,7 +218,7 @@ impl Call {
 
     /// Encodes everything but the count and the root for messages.
     pub(super) fn codes(self) -> [u8; 3] {
-        let how = u8::from(self.is_refused) | u8::from(self.is_half) << 1;
+        let how = u8::from(self.is_refused) | u8::from(self.is_half) << 1 | self.meant << 2;
         [self.operation as u8, ElementKind::code(self.kind), how]
     }
 
@@ -188,14 +226,15 @@ impl Call {
     pub(super) fn from_codes(codes: [u8; 3], count: u64, root: u32) -> Option<Call> {
         let [operation, kind, how] = codes;
         let (operation, _) = *NAMES.get(usize::from(operation))?;
-        let (is_refused, is_half) = match how {
+        let (is_refused, is_half) = match how & 3 {
             0 => (false, false),
             1 => (true, false),
             2 => (false, true),
             _ => return None,
         };
+        let meant = types::check(how >> 2)?;
         let kind = ElementKind::from_code(kind)?;
-        let call = Call { operation, kind, count, root, is_refused, is_half };
+        let call = Call { operation, kind, count, root, is_refused, is_half, meant };
         (call.is_message() || !is_half).then_some(call)
     }
 
@@ -273,6 +312,12 @@ impl Message {
         Message { other, said: heard, heard: said }
     }
 
+    /// The same message, whose two ranks mean the type with this number.
+    pub(super) fn meaning(self, meant: u8) -> Message {
+        let Message { other, said, heard } = self;
+        Message { other, said: said.meaning(meant), heard: heard.meaning(meant) }
+    }
+
     /// The same message as half of a `send_receive`.
     pub(super) fn as_half(self) -> Message {
         Message { said: Call { is_half: true, ..self.said }, ..self }
@@ -281,22 +326,25 @@ impl Message {
 
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Call { count, root, .. } = self;
+        let Call { root, .. } = self;
         f.write_str(self.name())?;
+        let (count, name) = types::as_meant(self.meant, self.kind, self.count);
         match (self.operation, self.kind) {
             _ if self.is_refused => return f.write_str(" with invalid arguments"),
             (AllToAll, None) => write!(f, " of parts of {count} bytes")?,
-            (AllGather | AllToAll | Gather | Scatter, Some(kind)) => {
-                write!(f, " of {count} {} for each rank", kind.name())?;
+            (AllGather | AllToAll | Gather | Scatter, Some(_)) => {
+                write!(f, " of {count} {name} for each rank")?;
             }
-            (_, Some(kind)) => write!(f, " of {count} {}", kind.name())?,
+            (_, Some(_)) => write!(f, " of {count} {name}")?,
             (_, None) => {}
         }
         match self.operation {
             Broadcast | Scatter | Receive => write!(f, " from rank {root}"),
-            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | Gather | Send => {
+            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | ReduceAnd
+            | ReduceOr | ReduceXor | Gather | Send => {
                 write!(f, " to rank {root}")
             }
+            AllReduceSparse => write!(f, " in {root} dimensions"),
             SendTagged | ReceiveTagged => write!(f, " with tag {root}"),
             _ => Ok(()),
         }
@@ -314,7 +362,9 @@ mod tests {
             for (kind, is_refused) in
                 kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
             {
-                let call = Call { operation, kind, count: 7, root: 3, is_refused, is_half: false };
+                let meant = u8::from(is_refused) * 5;
+                let is_half = false;
+                let call = Call { operation, kind, count: 7, root: 3, is_refused, is_half, meant };
                 assert_eq!(Call::from_codes(call.codes(), 7, 3), Some(call));
             }
         }
@@ -325,6 +375,7 @@ mod tests {
             [0, ElementKind::ALL.len() as u8 + 1, 0],
             [0, 0, 2],
             [24, 1, 3],
+            [5, 1, 63 << 2],
         ] {
             assert_eq!(Call::from_codes(codes, 7, 0), None, "{codes:?}");
         }
@@ -342,6 +393,7 @@ mod tests {
         has("operation", NAMES.iter().map(|(operation, name)| (*operation as u8, *name)).collect());
         let kinds = (1..).map_while(|code| Some((code, ElementKind::from_code(code)??.name())));
         has("type", kinds.collect());
+        has("type that travels as another", types::numbered().collect());
     }
 
     #[test]
@@ -373,6 +425,20 @@ mod tests {
         assert_eq!(Call::all_to_all(64).to_string(), "all_to_all of parts of 64 bytes");
         assert_eq!(Call::BARRIER.to_string(), "barrier");
         assert_eq!(Call::refused(Broadcast).to_string(), "broadcast with invalid arguments");
+        let complex = type_number("complex64").unwrap();
+        assert_eq!(sum.meaning(complex).to_string(), "all_reduce_sum of 5 complex64");
+        let short = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::I32, 10);
+        let short = short.meaning(type_number("int16").unwrap());
+        assert_eq!(short.to_string(), "all_reduce_sum of 10 int16");
+        let bytes = Call::moving(Broadcast, ElementKind::U8, 10);
+        let bytes = bytes.meaning(type_number("uint16").unwrap());
+        assert_eq!(bytes.to_string(), "broadcast of 5 uint16 from rank 0");
+        let built = |name| Call::built(built_number(name).unwrap(), ElementKind::F32, 10).unwrap();
+        let sparse = built("all_reduce (sparse)").with(2);
+        assert_eq!(sparse.to_string(), "all_reduce (sparse) of 10 f32 in 2 dimensions");
+        assert_eq!(built("reduce (bor)").to_string(), "reduce (bor) of 10 f32 to rank 0");
+        assert_eq!(built_number("barrier"), None);
+        assert_eq!(Call::built(255, ElementKind::F32, 1), None);
         assert!(sum.differs_in_length_alone(Call { count: 11, ..sum }));
         let doubles = Call { kind: Some(ElementKind::F64), count: 11, ..sum };
         assert!(!sum.differs_in_length_alone(doubles));

@@ -48,6 +48,9 @@ pub struct Group {
     transport: Box<dyn Transport>,
     /// How many calls of all ranks this group has made.
     made: u32,
+    /// The number of the type that the caller of untyped calls means; 0 if it is the one that
+    /// travels.
+    meant: u8,
 }
 
 impl Group {
@@ -77,7 +80,7 @@ impl Group {
     }
 
     pub(super) fn new(transport: Box<dyn Transport>) -> Group {
-        Group { transport, made: 0 }
+        Group { transport, made: 0, meant: 0 }
     }
 
     pub(super) fn into_transport(self) -> Box<dyn Transport> {

@@ -4,7 +4,7 @@
 
 use crate::{CollectiveError, ConnectError, Group, hosts};
 
-pub use crate::call::{Call, Message};
+pub use crate::call::{Call, Message, built_number, type_number};
 pub use crate::cancel::Cancel;
 pub use crate::element::ElementKind;
 pub use crate::group::{Announced, Tagged, Untyped};

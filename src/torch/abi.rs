@@ -1,17 +1,19 @@
 //! The C functions. They return 0, or a code after which `mpienv_torch_error` has the reason.
 #![expect(unsafe_code, reason = "a C ABI takes addresses")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::net::TcpListener;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv_collective::seam::{Connection, ElementKind, Numbers, Untyped as _, connections_of};
+use mpienv_collective::seam::{
+    Connection, ElementKind, Numbers, Untyped as _, built_number, connections_of, type_number,
+};
 use mpienv_collective::{Canceller, Group, Reduction};
 
 use crate::connect::{Meeting, connect};
 use crate::failure::Failure;
-use crate::memory::{Sent, addresses, bytes_mut};
+use crate::memory::{Piece, Sent, bytes_mut, check_place, pieces, places, text};
 
 /// A group, as the caller holds it.
 pub struct Handle {
@@ -47,6 +49,12 @@ fn reduction(number: u8) -> Result<Reduction, Failure> {
 pub(crate) fn kind(number: u8) -> Result<ElementKind, Failure> {
     let found = ElementKind::ALL.get(usize::from(number)).copied();
     found.ok_or_else(|| Failure::argument(format!("no type has the number {number}")))
+}
+
+/// The type that travels, and the number of the type that the caller means, in the byte above.
+fn typed(number: u16) -> Result<(ElementKind, u8), Failure> {
+    let [travels, meant] = number.to_le_bytes();
+    Ok((kind(travels)?, meant))
 }
 
 /// A root, or none if it is negative.
@@ -104,17 +112,16 @@ pub unsafe extern "C" fn mpienv_torch_connect(
 ) -> i32 {
     // SAFETY: the caller gives it away.
     let listener = (listener >= 0).then(|| unsafe { listener_of(listener) });
-    // SAFETY: the caller passes strings.
-    let (host, secret) = unsafe { (CStr::from_ptr(host), CStr::from_ptr(secret)) };
     let connected = || {
-        let host = host.to_str().map_err(Failure::argument)?;
-        let secret = secret.to_str().map_err(Failure::argument)?;
+        check_place(into)?;
+        // SAFETY: the caller passes strings.
+        let (host, secret) = unsafe { (text(host)?, text(secret)?) };
         let timeout = Duration::from_millis(timeout_ms);
         connect(Meeting { rank, size, listener, host, port, secret, timeout })
     };
     match connected() {
         Ok(group) => {
-            // SAFETY: the caller passes a place for it.
+            // SAFETY: the place was checked.
             unsafe { into.write(Box::into_raw(Box::new(Handle::new(group)))) };
             0
         }
@@ -138,16 +145,17 @@ pub unsafe extern "C" fn mpienv_torch_reduce(
     handle: *const Handle,
     values: *mut u8,
     count: usize,
-    kind_number: u8,
+    kind_number: u16,
     by: u8,
     root_or_all: i64,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, _| {
-            let kind = kind(kind_number)?;
-            let bytes = bytes_mut(values, length(count, kind)?);
+            let (kind, meant) = typed(kind_number)?;
+            let bytes = bytes_mut(values, length(count, kind)?)?;
             let by = reduction(by)?;
+            group.mean(meant)?;
             Ok(group.reduce_untyped(numbers(kind, bytes)?, by, root(root_or_all)?)?)
         })
     }
@@ -166,22 +174,24 @@ pub unsafe extern "C" fn mpienv_torch_reduce_scatter(
     count: usize,
     part: *mut u8,
     part_count: usize,
-    kind_number: u8,
+    kind_number: u16,
     by: u8,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, size| {
-            let kind = kind(kind_number)?;
-            let part_length = length(part_count, kind)?;
+            let (kind, meant) = typed(kind_number)?;
+            let place = Piece { address: part, length: length(part_count, kind)? };
             if part_count.checked_mul(size) != Some(count) {
                 let text = format!("{count} numbers are not {size} parts of {part_count}");
                 return Err(Failure::argument(text));
             }
             let length = length(count, kind)?;
-            let values = Sent::apart_from(values, length, [(part.cast_const(), part_length)]);
-            let part = numbers(kind, bytes_mut(part, part_length))?;
-            Ok(group.reduce_scatter_untyped(values.as_slice(), part, reduction(by)?)?)
+            let values = Sent::apart_from(values, length, &[place])?;
+            let part = numbers(kind, bytes_mut(part, place.length)?)?;
+            let by = reduction(by)?;
+            group.mean(meant)?;
+            Ok(group.reduce_scatter_untyped(values.as_slice(), part, by)?)
         })
     }
 }
@@ -195,77 +205,84 @@ pub unsafe extern "C" fn mpienv_torch_broadcast(
     handle: *const Handle,
     values: *mut u8,
     count: usize,
-    kind_number: u8,
+    kind_number: u16,
     root: u32,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, _| {
-            let kind = kind(kind_number)?;
-            let bytes = bytes_mut(values, length(count, kind)?);
+            let (kind, meant) = typed(kind_number)?;
+            let bytes = bytes_mut(values, length(count, kind)?)?;
+            group.mean(meant)?;
             Ok(group.broadcast_untyped(kind, bytes, root)?)
         })
     }
 }
 
-/// Brings the numbers of every rank to all ranks, or to `root` unless it is negative.
+/// Brings the numbers of every rank to all ranks, or to `root` unless it is negative. Fails unless
+/// `all` is null, with a count of 0, or has a buffer of `count` numbers for each rank.
 ///
 /// # Safety
 /// As [`call`]; `values` are `count` numbers. `all` is null on a rank that gets none; otherwise, it
-/// has an address for each rank, each of `count` numbers that nothing else uses meanwhile.
+/// has `all_count` buffers that nothing else uses meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_gather(
     handle: *const Handle,
     values: *const u8,
     count: usize,
-    all: *const *mut u8,
-    kind_number: u8,
+    all: *const Piece,
+    all_count: usize,
+    kind_number: u16,
     root_or_all: i64,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, size| {
-            let kind = kind(kind_number)?;
+            let ((kind, meant), root) = (typed(kind_number)?, root(root_or_all)?);
             let length = length(count, kind)?;
-            let all = addresses(all, size);
-            let places = all.iter().map(|place| (place.cast_const(), length));
-            let values = Sent::apart_from(values, length, places);
-            let mut all: Vec<&mut [u8]> =
-                all.iter().map(|&place| bytes_mut(place, length)).collect();
-            Ok(group.gather_untyped(kind, values.as_slice(), &mut all, root(root_or_all)?)?)
+            let all = pieces(all, all_count, size, length)?;
+            let values = Sent::apart_from(values, length, all)?;
+            let mut all = places(all)?;
+            group.mean(meant)?;
+            Ok(group.gather_untyped(kind, values.as_slice(), &mut all, root)?)
         })
     }
 }
 
-/// Every rank, or `root` unless it is negative, sends a part to each rank.
+/// Every rank, or `root` unless it is negative, sends a part to each rank. Fails unless the lists
+/// have a buffer of `count` numbers for each rank; `parts` may be null, with a count of 0.
 ///
 /// # Safety
-/// As [`call`]; `parts` is null on a rank that sends none; otherwise, it has an address for each
-/// rank, each of `count` numbers. `into` has an address for each rank that sends, each of `count`
-/// numbers that nothing else uses meanwhile.
+/// As [`call`]; `parts` is null on a rank that sends none; otherwise, it has `parts_count` buffers.
+/// `into` has `into_count` buffers, one for each rank that sends, which nothing else uses meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_scatter(
     handle: *const Handle,
-    parts: *const *mut u8,
-    into: *const *mut u8,
+    parts: *const Piece,
+    parts_count: usize,
+    into: *const Piece,
+    into_count: usize,
     count: usize,
-    kind_number: u8,
+    kind_number: u16,
     root_or_all: i64,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, size| {
-            let (kind, root) = (kind(kind_number)?, root(root_or_all)?);
+            let ((kind, meant), root) = (typed(kind_number)?, root(root_or_all)?);
             let length = length(count, kind)?;
-            let into = addresses(into, if root.is_some() { 1 } else { size });
-            let places = || into.iter().map(|place| (place.cast_const(), length));
-            let sent: Vec<Sent<'_>> = addresses(parts, size)
+            let senders = if root.is_some() { 1 } else { size };
+            let into = pieces(into, into_count, senders, length)?;
+            let sent: Vec<Sent<'_>> = pieces(parts, parts_count, size, length)?
                 .iter()
-                .map(|&part| Sent::apart_from(part, length, places()))
-                .collect();
+                .map(|part| Sent::apart_from(part.address, length, into))
+                .collect::<Result<_, _>>()?;
             let sent: Vec<&[u8]> = sent.iter().map(Sent::as_slice).collect();
-            let mut into: Vec<&mut [u8]> =
-                into.iter().map(|&place| bytes_mut(place, length)).collect();
+            let mut into = places(into)?;
+            if into.is_empty() {
+                return Err(Failure::argument("no buffer to receive into"));
+            }
+            group.mean(meant)?;
             Ok(group.scatter_untyped(kind, &sent, &mut into, root)?)
         })
     }
@@ -285,17 +302,18 @@ pub unsafe extern "C" fn mpienv_torch_pass(
     received: *mut u8,
     received_count: usize,
     from: i64,
-    kind_number: u8,
+    kind_number: u16,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle and the numbers.
     unsafe {
         call(handle, |group, _| {
-            let kind = kind(kind_number)?;
-            let received_length = length(received_count, kind)?;
-            let place = (received.cast_const(), received_length);
-            let sent = Sent::apart_from(sent, length(sent_count, kind)?, [place]);
+            let (kind, meant) = typed(kind_number)?;
+            let place = Piece { address: received, length: length(received_count, kind)? };
+            let sent = Sent::apart_from(sent, length(sent_count, kind)?, &[place])?;
+            let received = bytes_mut(received, place.length)?;
             let send = root(to)?.map(|to| (sent.as_slice(), to));
-            let receive = root(from)?.map(|from| (bytes_mut(received, received_length), from));
+            let receive = root(from)?.map(|from| (received, from));
+            group.mean(meant)?;
             Ok(group.pass_untyped(kind, send, receive)?)
         })
     }
@@ -309,6 +327,29 @@ pub unsafe extern "C" fn mpienv_torch_pass(
 pub unsafe extern "C" fn mpienv_torch_barrier(handle: *const Handle) -> i32 {
     // SAFETY: the caller vouches for the handle.
     unsafe { call(handle, |group, _| Ok(group.barrier()?)) }
+}
+
+/// Compares a call that the caller makes of others before it makes these: what it is by its number,
+/// how many numbers of which type it has, and what else the ranks must agree on.
+///
+/// # Safety
+/// As [`call`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_agree(
+    handle: *const Handle,
+    built: u8,
+    count: u64,
+    kind_number: u16,
+    root: u32,
+) -> i32 {
+    // SAFETY: the caller vouches for the handle.
+    unsafe {
+        call(handle, |group, _| {
+            let (kind, meant) = typed(kind_number)?;
+            group.mean(meant)?;
+            Ok(group.agree(built, kind, count, root)?)
+        })
+    }
 }
 
 /// Makes the call that runs now, and all later ones, fail.
@@ -366,11 +407,12 @@ pub unsafe extern "C" fn mpienv_torch_error(
     rank: *mut i64,
 ) -> usize {
     Failure::with_last(|text, named| {
-        // SAFETY: the caller vouches for the places.
-        unsafe {
-            rank.write(named.map_or(-1, i64::from));
-            write_text(text, into, capacity)
+        if check_place(rank).is_ok() {
+            // SAFETY: the place was checked.
+            unsafe { rank.write(named.map_or(-1, i64::from)) };
         }
+        // SAFETY: the caller vouches for the place.
+        unsafe { write_text(text, into, capacity) }
     })
 }
 
@@ -379,30 +421,47 @@ pub unsafe extern "C" fn mpienv_torch_error(
 pub(crate) unsafe fn write_text(text: &str, into: *mut u8, capacity: usize) -> usize {
     let fits = text.len().min(capacity);
     // SAFETY: the caller vouches for the place.
-    unsafe { bytes_mut(into, fits) }.copy_from_slice(&text.as_bytes()[..fits]);
+    if let Ok(place) = unsafe { bytes_mut(into, fits) } {
+        place.copy_from_slice(&text.as_bytes()[..fits]);
+    }
     text.len()
 }
 
-/// The number of a type by its name in Rust, or -1.
+/// The number of a type by its name in Rust, or by the caller's if it travels as another, whose
+/// number is then to be added. -1 if there is none.
 ///
 /// # Safety
-/// `name` is a string that ends with 0.
+/// `name` is null, or a string that ends with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_kind(name: *const c_char) -> i32 {
     // SAFETY: the caller passes a string.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    number(ElementKind::ALL.iter().position(|kind| kind.name().as_bytes() == name))
+    let Ok(name) = (unsafe { text(name) }) else { return -1 };
+    match number(ElementKind::ALL.iter().position(|kind| kind.name() == name)) {
+        ..0 => type_number(name).map_or(-1, |meant| i32::from(meant) << 8),
+        kind => kind,
+    }
 }
 
 /// The number of a reduction by its name, or -1.
 ///
 /// # Safety
-/// `name` is a string that ends with 0.
+/// `name` is null, or a string that ends with 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_reduction(name: *const c_char) -> i32 {
     // SAFETY: the caller passes a string.
-    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
-    number(REDUCTIONS.iter().position(|(reduction, _)| reduction.as_bytes() == name))
+    let Ok(name) = (unsafe { text(name) }) else { return -1 };
+    number(REDUCTIONS.iter().position(|&(reduction, _)| reduction == name))
+}
+
+/// The number of a call that is made of others, by its name, or -1.
+///
+/// # Safety
+/// `name` is null, or a string that ends with 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_built(name: *const c_char) -> i32 {
+    // SAFETY: the caller passes a string.
+    let Ok(name) = (unsafe { text(name) }) else { return -1 };
+    built_number(name).map_or(-1, i32::from)
 }
 
 fn number(index: Option<usize>) -> i32 {

@@ -7,6 +7,7 @@
 use mpienv_collective::seam::ask_while_waiting;
 
 use crate::abi::{Handle, call};
+use crate::failure::Failure;
 
 /// Lets the calls of a group that wait in the process's main thread ask `is_canceled` several times
 /// a second. Unless it returns 0, the call is canceled.
@@ -16,11 +17,13 @@ use crate::abi::{Handle, call};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_ask(
     handle: *const Handle,
-    is_canceled: extern "C" fn() -> i32,
+    is_canceled: Option<extern "C" fn() -> i32>,
 ) -> i32 {
     // SAFETY: the caller vouches for the handle.
     unsafe {
         call(handle, |group, _| {
+            let no_question = || Failure::argument("no question");
+            let is_canceled = is_canceled.ok_or_else(no_question)?;
             ask_while_waiting(group, move || is_main_thread() && is_canceled() != 0);
             Ok(())
         })

@@ -1,34 +1,119 @@
-//! The caller's memory, by its addresses.
+//! The caller's memory, by its addresses. What can be told from an address, its length and its
+//! alignment is checked here; the caller vouches only for what cannot: that the bytes are its own.
 #![expect(unsafe_code, reason = "the caller of a C ABI vouches for its addresses")]
 
+use std::ffi::{CStr, c_char};
 use std::slice;
 
+use crate::failure::Failure;
+
+/// A buffer in a list, as the caller passes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub address: *mut u8,
+    /// In bytes.
+    pub length: usize,
+}
+
+impl Piece {
+    fn end(self) -> usize {
+        self.address.addr().saturating_add(self.length)
+    }
+
+    fn overlaps(self, other: Piece) -> bool {
+        self.address.addr() < other.end() && other.address.addr() < self.end()
+    }
+}
+
+/// Fails if no buffer of this length begins at an address.
+fn check(address: *const u8, length: usize) -> Result<(), Failure> {
+    if length > 0 && address.is_null() {
+        return Err(Failure::argument(format!("{length} bytes at no address")));
+    }
+    let ends = address.addr().checked_add(length).is_some();
+    if !ends || isize::try_from(length).is_err() {
+        return Err(Failure::argument(format!("{length} bytes are more than memory has")));
+    }
+    Ok(())
+}
+
+/// Fails if there is no place for a result at an address.
+pub(crate) fn check_place<T>(place: *const T) -> Result<(), Failure> {
+    if place.is_null() || !place.is_aligned() {
+        return Err(Failure::argument("no place for a result"));
+    }
+    Ok(())
+}
+
 /// # Safety
-/// `address` is that of `length` bytes that stay and do not change while they are used, unless
-/// `length` is 0.
-pub(crate) unsafe fn bytes<'a>(address: *const u8, length: usize) -> &'a [u8] {
-    // SAFETY: the caller vouches for the bytes.
-    if length == 0 { &[] } else { unsafe { slice::from_raw_parts(address, length) } }
+/// `address` is null, or that of `length` bytes that stay and do not change while they are used.
+pub(crate) unsafe fn bytes<'a>(address: *const u8, length: usize) -> Result<&'a [u8], Failure> {
+    check(address, length)?;
+    // SAFETY: it is not null and does not wrap around; the caller vouches for the bytes.
+    Ok(if length == 0 { &[] } else { unsafe { slice::from_raw_parts(address, length) } })
 }
 
 /// # Safety
 /// As [`bytes`], and nothing else uses the bytes meanwhile.
-pub(crate) unsafe fn bytes_mut<'a>(address: *mut u8, length: usize) -> &'a mut [u8] {
-    // SAFETY: the caller vouches for the bytes.
-    if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(address, length) } }
+pub(crate) unsafe fn bytes_mut<'a>(
+    address: *mut u8,
+    length: usize,
+) -> Result<&'a mut [u8], Failure> {
+    check(address, length)?;
+    // SAFETY: it is not null and does not wrap around; the caller vouches for the bytes.
+    Ok(if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(address, length) } })
+}
+
+/// The list of `count` buffers, of `length` bytes each, for the ranks that get one; nothing if the
+/// list is null.
+///
+/// # Safety
+/// `pieces` is null or that of `count` buffers.
+pub(crate) unsafe fn pieces<'a>(
+    pieces: *const Piece,
+    count: usize,
+    ranks: usize,
+    length: usize,
+) -> Result<&'a [Piece], Failure> {
+    if pieces.is_null() && count == 0 {
+        return Ok(&[]);
+    }
+    if count != ranks {
+        return Err(Failure::argument(format!("{count} buffers for {ranks} ranks")));
+    }
+    check_place(pieces)?;
+    // SAFETY: it is neither null nor misaligned, and a list for all ranks fits into memory.
+    let pieces = unsafe { slice::from_raw_parts(pieces, count) };
+    if let Some(other) = pieces.iter().find(|piece| piece.length != length) {
+        let text = format!("a buffer of {} bytes in place of {length}", other.length);
+        return Err(Failure::argument(text));
+    }
+    Ok(pieces)
+}
+
+/// The buffers of a list to which a call writes.
+///
+/// # Safety
+/// As [`bytes_mut`], for each buffer.
+pub(crate) unsafe fn places<'a>(pieces: &[Piece]) -> Result<Vec<&'a mut [u8]>, Failure> {
+    let mut sorted = pieces.to_vec();
+    sorted.sort_by_key(|piece| piece.address);
+    if sorted.windows(2).any(|two| two[0].overlaps(two[1])) {
+        return Err(Failure::argument("two buffers for results share memory"));
+    }
+    // SAFETY: they do not overlap; the caller vouches for the bytes.
+    pieces.iter().map(|piece| unsafe { bytes_mut(piece.address, piece.length) }).collect()
 }
 
 /// # Safety
-/// `addresses` is null, or that of `count` addresses.
-pub(crate) unsafe fn addresses<'a, T>(addresses: *const *mut T, count: usize) -> &'a [*mut T] {
-    // SAFETY: the caller vouches for the addresses.
-    if addresses.is_null() { &[] } else { unsafe { slice::from_raw_parts(addresses, count) } }
-}
-
-/// Returns whether two pieces of memory of this length share a byte.
-fn overlap(one: *const u8, length: usize, other: *const u8, other_length: usize) -> bool {
-    let (one, other) = (one.addr(), other.addr());
-    one < other + other_length && other < one + length
+/// `text` is null, or a string that ends with 0.
+pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Failure> {
+    if text.is_null() {
+        return Err(Failure::argument("no text at an address"));
+    }
+    // SAFETY: it is not null; the caller vouches for its end.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(Failure::argument)
 }
 
 /// What is sent, or a copy of it if a call would write where it reads.
@@ -39,19 +124,19 @@ pub(crate) enum Sent<'a> {
 
 impl<'a> Sent<'a> {
     /// # Safety
-    /// As [`bytes`]; `into` are the places that the call writes to, of these lengths.
+    /// As [`bytes`]; `into` are the buffers that the call writes to.
     pub(crate) unsafe fn apart_from(
         address: *const u8,
         length: usize,
-        into: impl IntoIterator<Item = (*const u8, usize)>,
-    ) -> Sent<'a> {
+        into: &[Piece],
+    ) -> Result<Sent<'a>, Failure> {
         // SAFETY: the caller vouches for the bytes.
-        let place = unsafe { bytes(address, length) };
-        let mut into = into.into_iter();
-        match into.any(|(other, other_length)| overlap(address, length, other, other_length)) {
+        let place = unsafe { bytes(address, length) }?;
+        let own = Piece { address: address.cast_mut(), length };
+        Ok(match into.iter().any(|&other| own.overlaps(other)) {
             true => Sent::Copy(place.to_vec()),
             false => Sent::Place(place),
-        }
+        })
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {

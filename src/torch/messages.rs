@@ -4,7 +4,7 @@
 //! close it.
 #![expect(unsafe_code, reason = "a C ABI takes addresses")]
 
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 use std::net::ToSocketAddrs as _;
 use std::os::fd::{AsFd as _, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::abi::{Handle, call, kind, listener_of, write_text};
 use crate::failure::Failure;
-use crate::memory::{bytes, bytes_mut};
+use crate::memory::{bytes, bytes_mut, check_place, text};
 
 /// The sender and the receiver in the group of the two.
 const SENDER: u32 = 0;
@@ -49,6 +49,9 @@ pub unsafe extern "C" fn mpienv_torch_connection(
 ) -> usize {
     // SAFETY: the caller vouches for the handle and the places.
     unsafe {
+        if check_place(into_descriptor).is_err() {
+            return 0;
+        }
         into_descriptor.write(0);
         let connections = handle.as_ref().map_or(&[][..], |handle| &handle.connections);
         let Some(Some(connection)) = connections.get(rank as usize) else { return 0 };
@@ -86,21 +89,22 @@ pub unsafe extern "C" fn mpienv_torch_pair(
 ) -> i32 {
     // SAFETY: the caller gives it away.
     let listener = (listener >= 0).then(|| unsafe { listener_of(listener) });
-    // SAFETY: the caller passes strings, a key, a number and a descriptor.
-    let (host, other_host, key, is_canceled, watched) = unsafe {
-        (
-            CStr::from_ptr(host),
-            CStr::from_ptr(other_host).to_string_lossy().into_owned(),
-            bytes(key, 32),
-            AtomicI32::from_ptr(is_canceled),
-            (watched >= 0).then(|| BorrowedFd::borrow_raw(watched)),
-        )
-    };
     let connected = || -> Result<Handle, Failure> {
+        check_place(into)?;
+        check_place(is_canceled)?;
+        // SAFETY: the caller passes strings, a key, a number and a descriptor.
+        let (host, other_host, key, is_canceled, watched) = unsafe {
+            (
+                text(host)?,
+                text(other_host)?.to_owned(),
+                bytes(key, 32)?,
+                AtomicI32::from_ptr(is_canceled),
+                (watched >= 0).then(|| BorrowedFd::borrow_raw(watched)),
+            )
+        };
         let meeting = match listener {
             Some(listener) => Meeting::At(listener),
             None => {
-                let host = host.to_str().map_err(Failure::argument)?;
                 let mut found = (host, port).to_socket_addrs().map_err(Failure::argument)?;
                 let no_address = || Failure::argument(format!("{host} has no address"));
                 Meeting::To(found.next().ok_or_else(no_address)?)
@@ -118,7 +122,7 @@ pub unsafe extern "C" fn mpienv_torch_pair(
     };
     match connected() {
         Ok(handle) => {
-            // SAFETY: the caller passes a place for it.
+            // SAFETY: the place was checked.
             unsafe { into.write(Box::into_raw(Box::new(handle))) };
             0
         }
@@ -155,7 +159,7 @@ pub unsafe extern "C" fn mpienv_torch_send(
         call(handle, |group, _| {
             let kind = kind(kind_number)?;
             check_length(length, kind)?;
-            Ok(group.send_tagged(kind, bytes(values, length), RECEIVER, tag)?)
+            Ok(group.send_tagged(kind, bytes(values, length)?, RECEIVER, tag)?)
         })
     }
 }
@@ -181,6 +185,10 @@ pub unsafe extern "C" fn mpienv_torch_next(
     // SAFETY: the caller vouches for the handle and the places.
     unsafe {
         call(handle, |group, _| {
+            check_place(into_tag)?;
+            check_place(into_kind)?;
+            check_place(into_length)?;
+            check_place(is_received)?;
             let longest = Duration::from_millis(longest_ms);
             let Announced { tag, kind, count } = group.next_tagged(SENDER, longest)?;
             let number = ElementKind::ALL.iter().position(|&other| other == kind);
@@ -191,7 +199,7 @@ pub unsafe extern "C" fn mpienv_torch_next(
             let expected = (into_tag.read(), into_kind.read(), length as u64);
             let is_expected = (tag, number, found) == expected;
             if is_expected {
-                group.receive_tagged(kind, bytes_mut(values, length), SENDER, tag)?;
+                group.receive_tagged(kind, bytes_mut(values, length)?, SENDER, tag)?;
             }
             into_tag.write(tag);
             into_kind.write(number);
@@ -220,7 +228,7 @@ pub unsafe extern "C" fn mpienv_torch_receive(
         call(handle, |group, _| {
             let kind = kind(kind_number)?;
             check_length(length, kind)?;
-            Ok(group.receive_tagged(kind, bytes_mut(values, length), SENDER, tag)?)
+            Ok(group.receive_tagged(kind, bytes_mut(values, length)?, SENDER, tag)?)
         })
     }
 }

@@ -8,6 +8,7 @@ use std::ptr;
 use std::thread;
 
 use crate::abi::*;
+use crate::memory::Piece;
 
 /// Longer than any call takes on a machine under load.
 pub(crate) const TIMEOUT_MS: u64 = 300_000;
@@ -19,10 +20,20 @@ pub(crate) struct Connected(pub(crate) *mut Handle);
 // SAFETY: the functions lock the group.
 unsafe impl Send for Connected {}
 
-pub(crate) fn kind(name: &str) -> u8 {
+/// The number of a type, for calls of a group; that of a message is its low byte.
+pub(crate) fn typed(name: &str) -> u16 {
     let name = CString::new(name).unwrap();
     // SAFETY: it is a string.
-    u8::try_from(unsafe { mpienv_torch_kind(name.as_ptr()) }).unwrap()
+    u16::try_from(unsafe { mpienv_torch_kind(name.as_ptr()) }).unwrap()
+}
+
+pub(crate) fn kind(name: &str) -> u8 {
+    u8::try_from(typed(name)).unwrap()
+}
+
+/// Buffers of this length, as a list.
+fn pieces<const N: usize>(addresses: [*mut u8; N], length: usize) -> [Piece; N] {
+    addresses.map(|address| Piece { address, length })
 }
 
 fn reduction(name: &str) -> u8 {
@@ -67,7 +78,7 @@ fn connect(
 }
 
 /// Runs `work` on each rank of a group, in a thread, and closes the group.
-fn run<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Sync) -> Vec<T> {
+pub(crate) fn run<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Sync) -> Vec<T> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut listener = Some(listener);
@@ -102,7 +113,7 @@ fn numbers_are_reduced_by_type_and_reduction() {
                     handle,
                     sum.as_mut_ptr().cast(),
                     2,
-                    kind("f32"),
+                    typed("f32"),
                     reduction("sum"),
                     -1,
                 ),
@@ -110,7 +121,7 @@ fn numbers_are_reduced_by_type_and_reduction() {
                     handle,
                     largest.as_mut_ptr().cast(),
                     2,
-                    kind("i64"),
+                    typed("i64"),
                     reduction("max"),
                     1,
                 ),
@@ -120,7 +131,7 @@ fn numbers_are_reduced_by_type_and_reduction() {
                     values.len(),
                     part.as_mut_ptr().cast(),
                     2,
-                    kind("f64"),
+                    typed("f64"),
                     reduction("sum"),
                 ),
             ]
@@ -145,10 +156,12 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
         let base = all.as_mut_ptr().cast::<u8>();
         // SAFETY: both rows are of three bytes.
         let places = unsafe { [base, base.add(3)] };
-        let byte = kind("u8");
+        let byte = typed("u8");
         // SAFETY: the call reads the row that it also writes.
+        let list = pieces(places, 3);
+        // SAFETY: as above.
         let code =
-            unsafe { mpienv_torch_gather(handle, places[own], 3, places.as_ptr(), byte, -1) };
+            unsafe { mpienv_torch_gather(handle, places[own], 3, list.as_ptr(), 2, byte, -1) };
         assert_eq!(code, 0);
         let mut exchanged = [0_u8; 2];
         let into = exchanged.as_mut_ptr();
@@ -157,8 +170,11 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
         // SAFETY: each part is one byte.
         let places = unsafe { [into, into.add(1)] };
         // SAFETY: as above.
-        let code =
-            unsafe { mpienv_torch_scatter(handle, parts.as_ptr(), places.as_ptr(), 1, byte, -1) };
+        let (parts, places) = (pieces(parts, 1), pieces(places, 1));
+        // SAFETY: as above.
+        let code = unsafe {
+            mpienv_torch_scatter(handle, parts.as_ptr(), 2, places.as_ptr(), 2, 1, byte, -1)
+        };
         assert_eq!(code, 0);
         let (sent, mut received) = ([rank], [9_u32]);
         // SAFETY: one number is sent and one is received.
@@ -171,14 +187,14 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
                 received.as_mut_ptr().cast(),
                 1,
                 other as i64,
-                kind("u32"),
+                typed("u32"),
             )
         };
         assert_eq!(code, 0);
         let mut weights = [if rank == 1 { 0.5_f32 } else { 0.0 }];
         // SAFETY: it is one number.
         let code = unsafe {
-            mpienv_torch_broadcast(handle, weights.as_mut_ptr().cast(), 1, kind("f32"), 1)
+            mpienv_torch_broadcast(handle, weights.as_mut_ptr().cast(), 1, typed("f32"), 1)
         };
         assert_eq!((code, weights), (0, [0.5]));
         (all, exchanged, received)
@@ -195,7 +211,7 @@ fn a_failure_has_a_code_a_text_and_the_rank_that_it_names() {
         // SAFETY: there are ten numbers.
         let code = unsafe {
             match rank {
-                0 => mpienv_torch_reduce(handle, values, 10, kind("f32"), by, -1),
+                0 => mpienv_torch_reduce(handle, values, 10, typed("f32"), by, -1),
                 _ => mpienv_torch_barrier(handle),
             }
         };
@@ -213,7 +229,7 @@ fn arguments_that_no_group_can_take_are_failures() {
     let Connected(handle) = connect(0, 1, None, 1, "").unwrap();
     let mut values = [0_u64; 4];
     let place: *mut u8 = values.as_mut_ptr().cast();
-    let (float, sum) = (kind("f32"), reduction("sum"));
+    let (float, sum) = (typed("f32"), reduction("sum"));
     let refused = |call: &dyn Fn() -> i32, expected: &str| {
         assert_eq!(call(), 1);
         assert!(failure().0.contains(expected), "{}", failure().0);
@@ -235,11 +251,65 @@ fn arguments_that_no_group_can_take_are_failures() {
             };
             refused(&scatter, &format!("{count} numbers are not 1 parts of 2"));
         }
+        refused(
+            &|| mpienv_torch_reduce(handle, ptr::null_mut(), 1, float, sum, -1),
+            "at no address",
+        );
+        refused(
+            &|| mpienv_torch_reduce(handle, place, 1, float | 200 << 8, sum, -1),
+            "no type has the number 200",
+        );
+        refused(&|| mpienv_torch_agree(handle, 200, 1, float, 0), "no call has the number 200");
+        let (one, two) = (pieces([place], 4), pieces([place, place.add(4)], 4));
+        let gather = |all: &[Piece]| {
+            mpienv_torch_gather(handle, place, 1, all.as_ptr(), all.len(), float, -1)
+        };
+        assert_eq!(gather(&one), 0);
+        refused(&|| gather(&two), "2 buffers for 1 ranks");
+        refused(&|| gather(&pieces([place], 3)), "a buffer of 3 bytes in place of 4");
+        refused(&|| gather(&pieces([ptr::null_mut()], 4)), "at no address");
+        let null = ptr::null();
+        refused(&|| mpienv_torch_gather(handle, place, 1, null, 1, float, -1), "no place");
+        let scatter = |parts: &[Piece], into: &[Piece]| {
+            let lists = (parts.as_ptr(), parts.len(), into.as_ptr(), into.len());
+            mpienv_torch_scatter(handle, lists.0, lists.1, lists.2, lists.3, 1, float, -1)
+        };
+        refused(&|| scatter(&two, &one), "2 buffers for 1 ranks");
+        refused(&|| scatter(&one, &two), "2 buffers for 1 ranks");
+        refused(&|| scatter(&pieces([place], 8), &one), "a buffer of 8 bytes in place of 4");
         refused(&|| mpienv_torch_barrier(ptr::null()), "the group is closed");
         mpienv_torch_close(handle);
         mpienv_torch_close(ptr::null_mut());
     }
     assert_eq!(connect(2, 2, None, 1, "secret").err(), Some(1));
+}
+
+#[test]
+fn ranks_compare_the_types_and_the_calls_that_their_callers_mean() {
+    let int = typed("i32");
+    let short = typed("int16");
+    let name = CString::new("all_reduce (band)").unwrap();
+    // SAFETY: it is a string.
+    let built = u8::try_from(unsafe { mpienv_torch_built(name.as_ptr()) }).unwrap();
+    let results = run(2, |rank, handle| {
+        let (mut values, by) = ([1_i32; 4], reduction("sum"));
+        let place = values.as_mut_ptr().cast();
+        let meant = if rank == 0 { int } else { int | short };
+        // SAFETY: there are four numbers.
+        let code = unsafe { mpienv_torch_reduce(handle, place, 4, meant, by, -1) };
+        (code, failure().0)
+    });
+    let text = "rank 1 called all_reduce_sum of 4 int16, rank 0 all_reduce_sum of 4 i32";
+    assert_eq!(results[0].0, 1);
+    assert!(results[0].1.starts_with(text), "{}", results[0].1);
+    let results = run(2, |rank, handle| {
+        // SAFETY: the group is open.
+        let code = unsafe { mpienv_torch_agree(handle, built + rank as u8, 4, int, 0) };
+        (code, failure().0)
+    });
+    let text = "rank 1 called all_reduce (bor) of 4 i32, rank 0 all_reduce (band) of 4 i32";
+    assert_eq!(results[0].0, 1);
+    assert!(results[0].1.starts_with(text), "{}", results[0].1);
 }
 
 #[test]

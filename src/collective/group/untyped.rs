@@ -1,7 +1,7 @@
 //! The calls of a group for numbers whose type is known only at run time.
 
 use super::Group;
-use crate::call::{Call, Message, Operation, Results, SEND_RECEIVE};
+use crate::call::{Call, Message, Operation, Results, SEND_RECEIVE, check_type};
 use crate::element::ElementKind;
 use crate::error::{CollectiveError, Result};
 use crate::numbers::Numbers;
@@ -11,6 +11,13 @@ use crate::reduction::Reduction;
 /// of [`Group`] with a generic type.
 #[expect(clippy::missing_errors_doc, reason = "they fail like the calls of a group")]
 pub trait Untyped {
+    /// Says which type the caller means in the next calls of this trait, by its number, if its
+    /// values travel as another; 0 if not. Ranks must mean the same type.
+    fn mean(&mut self, type_number: u8) -> Result<()>;
+
+    /// Compares a call that the caller builds of others, by its number. Nothing is exchanged.
+    fn agree(&mut self, built: u8, kind: ElementKind, count: u64, root: u32) -> Result<()>;
+
     /// As [`Group::all_reduce`] or, with a `root`, [`Group::reduce`].
     fn reduce_untyped(
         &mut self,
@@ -61,6 +68,21 @@ pub trait Untyped {
 }
 
 impl Untyped for Group {
+    fn mean(&mut self, type_number: u8) -> Result<()> {
+        let reason = || format!("no type has the number {type_number}");
+        let argument = || CollectiveError::Argument { call: "mean", reason: reason() };
+        self.meant = check_type(type_number).ok_or_else(argument)?;
+        Ok(())
+    }
+
+    fn agree(&mut self, built: u8, kind: ElementKind, count: u64, root: u32) -> Result<()> {
+        let reason = || format!("no call has the number {built}");
+        let argument = || CollectiveError::Argument { call: "agree", reason: reason() };
+        let call = Call::built(built, kind, count).ok_or_else(argument)?;
+        let call = call.with(root).meaning(self.meant);
+        self.next().meet(call)
+    }
+
     fn reduce_untyped(
         &mut self,
         numbers: Numbers<'_>,
@@ -72,7 +94,7 @@ impl Untyped for Group {
             self.check_root(Operation::of_reduction(by, results), root)?;
         }
         self.check_mean(kind, by, results)?;
-        let call = Call::reduction(by, results, kind, numbers.count());
+        let call = Call::reduction(by, results, kind, numbers.count()).meaning(self.meant);
         self.next().reduce(call, numbers, by, root)
     }
 
@@ -90,13 +112,14 @@ impl Untyped for Group {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
             return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
         }
-        let call = Call::reduction(by, Results::InParts, kind, all);
+        let call = Call::reduction(by, Results::InParts, kind, all).meaning(self.meant);
         self.next().reduce_scatter(call, values, part, by)
     }
 
     fn broadcast_untyped(&mut self, kind: ElementKind, bytes: &mut [u8], root: u32) -> Result<()> {
         self.check_root(Operation::Broadcast, root)?;
         let call = Call::moving(Operation::Broadcast, kind, bytes.len() / kind.size());
+        let call = call.meaning(self.meant);
         self.next().broadcast(call.with(root), bytes, root)
     }
 
@@ -114,6 +137,7 @@ impl Untyped for Group {
         }
         let lengths = all.iter().map(|part| part.len());
         let call = Call::moving(operation, kind, count).with(root.unwrap_or(0));
+        let call = call.meaning(self.meant);
         if root.is_some_and(|root| root != own) {
             // The transport takes a part of each rank, of no length where nothing is received.
             let mut none: Vec<&mut [u8]> = Vec::new();
@@ -140,6 +164,7 @@ impl Untyped for Group {
             self.check_lengths(operation, length, parts.iter().map(|part| part.len()))?;
         }
         let call = Call::moving(operation, kind, length / kind.size());
+        let call = call.meaning(self.meant);
         let Some(root) = root else {
             self.check_lengths(operation, length, into.iter().map(|part| part.len()))?;
             return self.next().scatter(call, parts, into, None);
@@ -149,6 +174,8 @@ impl Untyped for Group {
         if let Some(part) = into.first_mut() {
             all[root as usize] = part;
         }
+        // A rank that sends none may have passed some.
+        let parts = if root == own { parts } else { &[] };
         self.next().scatter(call.with(root), parts, &mut all, Some(root))
     }
 
@@ -168,7 +195,11 @@ impl Untyped for Group {
         if let Some((_, from)) = receive {
             self.check_other(call(Operation::Receive), from)?;
         }
-        let as_called = |message: Message| if is_half { message.as_half() } else { message };
+        let meant = self.meant;
+        let as_called = |message: Message| {
+            let message = message.meaning(meant);
+            if is_half { message.as_half() } else { message }
+        };
         let send =
             send.map(|(bytes, to)| (as_called(Message::to(to, own, kind, count(bytes))), bytes));
         let receive = receive

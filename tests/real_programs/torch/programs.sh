@@ -112,6 +112,7 @@ torch_programs() {
         done
         step_of python "$here/own_tests.py"
         step_of mpienv launch --nproc-per-node 2 -- python "$here/resources.py"
+        step_of python "$here/arguments.py"
         step_of python "$here/messages.py"
         step_of python "$here/faults.py"
         if can_create_hosts; then

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import functools
 import os
 import threading
 import weakref
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -15,11 +16,11 @@ from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
 
 from . import _sparse
 from ._calls import Call, Calls
-from ._library import CANCELED, TIMED_OUT, Failure, Group, addresses, number_of
+from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Group, number_of, pieces
 from ._links import Ranks
 from ._meeting import connect
 from ._messages import Messages
-from ._tensors import KINDS, WIDER, Place, check, moved, plain
+from ._tensors import KINDS, WIDER, Place, check, meant, plain, typed
 
 _REDUCTIONS = {
     int(ReduceOp.SUM): number_of("reduction", "sum"),
@@ -34,8 +35,19 @@ _BITWISE = {
     int(ReduceOp.BOR): torch.bitwise_or,
     int(ReduceOp.BXOR): torch.bitwise_xor,
 }
+# The calls that are built of others, which ranks compare first.
+_BUILT = {
+    (operation, number): number_of("built", f"{operation} ({name})")
+    for operation in ("all_reduce", "reduce", "reduce_scatter")
+    for number, name in zip(_BITWISE, ("band", "bor", "bxor"))
+}
+_SPARSE = number_of("built", "all_reduce (sparse)")
+_UNEVEN_GATHER = number_of("built", "all_gather (uneven)")
+_UNEVEN_REDUCE = number_of("built", "reduce_scatter (uneven)")
 
 _KEY = "mpienv"
+# Where a rank of the group says in the store why it did not make a call.
+_REFUSAL = "mpienv/refused/{}"
 _BACKENDS: weakref.WeakSet[MpienvBackend] = weakref.WeakSet()
 
 
@@ -96,6 +108,7 @@ class MpienvBackend(Backend):
         self._ranks = None if list(ranks) in ([], list(range(size))) else list(ranks)
         self._process = os.getpid()
         self._error = ErrorType.SUCCESS
+        self._refusal: Optional[str] = None
         self._number = 0
         self._is_closed = False
         self._lock = threading.Lock()
@@ -222,8 +235,31 @@ class MpienvBackend(Backend):
                 "group; call init_process_group after the fork, or start a new program instead of forking"
             )
 
+    def _note_refusal(self, error: Exception) -> None:
+        """Keeps why this rank did not make a call, for the errors of ranks that made it."""
+        self._refusal = str(error)
+        try:
+            self._store.set(_REFUSAL.format(self._own), self._refusal)
+        except (dist.DistError, RuntimeError):
+            # The rank with the store has ended.
+            pass
+
+    def _refusal_of(self, rank: int) -> Optional[str]:
+        try:
+            key = _REFUSAL.format(rank)
+            return self._store.get(key).decode() if self._store.check([key]) else None
+        except (dist.DistError, RuntimeError):
+            return None
+
     def _failed(self, operation: str, failure: Failure) -> Exception:
         text = f"{failure}"
+        if failure.code == REFUSED and failure.rank is not None:
+            # The rank with the store may have ended: this rank asks only if it has no answer itself.
+            rank, refusal = self._own, self._refusal
+            if refusal is None:
+                rank, refusal = failure.rank, self._refusal_of(failure.rank)
+            if refusal is not None:
+                text += f"; rank {rank} had refused its call before: {refusal}"
         if self._ranks is not None and failure.rank is not None:
             text += f"; rank {failure.rank} of this group is rank {self._ranks[failure.rank]} of the job"
         return self._failed_as(operation, failure.code, text)
@@ -245,7 +281,8 @@ class MpienvBackend(Backend):
 
         def add(group: Group) -> None:
             for tensor in tensors:
-                _sparse.add(tensor, self._size, lambda values, parts: self._gather_parts(group, values, parts))
+                group.agree(_SPARSE, tensor.numel(), _kind(tensor.dtype), tensor.dim())
+                _sparse.add(tensor, self._size, lambda values, parts: self._gather_each(group, values, parts))
 
         return self._begin("all_reduce", opts, add, tensors)
 
@@ -264,7 +301,7 @@ class MpienvBackend(Backend):
             # The usual case, as directly as possible.
             tensor = tensors[0]
             kind = KINDS.get(tensor.dtype)
-            if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous():
+            if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg():
                 address, count = tensor.data_ptr(), tensor.numel()
                 return lambda group: group.reduce(address, count, kind, by, root)
         for tensor in tensors:
@@ -273,6 +310,8 @@ class MpienvBackend(Backend):
 
         def reduce(group: Group) -> None:
             for tensor in tensors:
+                if by is None:
+                    group.agree(_BUILT[operation, number], tensor.numel(), _kind(tensor.dtype), max(root, 0))
                 self._reduce_in_place(group, tensor, number, root)
 
         return reduce
@@ -284,7 +323,8 @@ class MpienvBackend(Backend):
         if by is None:
             self._reduce_bits(group, values, _BITWISE[number])
         else:
-            group.reduce(values.data_ptr(), values.numel(), KINDS[values.dtype], by, root)
+            kind = KINDS[values.dtype] | meant(tensor.dtype)
+            group.reduce(values.data_ptr(), values.numel(), kind, by, root)
         if root in (-1, self._own):
             place.put_back()
 
@@ -336,6 +376,7 @@ class MpienvBackend(Backend):
             self._reduce_row(group, output, torch.cat([part.reshape(-1) for part in parts]), number)
             return
         # Parts of different lengths: each rank is the root of its own.
+        group.agree(_UNEVEN_REDUCE, sum(part.numel() for part in parts), _kind(output.dtype), 0)
         for rank, part in enumerate(parts):
             values = plain(part).clone()
             self._reduce_in_place(group, values, number, rank)
@@ -346,6 +387,8 @@ class MpienvBackend(Backend):
         by = _REDUCTIONS.get(number)
         if by is None or output.dtype not in KINDS:
             values = plain(values).clone().reshape(-1)
+            if by is None:
+                group.agree(_BUILT["reduce_scatter", number], values.numel(), _kind(values.dtype), 0)
             self._reduce_in_place(group, values, number, -1)
             part = values.view(self._size, -1)[self._own]
             output.detach().copy_(part.view_as(output))
@@ -370,7 +413,7 @@ class MpienvBackend(Backend):
 
     def _broadcast_from(self, group: Group, tensor: Any, root: int) -> None:
         place = Place(tensor)
-        group.broadcast(*moved(place.tensor), root)
+        group.broadcast(*typed(place.tensor), root)
         if root != self._own:
             place.put_back()
 
@@ -378,6 +421,7 @@ class MpienvBackend(Backend):
         for parts, values in zip(outputs, inputs):
             check("all_gather", values)
             _check_parts("all_gather", parts, self._size, values.dtype)
+            _check_counts("all_gather", parts[self._own], values, 1)
 
         def move(group: Group) -> None:
             for parts, values in zip(outputs, inputs):
@@ -393,16 +437,20 @@ class MpienvBackend(Backend):
         if all(part.numel() == values.numel() for part in parts):
             self._gather_into(group, values, parts, -1)
             return
-        # Parts of different lengths: each rank is the root of its own.
+        group.agree(_UNEVEN_GATHER, sum(part.numel() for part in parts), _kind(values.dtype), 0)
+        self._gather_each(group, values, parts)
+
+    def _gather_each(self, group: Group, values: Any, parts: List[Any]) -> None:
+        """Gathers parts that may have different lengths: each rank is the root of its own."""
         parts[self._own].detach().copy_(values.detach().view_as(parts[self._own]))
         for rank, part in enumerate(parts):
             self._broadcast_from(group, part, rank)
 
     def _gather_into(self, group: Group, values: Any, parts: List[Any], root: int) -> None:
-        address, count, kind = moved(values := plain(values).contiguous())
-        places = [Place(part) for part in parts]
-        into = addresses([place.tensor.data_ptr() for place in places]) if places else None
-        group.gather(address, count, into, kind, root)
+        address, count, kind = typed(values := plain(values).contiguous())
+        places = _apart(parts)
+        into = pieces([place.tensor.data_ptr() for place in places], _length(values))
+        group.gather(address, count, *into, kind, root)
         for place in places:
             place.put_back()
 
@@ -422,10 +470,10 @@ class MpienvBackend(Backend):
 
     def _gather_row(self, group: Group, output: Any, values: Any) -> None:
         place = Place(output)
-        address, count, kind = moved(values := plain(values).contiguous())
-        first, length = place.tensor.data_ptr(), values.numel() * values.element_size()
-        into = addresses([first + rank * length for rank in range(self._size)])
-        group.gather(address, count, into, kind, -1)
+        address, count, kind = typed(values := plain(values).contiguous())
+        first, length = place.tensor.data_ptr(), _length(values)
+        into = pieces([first + rank * length for rank in range(self._size)], length)
+        group.gather(address, count, *into, kind, -1)
         place.put_back()
 
     def gather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
@@ -457,20 +505,20 @@ class MpienvBackend(Backend):
         return self._begin("scatter", opts, move, outputs)
 
     def _scatter_from(self, group: Group, outputs: List[Any], parts: List[Any], root: int) -> None:
-        parts, places = [plain(part).contiguous() for part in parts], [Place(output) for output in outputs]
-        _, count, kind = moved(places[0].tensor)
-        into = addresses([place.tensor.data_ptr() for place in places])
-        sent = addresses([part.data_ptr() for part in parts]) if parts else None
-        group.scatter(sent, into, count, kind, root)
+        parts, places = [plain(part).contiguous() for part in parts], _apart(outputs)
+        _, count, kind = typed(places[0].tensor)
+        length = _length(places[0].tensor)
+        into = pieces([place.tensor.data_ptr() for place in places], length)
+        sent = pieces([part.data_ptr() for part in parts], length)
+        group.scatter(*sent, *into, count, kind, root)
         for place in places:
             place.put_back()
 
     def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
-        for tensor in (*outputs, *inputs):
-            check("all_to_all", tensor)
-        if len(outputs) != self._size or len(inputs) != self._size:
-            raise ValueError(f"mpienv: all_to_all: {len(inputs)} and {len(outputs)} tensors for {self._size} ranks")
-        return self._begin("all_to_all", opts, lambda group: self._exchange(group, outputs, inputs, False), outputs)
+        for parts in (outputs, inputs):
+            _check_parts("all_to_all", parts, self._size, outputs[0].dtype if outputs else None)
+        _check_counts("all_to_all", inputs[self._own], outputs[self._own], 1)
+        return self._begin("all_to_all", opts, lambda group: self._exchange(group, outputs, inputs), outputs)
 
     def all_to_all_single(
         self, output: Any, input: Any, output_sizes: List[int], input_sizes: List[int], opts: Any
@@ -478,27 +526,26 @@ class MpienvBackend(Backend):
         for tensor, sizes in ((output, output_sizes), (input, input_sizes)):
             check("all_to_all", tensor)
             _check_splits("all_to_all", tensor, sizes, self._size)
+        own_parts = (_split(input, input_sizes, self._size), _split(output, output_sizes, self._size))
+        _check_counts("all_to_all", own_parts[0][self._own], own_parts[1][self._own], 1)
 
         def move(group: Group) -> None:
             place, values = Place(output), plain(input).contiguous()
             outputs, inputs = _split(place.tensor, output_sizes, self._size), _split(values, input_sizes, self._size)
-            self._exchange(group, outputs, inputs, not output_sizes and not input_sizes)
+            self._exchange(group, outputs, inputs)
             place.put_back()
 
         return self._begin("all_to_all", opts, move, [output])
 
-    def _exchange(self, group: Group, outputs: List[Any], inputs: List[Any], are_equal: bool) -> None:
-        """Sends a part to each rank. Unless all parts of all ranks are known to be equal, in pairs of ranks."""
-        if are_equal:
-            self._scatter_from(group, outputs, inputs, -1)
-            return
+    def _exchange(self, group: Group, outputs: List[Any], inputs: List[Any]) -> None:
+        """Sends a part to each rank, in pairs of ranks: no rank knows whether others have parts of one length."""
         own, size = self._own, self._size
         outputs[own].detach().copy_(inputs[own].detach().view_as(outputs[own]))
         for step in range(1, size):
             to, source = (own + step) % size, (own - step) % size
             values, place = plain(inputs[to]).contiguous(), Place(outputs[source])
-            address, count, kind = moved(values)
-            received, room, _ = moved(place.tensor)
+            address, count, kind = typed(values)
+            received, room, _ = typed(place.tensor)
             group.pass_on(address, count, to, received, room, source, kind)
             place.put_back()
 
@@ -533,6 +580,52 @@ class MpienvBackend(Backend):
     def _message_failed(self, operation: str) -> Callable[[Failure], Exception]:
         """What makes the error of a message, which calls ranks by their numbers in the job."""
         return lambda failure: self._failed_as(operation, failure.code, f"{failure}")
+
+
+def _kind(dtype: Any) -> int:
+    """The type of a call that moves nothing."""
+    return KINDS.get(dtype, KINDS[torch.uint8]) | meant(dtype)
+
+
+def _length(tensor: Any) -> int:
+    length: int = tensor.numel() * tensor.element_size()
+    return length
+
+
+def _apart(tensors: Sequence[Any]) -> List[Place]:
+    """Places of tensors that share no memory, although the tensors may."""
+    places: List[Place] = []
+    ends: List[Tuple[int, int]] = []
+    for tensor in tensors:
+        place = Place(tensor)
+        first, last = place.tensor.data_ptr(), place.tensor.data_ptr() + _length(place.tensor)
+        if any(first < other_last and other_first < last for other_first, other_last in ends):
+            place.tensor = place.tensor.clone()
+        ends.append((first, last))
+        places.append(place)
+    return places
+
+
+def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets other ranks learn that a call was not made, if its arguments are refused."""
+
+    @functools.wraps(method)
+    def call(self: MpienvBackend, *arguments: Any) -> Any:
+        try:
+            return method(self, *arguments)
+        except (ValueError, RuntimeError) as error:
+            if not isinstance(error, dist.DistBackendError):
+                self._note_refusal(error)
+            raise
+
+    return call
+
+
+for _name in (
+    "allreduce", "reduce", "reduce_scatter", "reduce_scatter_single_coalesced", "broadcast", "allgather",
+    "all_gather_single_coalesced", "gather", "scatter", "alltoall", "all_to_all_single",
+):
+    setattr(MpienvBackend, _name, _noting(getattr(MpienvBackend, _name)))
 
 
 def _done() -> Any:

@@ -14,12 +14,13 @@ _NAME = "libmpienv_torch.so"
 
 _ARGUMENTS = {
     "connect": (c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_uint64, c_void_p),
-    "reduce": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint8, c_int64),
-    "reduce_scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint8, c_uint8),
-    "broadcast": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
-    "gather": (c_void_p, c_void_p, c_size_t, c_void_p, c_uint8, c_int64),
-    "scatter": (c_void_p, c_void_p, c_void_p, c_size_t, c_uint8, c_int64),
-    "pass": (c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_size_t, c_int64, c_uint8),
+    "reduce": (c_void_p, c_void_p, c_size_t, c_uint16, c_uint8, c_int64),
+    "reduce_scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint16, c_uint8),
+    "broadcast": (c_void_p, c_void_p, c_size_t, c_uint16, c_uint32),
+    "gather": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint16, c_int64),
+    "scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_uint16, c_int64),
+    "pass": (c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_size_t, c_int64, c_uint16),
+    "agree": (c_void_p, c_uint8, c_uint64, c_uint16, c_uint32),
     "barrier": (c_void_p,),
     "connection": (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p),
     "pair": (
@@ -36,6 +37,7 @@ _ARGUMENTS = {
     "error": (c_void_p, c_size_t, c_void_p),
     "kind": (c_char_p,),
     "reduction": (c_char_p,),
+    "built": (c_char_p,),
 }
 
 # What `Failure.code` says.
@@ -77,7 +79,7 @@ def library() -> ctypes.CDLL:
 
 
 def number_of(what: str, name: str) -> int:
-    """The number of a ``kind`` of numbers or of a ``reduction``."""
+    """The number of a ``kind`` of numbers, of a ``reduction``, or of a call that is ``built`` of others."""
     number: int = getattr(library(), f"mpienv_torch_{what}")(name.encode())
     if number < 0:
         raise ImportError(f"{_NAME} does not know {name}: it is another version; install mpienv-rs again")
@@ -160,6 +162,7 @@ class Group(Connected):
         self.gather = self._calling("gather")
         self.scatter = self._calling("scatter")
         self.pass_on = self._calling("pass")
+        self.agree = self._calling("agree")
         self.barrier = self._calling("barrier")
 
     def connection(self, rank: int) -> Tuple[int, str]:
@@ -211,5 +214,7 @@ class Pair(Connected):
         return bool(self._is_received.value), self._tag.value, self._kind.value, self._length.value
 
 
-def addresses(of: Sequence[int]) -> Any:
-    return (c_void_p * len(of))(*of)
+def pieces(addresses: Sequence[int], length: int) -> Tuple[Any, int]:
+    """A list of buffers, each of `length` bytes, and how many there are."""
+    numbers = [number for address in addresses for number in (address, length)]
+    return ((c_size_t * len(numbers))(*numbers) if numbers else None), len(addresses)

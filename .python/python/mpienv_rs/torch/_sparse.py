@@ -25,8 +25,18 @@ def add(tensor: Any, ranks: int, gather: Gather) -> None:
     """Replaces a tensor with the sum over all ranks."""
     part = tensor.detach().coalesce()
     indices, values = part.indices().contiguous(), part.values().contiguous()
-    counts = [torch.zeros(1, dtype=torch.int64) for _ in range(ranks)]
-    gather(torch.tensor([values.size(0)]), counts)
+    # The ranks have as many numbers and dimensions.
+    own = torch.tensor([values.size(0), tensor.sparse_dim(), *tensor.shape])
+    rows = [torch.zeros_like(own) for _ in range(ranks)]
+    gather(own, rows)
+    for rank, row in enumerate(rows):
+        if row[1:].tolist() != own[1:].tolist():
+            raise RuntimeError(
+                f"mpienv: all_reduce: rank {rank} called all_reduce of a sparse tensor of shape {tuple(row[2:].tolist())} with "
+                f"{int(row[1])} sparse dimensions, this rank of {tuple(own[2:].tolist())} with {int(own[1])}: all ranks must "
+                "make the same calls"
+            )
+    counts = [row[0] for row in rows]
     all_indices = [indices.new_empty((indices.size(0), int(count))) for count in counts]
     all_values = [values.new_empty((int(count), *values.shape[1:])) for count in counts]
     gather(indices, all_indices)

@@ -27,6 +27,14 @@ _BYTES = KINDS[torch.uint8]
 # The name in Rust of each kind, and how many bytes a number has.
 SIZES = {KINDS[dtype]: (name, dtype.itemsize) for dtype, name in _NAMES.items()}
 
+# What to add to the kind of the numbers that travel, if they are those of another type, which ranks compare too.
+_MEANT = (
+    "int16", "uint16", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "qint8", "quint8", "qint32",
+)
+MEANT = {getattr(torch, name): number_of("kind", name) for name in _MEANT if hasattr(torch, name)}
+_OTHER = number_of("kind", "bytes of another type")
+
 # Types that are reduced as a wider one, and rounded or wrapped around afterwards.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
 
@@ -50,6 +58,17 @@ def moved(tensor: Any) -> Tuple[int, int, int]:
     if kind is None:
         return tensor.data_ptr(), tensor.numel() * tensor.element_size(), _BYTES
     return tensor.data_ptr(), tensor.numel(), kind
+
+
+def meant(dtype: Any) -> int:
+    """What to add to the kind of the numbers that travel in place of those of a type."""
+    return 0 if dtype in KINDS else MEANT.get(dtype, _OTHER)
+
+
+def typed(tensor: Any) -> Tuple[int, int, int]:
+    """As `moved`, with the type that the other ranks must bring."""
+    address, count, kind = moved(tensor)
+    return address, count, kind | meant(tensor.dtype)
 
 
 def plain(tensor: Any) -> Any:

@@ -1,0 +1,191 @@
+"""Arguments that ranks pass to collective operations over mpienv, and that differ or that no call can take.
+
+Each case is a job of two ranks, which prints what the ranks get.
+
+    arguments.py [--gloo] [CASE...]    over gloo, it prints what happens and does not fail
+"""
+import datetime
+import os
+import subprocess
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.distributed import ReduceOp
+
+GLOO = "--gloo" in sys.argv
+TIMEOUT = 10
+
+
+def sparse(*shape):
+    return torch.sparse_coo_tensor([[0]] + [[0]] * (len(shape) - 1), [1.0], shape)
+
+
+def uneven(values, lengths):
+    dist.all_gather([torch.empty(length, dtype=values.dtype) for length in lengths], values)
+
+
+def reduce_of(dtype):
+    return lambda: dist.all_reduce(torch.ones(4, dtype=dtype))
+
+
+def moves(dtype, count=4):
+    return lambda: dist.broadcast(torch.ones(count, dtype=dtype), 0)
+
+
+def bits(op):
+    return lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32), op)
+
+
+def gather():
+    dist.all_gather([torch.zeros(4, dtype=torch.int32) for _ in range(2)], torch.ones(4, dtype=torch.int32))
+
+
+def scattered(op):
+    return lambda: dist.reduce_scatter_tensor(torch.ones(2, dtype=torch.int32), torch.ones(4, dtype=torch.int32), op)
+
+
+def sums(*shape):
+    return lambda: dist.all_reduce(sparse(*shape))
+
+
+# What ranks 0 and 1 call, and words that the error of both has.
+DIFFERENT = {
+    "int16 with int32": (reduce_of(torch.int16), reduce_of(torch.int32), "4 int16", "4 i32"),
+    "int16 with uint16": (reduce_of(torch.int16), reduce_of(torch.uint16), "4 int16", "4 uint16"),
+    # PyTorch itself makes pairs of the complex numbers of all_reduce, broadcast and all_gather.
+    "complex64[2] with float32[4]": (
+        lambda: dist.reduce(torch.ones(2, dtype=torch.complex64), 0), lambda: dist.reduce(torch.ones(4), 0), "2 complex64", "4 f32"
+    ),
+    "broadcast of int16 with uint16": (moves(torch.int16), moves(torch.uint16), "4 int16", "4 uint16"),
+    "BAND with BXOR": (bits(ReduceOp.BAND), bits(ReduceOp.BXOR), "all_reduce (band) of 4 i32", "all_reduce (bxor) of 4 i32"),
+    "BAND with all_gather": (bits(ReduceOp.BAND), gather, "all_reduce (band) of 4 i32", "all_gather of 4 i32"),
+    "reduce_scatter BOR with SUM": (
+        scattered(ReduceOp.BOR), scattered(ReduceOp.SUM), "reduce_scatter (bor) of 4 i32", "reduce_scatter_sum of 4 i32"
+    ),
+    "uneven list with broadcast": (
+        lambda: uneven(torch.ones(1), [1, 2]), moves(torch.float32, 1), "all_gather (uneven) of 3 f32", "broadcast of 1 f32"
+    ),
+    "sparse 5 with 6": (sums(5), sums(6), "all_reduce (sparse) of 5 f32", "all_reduce (sparse) of 6 f32"),
+    "sparse 5 with 5x1": (sums(5), sums(5, 1), "of 5 f32 in 1 dimensions", "of 5 f32 in 2 dimensions"),
+    "sparse 2x3 with 3x2": (sums(2, 3), sums(3, 2), "(2, 3)", "(3, 2)"),
+}
+
+
+def split(rank):
+    """Split sizes on rank 1 alone."""
+    output, values = torch.empty(4), torch.arange(4.0) + 10 * rank
+    sizes = ([2, 2], [2, 2]) if rank else (None, None)
+    dist.all_to_all_single(output, values, *sizes)
+    return output
+
+
+def same_place(_):
+    place = torch.zeros(2)
+    dist.all_gather([place, place], torch.ones(2))
+    return place
+
+
+def negated(rank):
+    """A tensor whose memory has the numbers with the other sign."""
+    part = torch.tensor([complex(rank, rank + 1.0)]).conj().imag
+    assert part.is_neg() and part.is_contiguous()
+    # `dist.all_reduce` loses the result: PyTorch passes a copy on.
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    options = dist.AllreduceOptions()
+    options.reduceOp = ReduceOp.MAX
+    backend.allreduce([part], options).wait()
+    return part
+
+
+EQUAL = {
+    "a negated view": (negated, [-1.0], [-1.0]),
+    "split sizes on one rank": (split, [0.0, 1.0, 10.0, 11.0], [2.0, 3.0, 12.0, 13.0]),
+    "a list with a tensor twice": (same_place, [1.0, 1.0], [1.0, 1.0]),
+}
+
+# What no call takes, on both ranks. The group goes on.
+REFUSED = {
+    "all_to_all of two types": lambda: dist.all_to_all([torch.zeros(2)] * 2, [torch.zeros(2).double()] * 2),
+    "all_to_all_single of two types": lambda: dist.all_to_all_single(torch.zeros(2), torch.zeros(2).double()),
+    "all_to_all_single into more": lambda: dist.all_to_all_single(torch.zeros(8), torch.zeros(4)),
+    "a part of another length": lambda: uneven(torch.ones(7), [1, 2]),
+    "a short list": lambda: dist.reduce_scatter(torch.zeros(2), [torch.zeros(2)]),
+}
+
+
+def one_rank_refuses(rank):
+    """Rank 1 passes a list that it refuses, and goes on with another call."""
+    try:
+        dist.all_gather([torch.zeros(2)] * (2 - rank), torch.ones(2))
+    except ValueError as error:
+        print(error, flush=True)
+        dist.barrier()
+
+
+def run(case):
+    rank = int(os.environ["RANK"])
+    if not GLOO:
+        import mpienv_rs.torch
+
+        mpienv_rs.torch.register()
+    dist.init_process_group("gloo" if GLOO else "mpienv", timeout=datetime.timedelta(seconds=TIMEOUT))
+    try:
+        if case in DIFFERENT:
+            print("accepted", DIFFERENT[case][rank](), flush=True)
+        elif case in EQUAL:
+            print(EQUAL[case][0](rank).tolist(), flush=True)
+        elif case in REFUSED:
+            try:
+                print("accepted", REFUSED[case](), flush=True)
+            except (ValueError, RuntimeError) as error:
+                dist.barrier()
+                print("refused:", str(error).splitlines()[0], flush=True)
+        else:
+            one_rank_refuses(rank)
+    except Exception as error:
+        print(str(error).splitlines()[0], flush=True)
+    os._exit(0)
+
+
+def lines_of(case):
+    """The last line of each rank."""
+    words = [sys.executable, __file__, *(["--gloo"] if GLOO else []), "--run", case]
+    store = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(words, env={**store, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    return [(rank.communicate()[0].splitlines() or [f"exit code {rank.returncode}"])[-1] for rank in ranks]
+
+
+def free_port():
+    import socket
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def check(case, lines):
+    if case in DIFFERENT:
+        assert all(word in line for word in DIFFERENT[case][2:] for line in lines), lines
+    elif case in EQUAL:
+        assert lines == [str(expected) for expected in EQUAL[case][1:]], lines
+    elif case in REFUSED:
+        assert all(line.startswith("refused: ") for line in lines), lines
+    else:
+        assert all("rank 1 had refused its call before: mpienv: all_gather: 1 tensors for 2 ranks" in line for line in lines), lines
+
+
+def main():
+    if "--run" in sys.argv:
+        run(sys.argv[-1])
+    chosen = [word for word in sys.argv[1:] if word != "--gloo"]
+    for case in chosen or [*DIFFERENT, *EQUAL, *REFUSED, "one rank refuses its arguments"]:
+        lines = lines_of(case)
+        print(case, *(f"    rank {rank}: {line}" for rank, line in enumerate(lines)), sep="\n", flush=True)
+        if not GLOO:
+            check(case, lines)
+
+
+main()
