@@ -109,6 +109,24 @@ pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Opti
     master_elsewhere(info, patience).map(|(finding, _)| finding)
 }
 
+/// Returns only the finding `master-not-here`, for rank 0 of a job that may be on several nodes. Its
+/// program starts, because the address may lead to this host.
+pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let may_be_elsewhere = info.rank().is_first()
+        && several_nodes(info)
+        && !info.agent_listens()
+        && !host.is_loopback()
+        && !is_own_name(host);
+    // A name that does not resolve yet may do so when the program needs it.
+    let found = may_be_elsewhere.then(|| machine::addresses(host, patience).ok()).flatten()?;
+    let interfaces = interfaces();
+    let is_elsewhere = !found.is_empty() && !is_here(&found, &interfaces);
+    let mut found = if is_elsewhere { not_here(info, &interfaces) } else { None }?;
+    found.severity = Severity::Warning;
+    Some(found)
+}
+
 /// Like [`master_of_one_node`], but for rank 0 of any job. Also returns the addresses of the
 /// master's name.
 pub(crate) fn master_elsewhere(
@@ -203,6 +221,22 @@ fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
 
 fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
     let host = info.master_addr().ok()?;
+    if info.agent_listens() {
+        return finding(
+            Severity::Note,
+            "master-not-here",
+            format!(
+                "this is rank 0, and MASTER_ADDR {host} is the host of another agent of torchrun, which keeps the store"
+            ),
+            "PyTorch's ranks meet at the store and find each other; a program that listens on rank 0 itself is not found at \
+             MASTER_ADDR, nor are the meetings of mpienv",
+            format!(
+                "none is needed for PyTorch; for others, start torchrun with its static rendezvous (rdzv_backend=static) and \
+                 rank 0's host as the master, or give them one of this host's addresses: {}",
+                routed(interfaces)
+            ),
+        );
+    }
     let source = &info.provenance().master_addr;
     // Azure's variables take precedence over MASTER_ADDR.
     let (from, variable) = match source.starts_with("AZ_") {

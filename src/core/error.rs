@@ -121,11 +121,13 @@ pub enum Reason {
     #[error("{} ({}) is selected, but its variables are not set", .0.name(), .0.title())]
     LauncherAbsent(Launcher),
     /// There may be several nodes, and no variable names rank 0's host.
-    #[error("the {world_size} ranks may be on several nodes, and no variable names rank 0's host")]
+    #[error("{}", master_unknown(*world_size, why.as_deref()))]
     #[non_exhaustive]
     MasterUnknown {
         /// How many ranks there are.
         world_size: u32,
+        /// Why the launcher's variables do not name it, if they name another host.
+        why: Option<String>,
     },
     /// The program needs a launcher
     /// ([`ClusterInfo::require_launcher`](crate::ClusterInfo::require_launcher)), and none started
@@ -343,3 +345,9 @@ impl fmt::Display for Error {
 
 // The text contains the reason, so it is not the source once more.
 impl std::error::Error for Error {}
+fn master_unknown(world_size: u32, why: Option<&str>) -> String {
+    let text = format!(
+        "the {world_size} ranks may be on several nodes, and no variable names rank 0's host"
+    );
+    why.map_or(text, str::to_owned)
+}

@@ -290,6 +290,24 @@ fn the_port_on_which_torchruns_agent_listens_is_not_in_use_by_another_program() 
 }
 
 #[test]
+fn the_store_of_another_nodes_agent_is_no_error_for_pytorch() {
+    let mut machine = host();
+    machine.master = Ok(vec!["10.0.0.9".parse().unwrap()]);
+    for (store, severity) in [("True", Severity::Note), ("False", Severity::Error)] {
+        let job = Job::torchrun().nodes(2).per_node(2).build().unwrap().environment(0).unwrap();
+        let mut job: Vec<_> = job.into_iter().collect();
+        job.retain(|(name, _)| name != "TORCHELASTIC_USE_AGENT_STORE" && name != "MASTER_ADDR");
+        job.push(("MASTER_ADDR".into(), "10.0.0.9".into()));
+        job.push(("TORCHELASTIC_USE_AGENT_STORE".into(), store.into()));
+        let info = ClusterInfo::from_vars(job.clone()).unwrap();
+        let found = examine(&info, &Environment::from_vars(job), &machine);
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((found.code, found.severity), ("master-not-here", severity), "{store}");
+        assert_eq!(found.why.starts_with("PyTorch's ranks meet"), store == "True", "{found}");
+    }
+}
+
+#[test]
 fn a_derived_port_among_outgoing_connections_names_that_range_and_the_variable_that_moves_the_port()
 {
     let step = [

@@ -304,3 +304,50 @@ fn rank_0_says_that_another_program_answers_at_the_masters_address() {
         "{said}"
     );
 }
+
+/// Open MPI 4 names only the host of mpirun, which has no ranks here.
+#[test]
+fn all_ranks_of_an_mpirun_without_ranks_meet_at_rank_0s_host() {
+    let Some((_, mpirun)) = mpiruns().into_iter().find(|(version, _)| *version == 4) else {
+        eprintln!("skipped: no mpirun");
+        return;
+    };
+    let Some(hosts) = Hosts::up("idle", 3, &[]) else { return };
+    let (b, c) = ("nodeB", "nodeC");
+    for (words, places) in [
+        (&["-H", "nodeB:2,nodeC:2"][..], [b, b, c, c]),
+        (&["-H", "nodeB:2,nodeC:2", "--map-by", "node"], [b, c, b, c]),
+        (&["-H", "nodeC:2,nodeB:2"], [c, c, b, b]),
+        (&["-H", "nodeC:1,nodeB:4", "-n", "4"], [c, b, b, b]),
+        // Here, the last host has none.
+        (&["-H", "nodeA:2,nodeB:2,nodeC:2", "-n", "4"], ["nodeA", "nodeA", b, b]),
+    ] {
+        let master = if places[0] == "nodeA" { "10.77.0.1" } else { places[0] };
+        let said = report(&hosts, &mpirun, words, "true");
+        assert_places(&format!("{words:?}"), &said, places, &[master]);
+    }
+}
+
+#[test]
+fn a_rank_0_on_another_host_than_the_other_ranks_expect_starts_no_program() {
+    let Some((_, mpirun)) = mpiruns().into_iter().find(|(version, _)| *version == 4) else {
+        eprintln!("skipped: no mpirun");
+        return;
+    };
+    let Some(hosts) = Hosts::up("by_hand", 3, &[]) else { return };
+    let (mpienv, folder) = (env!("CARGO_BIN_EXE_mpienv"), folder());
+    let file = folder.path().join("ranks");
+    fs::write(&file, "rank 0=nodeC slot=0\nrank 1=nodeB slot=0\n").unwrap();
+    let words = ["-H", "nodeB:1,nodeC:1", "-n", "2", "--rankfile", file.to_str().unwrap()];
+    let first = "test $OMPI_COMM_WORLD_RANK = 0 || exec sleep 3000";
+    for command in ["exec -- echo started", "export", "check --timeout 600"] {
+        let output =
+            script(&hosts, &mpirun, &words, &format!("{first}; {mpienv} {command}")).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && !output.stdout.starts_with(b"started"), "{said}");
+        let expected = "Open MPI: MASTER_ADDR: Open MPI names only mpirun's host, and rank 0 is on another one";
+        assert!(said.contains(expected) && said.contains("tcp://10.77.0.3"), "{command}: {said}");
+        assert!(said.contains("`mpirun -x MASTER_ADDR=HOST`"), "{command}: {said}");
+    }
+}

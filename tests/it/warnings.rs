@@ -101,6 +101,34 @@ fn every_command_that_goes_on_says_what_is_probably_wrong() {
 }
 
 #[test]
+fn rank_0_of_several_nodes_says_before_the_start_that_the_master_is_another_host() {
+    // Addresses for documentation, which no host has.
+    let node = |rank| [("RANK", rank), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")];
+    let master = [("LOCAL_WORLD_SIZE", "1"), ("MASTER_ADDR", "192.0.2.1")];
+    for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {
+        let words = [words, &["--", "echo", "up"]].concat();
+        let said = |rank, more: &[Vars]| {
+            let node = node(rank);
+            let vars = [&[&node[..], &master], more].concat();
+            let (code, stdout, stderr) = run(&words, &vars);
+            assert!(code == Some(0) && stdout.contains("up"), "{words:?}: {stdout}{stderr}");
+            stderr
+        };
+        let stderr = said("0", &[]);
+        assert_eq!(stderr.matches("warning [master-not-here]: ").count(), 1, "{words:?}: {stderr}");
+        assert!(
+            stderr.contains("MASTER_ADDR 192.0.2.1 is not an address of this host"),
+            "{stderr}"
+        );
+        assert_eq!(said("1", &[]), "", "{words:?}");
+        let agent = [("TORCHELASTIC_USE_AGENT_STORE", "True"), ("TORCHELASTIC_RUN_ID", "1")];
+        let more = [("GROUP_RANK", "0"), ("MASTER_PORT", "29500")];
+        let stderr = said("0", &[&agent, &more]);
+        assert!(!stderr.contains("master-not-here"), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
 fn after_an_error_exec_and_launch_say_that_the_program_starts_anyway() {
     let anyway = "mpienv: the program starts anyway; with --meet TIME, ";
     for words in [&["exec"][..], &["launch", "--nproc-per-node", "1"]] {

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::Command;
 
-use crate::command::doctor::port;
+use crate::command::doctor::{self, port};
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
 use clap::Args;
 use mpienv_core::seam::{ExportsSeam as _, TargetFile};
@@ -16,6 +16,7 @@ use super::inner_launcher::{By, LauncherOption, is_launcher};
 use super::overrides::{AskOption, Overrides};
 use super::threads::{self, For, ThreadsOption};
 use super::wait::{MasterOption, MeetOption};
+use super::warn::PATIENCE;
 use super::words::{self, TemplateOption};
 use super::worker::worker;
 use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
@@ -159,8 +160,10 @@ impl Options {
         // A meeting of several ranks finds out by itself whether rank 0 can listen, and fails.
         let is_met = self.meet.is_asked() && info.world_size() > 1;
         let of_port = if is_met { None } else { port::of_rank_0(info) };
+        let is_alone = self.dry_run || is_met;
+        let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
         let of_words = self.template.finding(info, &self.command);
-        let findings = of_words.into_iter().chain(of_port).chain(of_threads);
+        let findings = of_words.into_iter().chain(master).chain(of_port).chain(of_threads);
         let said = self.quiet.warn_also(info, environment, findings);
         if !self.dry_run && !self.meet.is_asked() {
             warn::starts_anyway(&said);

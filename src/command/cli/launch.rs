@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::doctor::port;
+use crate::command::doctor::{self, port};
 use crate::command::open_files::OpenFiles;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
@@ -20,6 +20,7 @@ use super::inner_launcher::{By, LauncherOption, is_launcher};
 use super::overrides::{AskOption, Overrides};
 use super::threads::{ThreadsOption, too_many};
 use super::wait::MeetOption;
+use super::warn::PATIENCE;
 use super::words::TemplateOption;
 use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
@@ -207,7 +208,8 @@ impl Options {
         let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
         let is_met = self.meet.is_asked();
         let port = if is_met { None } else { port::privileged_of_rank_0(info) };
-        let findings = of_words.into_iter().chain(too_many).chain(port);
+        let master = if is_met { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
+        let findings = of_words.into_iter().chain(master).chain(too_many).chain(port);
         let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
         if !is_met {
             warn::starts_anyway(&said);

@@ -11,7 +11,7 @@ use super::{lines_of, stream};
 
 /// How long the master's name may take to resolve, if it is not obvious that the master is this
 /// host.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether warnings are printed.
 #[derive(Args, Clone, Copy, Debug, Default)]

@@ -236,6 +236,9 @@ fn meet(
     if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {
         findings.extend(placement.master_doubt.take());
     }
+    let found = addr.as_ref().map(|addr| &addr.value);
+    let wrong = placement.not_master.take().filter(|(host, _)| found == Some(host));
+    findings.extend(wrong.map(|(_, finding)| finding));
     findings.extend(lints::privileged_ports(&asked.port_range));
     let rule = PortRule { on_azure: azure.is_some(), range: value_of(&asked.port_range) };
     let asked_port = asked.master_port.clone();

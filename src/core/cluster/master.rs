@@ -133,7 +133,10 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
 pub(crate) fn unknown(placement: &Placement) -> Error {
     let launcher = placement.launcher();
     let command = launcher.spec().advice.give_master;
-    let reason = Reason::MasterUnknown { world_size: placement.size.value };
+    let reason = Reason::MasterUnknown {
+        world_size: placement.size.value,
+        why: placement.master_unknown.clone(),
+    };
     let remedy = format!("give rank 0's host to all ranks: {command}");
     Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
 }

@@ -4,12 +4,16 @@
 //! mpienv does not read `OMPI_COMM_WORLD_NODE_RANK`, which is a rank among this node's processes
 //! and not the node's number, or `OMPI_UNIVERSE_SIZE`, which counts slots and not ranks.
 
+mod daemons;
+
 use std::net::IpAddr;
 
 use crate::error::quote;
 use crate::finding::{Finding, Severity};
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
+
+use self::daemons::{Daemons, Seen, are_placed_by_hand, mpirun_is_alone};
 
 variables! {
     /// The variables that Open MPI sets for every process.
@@ -108,12 +112,19 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         .with_job(NAMESPACE, vars.namespace.clone());
     if let Some(uri) = &vars.hnp_uri {
         match mpirun_host(uri) {
-            Some(host) => {
-                placement.master_addr = host.map(|host| Sourced::new(host, source_of_host(&vars)))
-            }
+            Some(host) => match rank_0(&vars, environment) {
+                Rank0::WithMpirun(proof) => {
+                    let source = format!("{HNP_URI}: the host of mpirun, {proof}");
+                    placement.master_addr = host.map(|host| Sourced::new(host, source));
+                }
+                Rank0::First(first) => placement.master_addr = Some(first),
+                Rank0::Unknown(why) => placement.master_unknown = Some(why),
+            },
             None => placement.findings.push(uri_unreadable(uri)),
         }
-        placement.master_doubt = rank_0_is_elsewhere(&vars);
+        let is_elsewhere = vars.rank == 0 && vars.size != vars.local_size;
+        placement.not_master =
+            mpirun_host(uri).flatten().zip(not_here(&vars)).filter(|_| is_elsewhere);
     }
     Ok(placement)
 }
@@ -141,54 +152,74 @@ fn is_possible(nodes: u32, local_size: u32, size: u32) -> bool {
     if elsewhere == 0 { nodes == 1 } else { nodes >= 2 && nodes - 1 <= elsewhere }
 }
 
-fn source_of_host(vars: &OpenMpiVars) -> String {
-    let proof = if vars.rank == 0 && vars.local_daemon_uri == vars.hnp_uri {
-        "and rank 0 is there"
-    } else {
-        "which is rank 0's unless the job was placed elsewhere"
-    };
-    format!("{HNP_URI}: the host of mpirun, {proof}")
+/// Where rank 0 is.
+enum Rank0 {
+    /// On the host of mpirun, and what makes that sure.
+    WithMpirun(&'static str),
+    /// On the host of the first daemon that mpirun started.
+    First(Sourced<Host>),
+    /// Elsewhere, or that cannot be seen from here, for this reason.
+    Unknown(String),
 }
 
-/// Reports that mpirun runs on another host. Rank 0 knows this, because its own daemon is then
-/// another one.
-fn rank_0_is_elsewhere(vars: &OpenMpiVars) -> Option<Finding> {
+/// Returns where rank 0 is. All ranks of a job come to the same, or do not know.
+fn rank_0(vars: &OpenMpiVars, environment: &Environment) -> Rank0 {
+    let usual = Rank0::WithMpirun("which is rank 0's unless the job was placed elsewhere");
+    let Some(own) = &vars.local_daemon_uri else { return usual };
+    if vars.local_daemon_uri == vars.hnp_uri {
+        return if vars.rank == 0 { Rank0::WithMpirun("and rank 0 is there") } else { usual };
+    }
+    if vars.size == vars.local_size {
+        return usual;
+    }
+    let place = vars.num_nodes.zip(number_of_daemon(own));
+    let place = place.filter(|&(nodes, _)| is_possible(nodes, vars.local_size, vars.size));
+    let place = place.filter(|_| !are_placed_by_hand(environment));
+    let daemons = vars.node_regex.as_deref().and_then(Daemons::read);
+    // More hosts have a daemon than ranks.
+    let more = place.zip(daemons).filter(|((nodes, _), daemons)| daemons.count > *nodes);
+    let Some(((nodes, daemon), daemons)) = more else {
+        // The others take mpirun's host for rank 0's.
+        return if vars.rank == 0 { Rank0::Unknown(elsewhere(own)) } else { usual };
+    };
+    let &OpenMpiVars { rank, size, local_rank, local_size, .. } = vars;
+    let seen = Seen { rank, size, local_rank, local_size, daemon, nodes };
+    let count = daemons.count;
+    match (mpirun_is_alone(seen, environment), daemons.first_remote) {
+        (Some(false), _) => usual,
+        (Some(true), Some(first)) if rank > 0 || daemon == 1 => match first.parse() {
+            Ok(host) => {
+                let source =
+                    format!("{NODE_REGEX}: the first host after mpirun's, which has no rank");
+                Rank0::First(Sourced::new(host, source))
+            }
+            Err(error) => Rank0::Unknown(format!("{NODE_REGEX} has {first:?}: {error}")),
+        },
+        _ if rank == 0 => Rank0::Unknown(elsewhere(own)),
+        _ => Rank0::Unknown(format!(
+            "Open MPI names only mpirun's host, and {count} hosts have a daemon but {nodes} have ranks: rank {rank} cannot \
+             see whether mpirun's has some"
+        )),
+    }
+}
+
+/// What rank 0 says if its host is not the one that the others take for it.
+fn elsewhere(own: &str) -> String {
+    format!(
+        "Open MPI names only mpirun's host, and rank 0 is on another one, whose daemon is {own}"
+    )
+}
+
+/// What rank 0 says about a `MASTER_ADDR` that names mpirun's host.
+fn not_here(vars: &OpenMpiVars) -> Option<Finding> {
     let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
-    if hnp == own || vars.size == vars.local_size {
-        return None;
-    }
-    if vars.rank != 0 {
-        return mpirun_may_be_alone(vars, own);
-    }
-    Some(Finding {
+    (hnp != own).then(|| Finding {
         severity: Severity::Warning,
         code: "master-not-rank-0",
-        what: format!("{HNP_URI} is {hnp:?}, but rank 0's own daemon is {own:?}"),
-        why: "Open MPI names only the host of mpirun, and rank 0 does not run there: the ranks would wait for a master that never appears".into(),
-        remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
-    })
-}
-
-/// Reports on a rank above 0 that mpirun's host may have no ranks: more hosts have a daemon than
-/// ranks.
-///
-/// The same list with the same numbers also belongs to a job that leaves the last of its hosts
-/// empty, so this proves nothing.
-fn mpirun_may_be_alone(vars: &OpenMpiVars, own: &str) -> Option<Finding> {
-    let (regex, nodes) = (vars.node_regex.as_ref()?, vars.num_nodes?);
-    let daemons = number_of_daemons(regex)?;
-    if daemons <= nodes {
-        return None;
-    }
-    // mpirun fills the hosts in the order of their daemons, and numbers the ranks of a host in
-    // order.
-    let first_is_skipped = number_of_daemon(own).is_some_and(|number| number >= nodes);
-    let is_likely = first_is_skipped || vars.local_rank == vars.rank;
-    Some(Finding {
-        severity: if is_likely { Severity::Warning } else { Severity::Note },
-        code: "master-not-rank-0",
-        what: format!("{NODE_REGEX} is {regex:?}: {daemons} hosts, but {NUM_NODES} is {nodes}"),
-        why: "Open MPI names only the host of mpirun, and that may be the host without ranks: the ranks would wait for a master that never appears".into(),
+        what: format!(
+            "MASTER_ADDR is the host of mpirun ({hnp}), but rank 0's own daemon is {own}"
+        ),
+        why: "the ranks would wait for a master that never appears".into(),
         remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
     })
 }
@@ -196,20 +227,6 @@ fn mpirun_may_be_alone(vars: &OpenMpiVars, own: &str) -> Option<Finding> {
 /// Returns the number of a daemon, given its URI: `1234.2;tcp://...`.
 fn number_of_daemon(uri: &str) -> Option<u32> {
     uri.split_once(';')?.0.rsplit_once('.')?.1.parse().ok()
-}
-
-/// Returns the number of hosts in a list such as `nodeC,[2:10].77.0.1,nodeB@0(3)`: what follows
-/// the last `@` are the numbers of the daemons, a number for one, or the first and how many.
-fn number_of_daemons(regex: &str) -> Option<u32> {
-    let (_, numbers) = regex.rsplit_once('@')?;
-    let count = |range: &str| match range.split_once('(') {
-        Some((first, count)) => {
-            let _first: u32 = first.parse().ok()?;
-            count.strip_suffix(')')?.parse().ok()
-        }
-        None => range.parse().ok().map(|_: u32| 1),
-    };
-    numbers.split(',').try_fold(0_u32, |sum, range| sum.checked_add(count(range)?))
 }
 
 /// How well other hosts can reach an address, the best first.
@@ -331,38 +348,71 @@ mod tests {
         }
     }
 
+    /// Where rank 0 is, as a rank reads it: a host, or why it is unknown.
+    fn master(rank: u32, daemon: u32, more: &[(&str, &str)]) -> Result<String, String> {
+        let own = format!("1.{daemon};tcp://10.77.0.{}:1", daemon + 1);
+        let [number, local] = [rank, rank % 2].map(|number| number.to_string());
+        let vars = [(RANK, number.as_str()), (SIZE, "4"), (LOCAL_RANK, &local), (LOCAL_SIZE, "2")];
+        let vars = vars.into_iter().chain([(HNP_URI, "1.0;tcp://10.77.0.1:1")]);
+        let vars = vars.chain([(LOCAL_DAEMON_URI, own.as_str())]).chain(more.iter().copied());
+        let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
+        let placement = read(&Environment::from_vars(vars), marker).unwrap();
+        let host = placement.master_addr.map(|host| host.value.to_string());
+        host.ok_or_else(|| placement.master_unknown.unwrap())
+    }
+
     #[test]
-    fn every_rank_says_that_mpiruns_host_may_have_no_ranks() {
-        let severity = |place: [&str; 3], daemon: u32, regex, nodes| {
-            let [rank, local_rank, local_size] = place;
-            let own = format!("1.{daemon};tcp://10.77.0.9:1");
-            let vars = [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, local_rank)];
-            let vars = vars.into_iter().chain([(LOCAL_SIZE, local_size), (NUM_NODES, nodes)]);
-            let vars = vars.chain([(NODE_REGEX, regex), (HNP_URI, "1.0;tcp://10.77.0.1:1")]);
-            let vars = vars.chain([(LOCAL_DAEMON_URI, own.as_str())]);
-            let marker = Marker { launcher: Launcher::OpenMpi, variable: RANK };
-            let doubt = read(&Environment::from_vars(vars), marker).unwrap().master_doubt;
-            doubt.map(|finding| (finding.code, finding.severity))
-        };
-        let warning = Some(("master-not-rank-0", Severity::Warning));
-        // mpirun on nodeA or nodeC, ranks on the two others, as recorded from 4.1.4.
-        for regex in ["nodeA,nodeB,nodeC@0(3)", "nodeC,[2:10].77.0.1,[2:10].77.0.2@0(3)"] {
-            for (rank, local_rank, daemon) in [("0", "0", 1), ("1", "1", 1), ("2", "0", 2)] {
-                assert_eq!(severity([rank, local_rank, "2"], daemon, regex, "2"), warning);
+    fn all_ranks_of_an_mpirun_without_ranks_name_the_first_host_after_its_own() {
+        for (regex, first) in [
+            ("nodeA,nodeB,nodeC@0(3)", "nodeB"),
+            ("nodeA,[2:10].77.0.2,[2:10].77.0.3@0(3)", "10.77.0.2"),
+        ] {
+            for (rank, daemon) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+                let found = master(rank, daemon, &[(NUM_NODES, "2"), (NODE_REGEX, regex)]);
+                assert_eq!(found, Ok(first.to_owned()), "rank {rank}");
             }
         }
-        // Ranks on nodeA and nodeB, and nodeC empty, or every second rank on each of two hosts.
-        let note = Some(("master-not-rank-0", Severity::Note));
-        assert_eq!(severity(["2", "0", "2"], 1, "nodeA,nodeB,nodeC@0(3)", "2"), note);
-        for (regex, nodes) in [("nodeA,nodeB@0(2)", "2"), ("nodeA,nodeB@0,1", "2"), ("x@y", "1")] {
-            assert_eq!(severity(["2", "0", "2"], 1, regex, nodes), None, "{regex}");
+        // Ranks on nodeA and nodeB, and nodeC empty.
+        for (rank, daemon) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+            let list = (NODE_REGEX, "nodeA,nodeB,nodeC@0(3)");
+            let list = if daemon == 0 { None } else { Some(list) };
+            let vars: Vec<_> = [(NUM_NODES, "2")].into_iter().chain(list).collect();
+            assert_eq!(master(rank, daemon, &vars), Ok("10.77.0.1".to_owned()), "rank {rank}");
         }
+    }
+
+    #[test]
+    fn a_rank_0_that_the_others_cannot_find_names_no_host() {
+        let list = (NODE_REGEX, "nodeA,nodeB,nodeC@0(3)");
+        let rankfile = ("OMPI_MCA_orte_rankfile", "file");
+        for vars in [
+            // Two program contexts, of which mpirun's host has the second.
+            vec![(NUM_NODES, "2"), (NODE_REGEX, "nodeA,nodeB@0(2)")],
+            vec![(NUM_NODES, "4"), list],
+            vec![(NUM_NODES, "2"), list, rankfile],
+            vec![(NUM_NODES, "2"), list, ("OMPI_MCA_rmaps", "seq")],
+            vec![],
+        ] {
+            let why = master(0, 1, &vars).unwrap_err();
+            assert!(why.ends_with("whose daemon is 1.1;tcp://10.77.0.2:1"), "{vars:?}: {why}");
+            assert_eq!(master(1, 1, &vars), Ok("10.77.0.1".to_owned()), "{vars:?}");
+        }
+        // It is not on the first host.
+        assert!(master(0, 2, &[(NUM_NODES, "2"), list]).is_err());
+    }
+
+    #[test]
+    fn a_rank_that_cannot_see_whether_mpiruns_host_has_ranks_says_so() {
+        let ranking = ("OMPI_MCA_rmaps_base_ranking_policy", "node");
+        let list = (NODE_REGEX, "nodeA,nodeB,nodeC@0(3)");
+        let why = master(1, 1, &[(NUM_NODES, "2"), list, ranking]).unwrap_err();
+        assert!(why.contains("3 hosts have a daemon but 2 have ranks: rank 1 cannot see"), "{why}");
     }
 
     #[test]
     fn only_a_rank_0_on_mpiruns_host_knows_that_the_host_is_its_own() {
         let (here, there) = ("1.0;tcp://10.77.0.1:1", "1.1;tcp://10.77.0.2:1");
-        for (rank, own, proven) in [("0", here, true), ("0", there, false), ("1", here, false)] {
+        for (rank, own, proven) in [("0", here, true), ("1", there, false), ("1", here, false)] {
             let vars =
                 [(RANK, rank), (SIZE, "4"), (LOCAL_RANK, rank), (LOCAL_SIZE, "2"), (HNP_URI, here)];
             let vars = vars.into_iter().chain([(LOCAL_DAEMON_URI, own)]);

@@ -70,6 +70,10 @@ pub(crate) struct Placement {
     pub master_addr: Known<Host>,
     /// Why rank 0 may not be on `master_addr`. Ignored if another source names a different host.
     pub master_doubt: Option<Finding>,
+    /// Why the launcher's variables, which name a host, do not name rank 0's.
+    pub master_unknown: Option<String>,
+    /// A host that a user may have taken for rank 0's and that is not, and what to say then.
+    pub not_master: Option<(Host, Finding)>,
     /// The port that the platform names.
     pub master_port: Known<Port>,
     /// All hosts in the order of the nodes' numbers, if the launcher lists them, or else why there
@@ -105,6 +109,8 @@ impl Placement {
             node_count: None,
             master_addr: None,
             master_doubt: None,
+            master_unknown: None,
+            not_master: None,
             master_port: None,
             hosts: Sourced::new(None, NOT_PROVIDED),
             workers: None,

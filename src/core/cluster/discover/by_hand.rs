@@ -18,8 +18,26 @@ pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placeme
     // The platform's variables may be incomplete: the user provides what is missing.
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
     let Some(platform) = read.ok().filter(is_platform) else { return Ok(placement) };
-    let Placement { master_addr, master_doubt, master_port, hosts, workers, job, .. } = platform;
-    Ok(Placement { master_addr, master_doubt, master_port, hosts, workers, job, ..placement })
+    let Placement {
+        master_addr,
+        master_doubt,
+        master_unknown,
+        master_port,
+        hosts,
+        workers,
+        job,
+        ..
+    } = platform;
+    Ok(Placement {
+        master_addr,
+        master_doubt,
+        master_unknown,
+        master_port,
+        hosts,
+        workers,
+        job,
+        ..placement
+    })
 }
 
 /// Returns the choice for a place that does not come from a launcher's variables.

@@ -63,7 +63,7 @@ fn complete(mut placement: Placement, answer: PmixInfo) -> Result<Placement, Err
         refused(placement.launcher(), format!("{}: {error}", answer.rank0_host))
     })?;
     placement.master_addr = Some(Sourced::new(host, Server::Pmix.master()));
-    placement.master_doubt = None;
+    (placement.master_doubt, placement.master_unknown) = (None, None);
     placement.node_rank = by(source(), answer.node_rank).or(placement.node_rank);
     placement.node_count = by(source(), answer.node_count).or(placement.node_count);
     Ok(match answer.hosts {
