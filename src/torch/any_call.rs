@@ -103,11 +103,16 @@ fn any_call(random: &mut Random, handle: *const Handle) -> i32 {
     let (mut values, mut other) = (Buffer::new(random, length), Buffer::new(random, length * 2));
     let (place, wide) = (values.address(length), other.address(length * 2));
     let too_many = if random.rarely(20) { usize::MAX / 2 + 1 + random.below(99) } else { count };
-    let lists = [random.near(2).min(5), random.near(2).min(5)];
+    let mut lists = [random.near(2).min(5), random.near(2).min(5)];
+    // Without parts, only the root refuses a call, and the other rank learns that from it.
+    let needs_parts = root >= 0;
+    lists[0] = lists[0].max(usize::from(needs_parts));
     let (_parts, parts) = list(random, lists[0], length);
     let (_into, into) = list(random, if root < 0 { lists[1] } else { 1 }, length);
-    let (parts_at, into_at) =
-        (if random.rarely(20) { ptr::null() } else { parts.as_ptr() }, into.as_ptr());
+    let (parts_at, into_at) = (
+        if random.rarely(20) && !needs_parts { ptr::null() } else { parts.as_ptr() },
+        into.as_ptr(),
+    );
     // SAFETY: each buffer has the bytes that the call is told, or the call refuses them.
     unsafe {
         match random.below(8) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import copy
 import datetime
 import functools
 import threading
@@ -47,7 +48,9 @@ class Call(_Work):  # type: ignore[misc]
             assert make is not None
             make()
         except BaseException as error:
-            self._error = error
+            # Without the frames, of which this one keeps the call: Python does not find a cycle through PyTorch's works.
+            error.__context__ = None
+            self._error = error.with_traceback(None)
         with self._calls.lock:
             self._is_done = True
             self._gate.release()
@@ -64,7 +67,9 @@ class Call(_Work):  # type: ignore[misc]
                 raise torch.distributed.DistBackendError(f"mpienv: the call did not end within {seconds:g} s")
             self._gate.release()
         if self._error is not None:
-            raise self._error
+            # The error gets the frames that wait, and these keep the call. So the call keeps a copy without them.
+            error, self._error = self._error, copy.copy(self._error)
+            raise error
         return True
 
     def get_future(self) -> Any:
