@@ -4,7 +4,7 @@ use std::mem;
 
 use super::exchange::Exchange;
 use super::mesh::Axis;
-use super::operator::{Operator, bias_add, matmul, mse, relu, xent};
+use super::operator::{Operator, elementwise, loss, matmul};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
 use mpienv::collective::{CollectiveError, Group};
@@ -107,7 +107,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all
-    /// ranks, which excludes the labels of empty rows; see [`xent`].
+    /// ranks, which excludes the labels of empty rows; see [`loss`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -128,7 +128,7 @@ impl<'a> Executor<'a> {
                 instruction.operation
             {
                 let gradient = &self.results[instruction.inputs[0]];
-                update(state, parameter, gradient, learning_rate as f32, momentum as f32);
+                update(state, parameter, gradient, learning_rate, momentum);
                 number += 1;
                 continue;
             }
@@ -149,7 +149,7 @@ impl<'a> Executor<'a> {
             if number == plan.loss_operator() {
                 let labels = input(1);
                 let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
-                let own = if is_xent { xent::samples(labels) } else { labels.data.len() };
+                let own = if is_xent { loss::samples(labels) } else { labels.data.len() };
                 let share = result.data[0];
                 self.own_loss = (own > 0).then(|| share * (count as f64 / own as f64) as f32);
             }
@@ -225,16 +225,26 @@ fn compute<'t>(
     };
     match operation {
         Operation::Forward(Operator::MatMul) => matmul::forward(input(0), input(1), result),
-        Operation::Forward(Operator::BiasAdd) => bias_add::forward(input(0), input(1), result),
-        Operation::Forward(Operator::Relu) => relu::forward(input(0), result),
-        Operation::Forward(Operator::Mse) => scalar(mse::forward(input(0), input(1), count)),
-        Operation::Forward(Operator::Xent) => scalar(xent::forward(input(0), input(1), count)),
-        Operation::MatMulGradFirst => matmul::gradient_of_first(input(0), input(1), turned, result),
-        Operation::MatMulGradSecond => matmul::gradient_of_second(input(0), input(1), result),
-        Operation::BiasAddGrad => bias_add::gradient_of_bias(input(0), result),
-        Operation::ReluGrad => relu::gradient(input(0), input(1), result),
-        Operation::MseGrad => mse::gradient(input(0), input(1), count, result),
-        Operation::XentGrad => xent::gradient(input(0), input(1), count, result),
+        Operation::Forward(Operator::BiasAdd) => elementwise::add_bias(input(0), input(1), result),
+        Operation::Forward(Operator::Relu) => elementwise::relu(input(0), result),
+        Operation::Forward(Operator::Mse) => scalar(loss::mse(input(0), input(1), count)),
+        Operation::Forward(Operator::Xent) => scalar(loss::xent(input(0), input(1), count)),
+        Operation::Gradient(Operator::MatMul, 0) => {
+            matmul::gradient_of_first(input(0), input(1), turned, result);
+        }
+        Operation::Gradient(Operator::MatMul, _) => {
+            matmul::gradient_of_second(input(0), input(1), result);
+        }
+        Operation::Gradient(Operator::BiasAdd, _) => elementwise::bias_gradient(input(0), result),
+        Operation::Gradient(Operator::Relu, _) => {
+            elementwise::relu_gradient(input(0), input(1), result);
+        }
+        Operation::Gradient(Operator::Mse, _) => {
+            loss::mse_gradient(input(0), input(1), count, result);
+        }
+        Operation::Gradient(Operator::Xent, _) => {
+            loss::xent_gradient(input(0), input(1), count, result);
+        }
         // Inputs and parameters are used in place. The caller handles moves and updates.
         Operation::Input(_)
         | Operation::Load(_)
@@ -300,7 +310,7 @@ mod tests {
     use mpienv::collective::threads;
     use std::time::Duration;
 
-    fn plan(world: u32, strategy: &str, learning_rate: f64) -> Plan {
+    fn plan(world: u32, strategy: &str, learning_rate: f32) -> Plan {
         let mut network = Chain::new(8, 8).matmul("matmul", "w", 8).mse("loss");
         network.shard("matmul", strategy.parse().unwrap()).unwrap();
         let collectives = Collectives::Compat;

@@ -1,7 +1,6 @@
 //! Files that are whole or not there, folders that belong to one run, and tensors in files.
 
 pub mod atomic_write;
-pub mod checksum;
 pub mod digest;
 pub mod folder_lock;
 pub mod regular_file;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::mesh::{Axis, Mesh};
-use crate::list::join;
+use crate::join;
 
 /// The mesh axes that cut each dimension of a tensor, and the axes over which its values must still
 /// be summed.

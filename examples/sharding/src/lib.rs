@@ -33,25 +33,26 @@
     reason = "the names of fields and variants, and the texts of errors, are enough"
 )]
 
-pub mod assignment;
 pub mod checkpoint;
 pub mod exchange;
 pub mod execute;
 pub mod file;
-pub mod gather;
 pub mod init;
 pub mod layout;
-pub mod list;
 pub mod mesh;
 pub mod network;
-pub mod number;
 pub mod operator;
 pub mod plan;
 pub mod program;
 pub mod propagate;
 pub mod random;
 pub mod redistribute;
-pub mod run_id;
 pub mod strategy;
 pub mod tensor;
-pub mod traffic;
+
+use std::fmt::Display;
+
+/// Joins the items with a separator.
+pub fn join<T: Display>(items: impl IntoIterator<Item = T>, separator: &str) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(separator)
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::list::join;
+use crate::join;
 
 /// A dimension of a [`Mesh`], counted from 0.
 pub type Axis = usize;

@@ -2,7 +2,7 @@
 
 use super::operator::Operator;
 use super::strategy::Strategy;
-use crate::list::join;
+use crate::join;
 
 /// An operator of a network.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,9 @@
 //! inner k and columns n. Cutting a loop cuts every dimension that belongs to it. If the result
 //! lacks the loop, its values must still be summed.
 
-pub mod bias_add;
+pub mod elementwise;
+pub mod loss;
 pub mod matmul;
-pub mod mse;
-pub mod relu;
-pub mod xent;
 
 use super::layout::Layout;
 use super::mesh::Axis;
@@ -52,13 +50,16 @@ impl Operator {
     }
 
     pub fn rule(self) -> Rule {
-        match self {
-            Operator::MatMul => matmul::RULE,
-            Operator::BiasAdd => bias_add::RULE,
-            Operator::Relu => relu::RULE,
-            Operator::Mse => mse::RULE,
-            Operator::Xent => xent::RULE,
-        }
+        type Inputs = &'static [&'static [usize]];
+        let (loops, inputs, output, whole): (_, Inputs, &'static [usize], _) = match self {
+            Operator::MatMul => (3, &[&[0, 1], &[1, 2]], &[0, 2], None),
+            Operator::BiasAdd => (2, &[&[0, 1], &[1]], &[0, 1], None),
+            Operator::Relu => (2, &[&[0, 1]], &[0, 1], None),
+            Operator::Mse => (2, &[&[0, 1], &[0, 1]], &[], None),
+            // The classes cannot be cut.
+            Operator::Xent => (2, &[&[0, 1], &[0]], &[], Some(1)),
+        };
+        Rule { loops, inputs, output, whole }
     }
 
     /// Returns the cuts of each loop for all legal strategies on `ranks` ranks, in descending

@@ -10,9 +10,9 @@ use super::mesh::Mesh;
 use super::network::{Network, Parameter, UnknownOperator};
 use super::operator::Operator;
 use super::propagate::{CutError, NUMBER_BYTES};
-use super::redistribute::Step;
+use super::redistribute::{Step, Traffic};
 use super::strategy::Strategy;
-use super::traffic::Traffic;
+use crate::join;
 
 /// Which collective calls a plan may use. The results are the same, to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -43,8 +43,8 @@ pub struct Terms {
     /// each has its own samples, or 1 if each has all samples. Must divide the number of ranks.
     pub data_cut: u32,
     pub collectives: Collectives,
-    pub learning_rate: f64,
-    pub momentum: f64,
+    pub learning_rate: f32,
+    pub momentum: f32,
 }
 
 /// The inputs of a step.
@@ -61,25 +61,15 @@ pub enum Operation {
     /// Loads a parameter, given by its number.
     Load(usize),
     Forward(Operator),
-    /// The gradient of a product's first input, from the product's gradient and the second input.
-    MatMulGradFirst,
-    /// The gradient of a product's second input, from the first input and the product's gradient.
-    MatMulGradSecond,
-    /// The gradient of the added row, from the result's gradient.
-    BiasAddGrad,
-    /// The gradient of ReLU's input, from the result's gradient and the result.
-    ReluGrad,
-    /// The gradient of the value, from the value and the labels.
-    MseGrad,
-    /// The gradient of the logits, from the logits and the labels.
-    XentGrad,
+    /// The gradient of an operator's input, given by its number, 0 or 1.
+    Gradient(Operator, usize),
     /// Redistributes the parts of a tensor.
     Move(Step),
     /// Updates a parameter, given by its number, with its gradient.
     Momentum {
         parameter: usize,
-        learning_rate: f64,
-        momentum: f64,
+        learning_rate: f32,
+        momentum: f32,
     },
 }
 
@@ -138,9 +128,7 @@ impl Plan {
     /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
         let nodes = self.network.nodes().iter().zip(&self.strategies);
-        let named: Vec<String> =
-            nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)).collect();
-        named.join(", ")
+        join(nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)), ", ")
     }
 
     pub fn instructions(&self) -> &[Instruction] {

@@ -8,7 +8,7 @@ use super::mesh::Mesh;
 use super::network::{Network, Node};
 use super::redistribute::redistribute;
 use super::strategy::StrategyError;
-use crate::list::join;
+use crate::join;
 
 /// The size of a number in bytes. Plans assume f32.
 pub const NUMBER_BYTES: u64 = 4;

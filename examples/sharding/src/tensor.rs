@@ -1,4 +1,4 @@
-//! Tensors on one rank.
+//! Tensors on one rank, and their numbers as bytes.
 
 /// A row-major tensor. A tensor without dimensions is a single number.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,6 +121,16 @@ pub fn places(whole: &[usize], offset: &[usize], part: &[usize]) -> impl Iterato
         }
         place
     })
+}
+
+/// Converts to little-endian bytes.
+pub fn to_bytes(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// The inverse of [`to_bytes`]. An incomplete number at the end is ignored.
+pub fn from_bytes(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
 }
 
 #[cfg(test)]

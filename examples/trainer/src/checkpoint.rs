@@ -17,10 +17,10 @@ use crate::stop::Stop;
 use crate::train::{TrainConfig, TrainError};
 use folder::{Folder, Whole};
 use mpienv::collective::Group;
-use mpienv_sharding::file::checksum;
+use mpienv_sharding::file::digest;
 use mpienv_sharding::file::folder_lock::LockError;
 use mpienv_sharding::file::tensor_file::{TensorFile, TensorFileError};
-use mpienv_sharding::list::join;
+use mpienv_sharding::join;
 
 /// The progress of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -256,7 +256,7 @@ fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
         .cloned();
     let entries =
         terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
-    checksum::seal(entries, parameters::to_tensors(&run.shapes, parameters))
+    digest::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
 fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {

@@ -1,31 +1,26 @@
 //! The arguments of `mnist`.
 
-pub(crate) mod values;
-
-use std::ffi::OsString;
-use std::num::{NonZeroU64, NonZeroUsize};
-use std::path::PathBuf;
-use std::time::Duration;
-
+use crate::batch::Order;
+use crate::checkpoint;
+use crate::data::source::Source;
+use crate::model::Architecture;
+use crate::train::TrainConfig;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mpienv::Rank;
-
-use crate::checkpoint;
-use crate::data::source::Source;
-use crate::model::Architecture;
-use crate::sampler::Order;
-use crate::train::TrainConfig;
-use mpienv_sharding::assignment::Assignment;
-use mpienv_sharding::plan::Collectives;
+use mpienv_sharding::plan::{Collectives, Plan, PlanError, Terms};
 use mpienv_sharding::program::arguments::{
     PlannedRanks, numbers_may_be_negative, positive, seconds, whole_u32, whole_u64,
 };
 use mpienv_sharding::program::backend::Backend;
 use mpienv_sharding::program::exit;
-use values::{address, at_least_one, svg};
+use mpienv_sharding::strategy::Assignment;
+use std::ffi::OsString;
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// The default learning rate.
 pub const LEARNING_RATE: f32 = 0.01;
@@ -145,6 +140,26 @@ pub struct Cuts {
     pub collectives: Collectives,
 }
 
+impl Cuts {
+    /// Plans a step of `world` ranks with `share` samples each. Without a strategy, the plan is data
+    /// parallel.
+    pub fn plan(
+        &self,
+        model: Architecture,
+        learning_rate: f32,
+        world: u32,
+        share: usize,
+    ) -> Result<Plan, PlanError> {
+        let mut network = model.network(share * world as usize);
+        Assignment::apply(&self.strategies, &mut network).map_err(PlanError::Operator)?;
+        let collectives = self.collectives;
+        Ok(Plan::new(
+            &network,
+            &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 },
+        )?)
+    }
+}
+
 /// The plan to print.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Show {
@@ -166,6 +181,15 @@ pub struct Show {
     /// How operators are cut over the ranks
     #[command(flatten)]
     pub cuts: Cuts,
+}
+
+impl Show {
+    /// Returns the plan as text: the network, then the instructions of a rank.
+    pub fn text(&self) -> Result<String, PlanError> {
+        let Show { planned, cuts, .. } = self;
+        let share = self.batch_size as usize;
+        cuts.plan(self.model, self.learning_rate, planned.ranks, share)?.text(planned.rank)
+    }
 }
 
 /// What to do instead of training.
@@ -288,6 +312,32 @@ pub fn without_ranks(arguments: impl Iterator<Item = OsString>) -> Vec<OsString>
         }
     }
     kept
+}
+
+/// Parses a `NonZero` number.
+fn at_least_one<T: std::str::FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "expected a whole number, 1 or more")
+}
+
+/// Parses the path of a plot. Its extension must not suggest another format.
+fn svg(name: OsString) -> Result<PathBuf, &'static str> {
+    let path = PathBuf::from(name);
+    match path.extension() {
+        Some(format) if format.eq_ignore_ascii_case("svg") => Ok(path),
+        _ => Err("the picture is an SVG: give a name that ends in .svg"),
+    }
+}
+
+/// Parses the URL of a mirror. Plain http is allowed because downloads are verified by SHA-256.
+fn address(text: &str) -> Result<String, &'static str> {
+    let known = ["https://", "http://"]
+        .iter()
+        .any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
+    if known {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an address that begins with https:// or http://")
+    }
 }
 
 #[cfg(test)]

@@ -91,8 +91,8 @@ fn difference(rank: usize, found: &[u8], expected: &[u8]) -> Disagreement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::Order;
     use crate::data::digits;
-    use crate::sampler::Order;
     use mpienv::collective::threads;
     use std::time::Duration;
 

@@ -27,7 +27,6 @@ pub(crate) mod plot;
 #[cfg(feature = "progress")]
 pub(crate) mod progress;
 pub(crate) mod replicas;
-pub mod sampler;
 pub mod stop;
 pub mod train;
 pub mod weights;

@@ -1,7 +1,6 @@
 //! The `mnist` program, from its options to its exit code.
 
 pub mod outputs;
-pub mod plan;
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -55,7 +54,7 @@ pub fn run(
     }
     match (&options.action, options.ranks) {
         (Some(Action::Plan(show)), _) => {
-            let text = plan::text(show)?;
+            let text = show.text()?;
             out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(MnistError::Print)
         }
         #[cfg(feature = "fetch")]
@@ -148,7 +147,7 @@ impl Prepared {
         let config = options.config();
         let cut = (!options.cuts.strategies.is_empty()).then(|| {
             let share = config.largest_share(data.train.count(), rank);
-            plan::plan(options.model, &options.cuts, config.learning_rate, rank.size(), share)
+            options.cuts.plan(options.model, config.learning_rate, rank.size(), share)
         });
         let model = options.model.model(config.largest_batch(data.train.count(), rank));
         let parameters = match &options.weights {

@@ -4,15 +4,15 @@ mod cross_entropy;
 mod dense;
 pub mod linear;
 pub mod mlp;
-mod network;
 #[cfg(test)]
-mod sample;
+mod tests;
 
 use pulp::Arch;
 
 use crate::batch::Image;
-use crate::data::CLASSES;
+use crate::data::{CLASSES, PIXELS};
 use crate::parameters::Shapes;
+use mpienv_sharding::network::{Chain, Network};
 use mpienv_sharding::random::{Purpose, Stream};
 
 /// The available models.
@@ -32,19 +32,104 @@ impl Architecture {
             Architecture::Mlp => Box::new(mlp::Mlp::new(capacity)),
         }
     }
+
+    /// Builds the model's network for `rows` samples on all ranks together; at least 1.
+    ///
+    /// The parameters have the names and order of [`Model::parameter_shapes`], but weights are
+    /// transposed: (inputs, outputs).
+    pub fn network(self, rows: usize) -> Network {
+        let mut chain = Chain::new(rows, PIXELS);
+        for (number, layer) in ["", "2"].into_iter().zip(self.layers()) {
+            chain = chain
+                .matmul(&format!("matmul{number}"), layer.weight, layer.outputs)
+                .bias_add(&format!("bias{number}"), layer.bias);
+            chain = if layer.relu { chain.relu("relu") } else { chain };
+        }
+        chain.xent("loss")
+    }
+
+    /// The initial weights of the mlp's hidden layer are N(0, sqrt(2 / 784)) (He initialization),
+    /// which preserves the variance through ReLU. The weights of its last layer are
+    /// N(0, sqrt(1 / 128)), so that the logits have a deviation of about 1. With the linear model's
+    /// N(0, 0.01), a run would be an epoch behind.
+    fn layers(self) -> &'static [Layer] {
+        match self {
+            Architecture::Linear => &[Layer {
+                weight: "weight",
+                bias: "bias",
+                inputs: PIXELS,
+                outputs: CLASSES,
+                variance: 0.01 * 0.01,
+                relu: true,
+            }],
+            Architecture::Mlp => &[
+                Layer {
+                    weight: "hidden.weight",
+                    bias: "hidden.bias",
+                    inputs: PIXELS,
+                    outputs: mlp::HIDDEN,
+                    variance: 2.0 / PIXELS as f64,
+                    relu: true,
+                },
+                Layer {
+                    weight: "output.weight",
+                    bias: "output.bias",
+                    inputs: mlp::HIDDEN,
+                    outputs: CLASSES,
+                    variance: 1.0 / mlp::HIDDEN as f64,
+                    relu: false,
+                },
+            ],
+        }
+    }
+}
+
+/// A layer of a model: weights of shape (`outputs`, `inputs`), row by row, then the biases.
+struct Layer {
+    /// The name of the weights in files.
+    weight: &'static str,
+    bias: &'static str,
+    inputs: usize,
+    outputs: usize,
+    /// The variance of the initial weights. The initial biases are 0.
+    variance: f64,
+    /// Whether ReLU follows.
+    relu: bool,
 }
 
 /// A classifier. All parameters are in one slice and the gradient in another, so that one
 /// all-reduce sums it.
 pub trait Model {
+    fn architecture(&self) -> Architecture;
+
     /// The name of the architecture, which must be the same on all ranks.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        match self.architecture() {
+            Architecture::Linear => "linear",
+            Architecture::Mlp => "mlp",
+        }
+    }
 
     /// The names and shapes of the parameters in files, in the order of the slice.
-    fn parameter_shapes(&self) -> Shapes;
+    fn parameter_shapes(&self) -> Shapes {
+        let shapes = |layer: &Layer| {
+            [(layer.weight, vec![layer.outputs, layer.inputs]), (layer.bias, vec![layer.outputs])]
+        };
+        self.architecture().layers().iter().flat_map(shapes).collect()
+    }
 
     /// The parameters before the first step. They do not depend on the number of ranks.
-    fn initial_parameters(&self, seed: u64) -> Vec<f32>;
+    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
+        let mut parameters = Vec::new();
+        for (number, layer) in (0..).step_by(2).zip(self.architecture().layers()) {
+            let mut values = Stream::new(seed, Purpose::Parameter(number));
+            let deviation = layer.variance.sqrt();
+            let weights = (0..layer.inputs * layer.outputs).map(|_| deviation * values.normal());
+            parameters.extend(weights.map(|weight| weight as f32));
+            parameters.extend(vec![0.0; layer.outputs]);
+        }
+        parameters
+    }
 
     /// Overwrites `gradient` with the gradient of the samples' summed losses, divided by `whole`.
     /// Returns the undivided sum of the losses.
@@ -136,15 +221,4 @@ pub fn sgd_step(parameters: &mut [f32], gradient: &[f32], learning_rate: f32) {
             *parameter -= learning_rate * gradient;
         }
     });
-}
-
-/// Draws `count` values from N(0, `deviation`) for parameter number `parameter`.
-fn normal_values(
-    seed: u64,
-    parameter: u32,
-    deviation: f64,
-    count: usize,
-) -> impl Iterator<Item = f32> {
-    let mut values = Stream::new(seed, Purpose::Parameter(parameter));
-    (0..count).map(move |_| (deviation * values.normal()) as f32)
 }

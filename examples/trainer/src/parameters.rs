@@ -1,8 +1,8 @@
 //! Converts between a model's parameters and the named tensors in files.
 
 use mpienv_sharding::file::tensor_file::{NamedTensor, TensorFile, Type};
-use mpienv_sharding::list::join;
-use mpienv_sharding::number::{from_bytes, to_bytes};
+use mpienv_sharding::join;
+use mpienv_sharding::tensor::{from_bytes, to_bytes};
 
 /// The names and shapes of a model's parameters, in the order of the model's slice.
 pub type Shapes = Vec<(&'static str, Vec<usize>)>;

@@ -3,7 +3,7 @@
 use ring::digest::{SHA256, digest};
 
 use mpienv::collective::{CollectiveError, Group};
-use mpienv_sharding::list::join;
+use mpienv_sharding::join;
 
 /// Some ranks hold different parameters from the majority.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

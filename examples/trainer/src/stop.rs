@@ -3,17 +3,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-#[cfg(unix)]
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use signal_hook::{consts, flag};
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
 /// process group.
-#[cfg(unix)]
 const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// A signal that requests a run to stop.
@@ -81,7 +77,6 @@ impl Stop {
         }
         // With a handler, a write beyond `ulimit -f` is an error that names the file. Without, it
         // ends the process.
-        #[cfg(unix)]
         flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default())?;
         end_at_repeat()?;
         Ok(stop)
@@ -102,7 +97,6 @@ impl Stop {
 
 /// Exits with 128 plus a signal's number if the signal is repeated [`SAME_REQUEST`] or more after
 /// its first arrival.
-#[cfg(unix)]
 fn end_at_repeat() -> io::Result<()> {
     let mut signals = signal_hook::iterator::Signals::new([consts::SIGINT, consts::SIGTERM])?;
     // A separate thread, because the main thread may be blocked forever.
@@ -116,19 +110,6 @@ fn end_at_repeat() -> io::Result<()> {
             }
         }
     })?;
-    Ok(())
-}
-
-/// Exits with 128 plus a signal's number when the signal is repeated.
-#[cfg(not(unix))]
-fn end_at_repeat() -> io::Result<()> {
-    for number in [consts::SIGINT, consts::SIGTERM] {
-        let came = Arc::new(std::sync::atomic::AtomicBool::new(false));
-        // The order matters: on each signal, the first handler reads the flag before the second one
-        // sets it.
-        flag::register_conditional_shutdown(number, 128 + number, Arc::clone(&came))?;
-        flag::register(number, came)?;
-    }
     Ok(())
 }
 

@@ -12,13 +12,13 @@ use std::time::Instant;
 use mpienv::Rank;
 use serde::Serialize;
 
-use crate::batch::Batch;
+use crate::batch::Order;
+use crate::batch::{self, Batch};
 use crate::checkpoint::{CheckpointError, Checkpoints, Position};
 use crate::config_check::{self, Disagreement};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::replicas::Divergence;
-use crate::sampler::{self, Order};
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
@@ -312,13 +312,12 @@ impl Run<'_> {
         let first = usize::try_from(self.position.step).unwrap_or(usize::MAX);
         let share_of = |own: &mut Vec<usize>, positions: Range<usize>| {
             own.clear();
-            own.extend(sampler::share(positions, rank).map(|position| order[position]));
+            own.extend(batch::share(positions, rank).map(|position| order[position]));
         };
         let largest = self.config.largest_share(samples, rank);
         let (mut own, mut next) = (Vec::with_capacity(largest), Vec::with_capacity(largest));
         let mut seen = 0;
-        for (step, positions) in
-            sampler::global_batches(samples, global_size).enumerate().skip(first)
+        for (step, positions) in batch::global_batches(samples, global_size).enumerate().skip(first)
         {
             let (whole, end) = (positions.len(), positions.end);
             share_of(&mut own, positions);
@@ -367,8 +366,8 @@ impl Run<'_> {
         let mut batch = Batch::new(EVALUATION_BATCH);
         let mut own = Evaluation::default();
         let size = EVALUATION_BATCH * rank.size() as usize;
-        for positions in sampler::global_batches(data.count(), size) {
-            batch.gather(data, sampler::share(positions, rank));
+        for positions in batch::global_batches(data.count(), size) {
+            batch.gather(data, batch::share(positions, rank));
             own.add(self.learner.evaluate(&batch));
         }
         let mut all = Evaluation::default();

@@ -8,7 +8,7 @@ use crate::model::linear::WEIGHTS;
 use crate::parameters::{self, OtherShapes, Shapes};
 use mpienv_sharding::file::regular_file;
 use mpienv_sharding::file::tensor_file::{self, TensorFile, TensorFileError};
-use mpienv_sharding::number::from_bytes;
+use mpienv_sharding::tensor::from_bytes;
 
 /// The offset of the header's first character in a safetensors file.
 const HEADER: usize = 8;

@@ -103,7 +103,6 @@ mod tests {
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_link_stays_and_what_it_leads_to_is_replaced() {
         use std::os::unix::fs::{PermissionsExt, symlink};
@@ -123,7 +122,6 @@ mod tests {
         assert_eq!(place_of(&file).unwrap(), place_of(&link).unwrap());
     }
 
-    #[cfg(unix)]
     #[test]
     fn what_is_not_a_regular_file_is_left_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
@@ -150,7 +148,6 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     }
 
-    #[cfg(unix)]
     #[test]
     fn links_in_a_circle_are_an_error() {
         let folder = tempfile::tempdir().unwrap();

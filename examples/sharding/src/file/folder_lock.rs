@@ -4,7 +4,11 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::file::atomic_write::naming;
 
@@ -89,46 +93,26 @@ fn owner(file: &mut File) -> String {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.read(true).write(true).create(true);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        // Do not follow a symbolic link, and do not block on a FIFO without a reader.
-        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-        options.custom_flags(flags.bits().cast_signed());
-    }
-    options.open(path)
+    // Do not follow a symbolic link, and do not block on a FIFO without a reader.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    File::options().read(true).write(true).create(true).custom_flags(flags).open(path)
 }
 
 /// Returns whether the file system has no locks, as some network file systems do.
 fn has_no_locks(error: &io::Error) -> bool {
-    #[cfg(unix)]
-    let is_known = {
-        use rustix::io::Errno;
-        let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK];
-        known.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
-    };
-    #[cfg(not(unix))]
-    let is_known = false;
-    is_known || error.kind() == io::ErrorKind::Unsupported
+    let known = [Errno::NOSYS, Errno::OPNOTSUPP, Errno::NOLCK].map(Errno::raw_os_error);
+    error.kind() == io::ErrorKind::Unsupported
+        || error.raw_os_error().is_some_and(|errno| known.contains(&errno))
 }
 
 /// Returns whether `path` still names the open file.
-#[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
     let own = file.metadata()?;
     match fs::symlink_metadata(path) {
         Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-#[cfg(not(unix))]
-fn is_at(_file: &File, _path: &Path) -> io::Result<bool> {
-    Ok(true)
 }
 
 /// Why a folder cannot be locked.
@@ -142,7 +126,7 @@ pub enum LockError {
     System(io::Error),
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

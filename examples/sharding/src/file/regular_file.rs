@@ -2,7 +2,10 @@
 
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// Opens a regular file to read.
 ///
@@ -12,7 +15,10 @@ use std::path::Path;
 pub fn open(path: &Path) -> io::Result<File> {
     // Look first, because opening a device can have an effect.
     check(&fs::metadata(path).map_err(|error| of_link(path, error))?)?;
-    let file = options().open(path)?;
+    // Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not
+    // wait for a writer.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
     // Look again, because it may have been replaced in between.
     check(&file.metadata()?)?;
     Ok(file)
@@ -28,24 +34,6 @@ fn check(found: &Metadata) -> io::Result<()> {
     other_kind(found).map_or(Ok(()), |kind| Err(refusal(kind)))
 }
 
-/// Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not wait
-/// for a writer.
-#[cfg(unix)]
-fn options() -> fs::OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
-    let mut options = File::options();
-    options.read(true).custom_flags(flags.bits().cast_signed());
-    options
-}
-
-#[cfg(not(unix))]
-fn options() -> fs::OpenOptions {
-    let mut options = File::options();
-    options.read(true);
-    options
-}
-
 /// Says of a symbolic link that leads nowhere that it is one.
 fn of_link(path: &Path, error: io::Error) -> io::Error {
     match fs::read_link(path) {
@@ -59,21 +47,16 @@ fn of_link(path: &Path, error: io::Error) -> io::Error {
 }
 
 fn kind(found: fs::FileType) -> &'static str {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        if found.is_char_device() || found.is_block_device() {
-            return "a device";
-        } else if found.is_fifo() {
-            return "a pipe";
-        } else if found.is_socket() {
-            return "a socket";
-        }
+    match found {
+        found if found.is_char_device() || found.is_block_device() => "a device",
+        found if found.is_fifo() => "a pipe",
+        found if found.is_socket() => "a socket",
+        found if found.is_dir() => "a folder",
+        _ => "something else",
     }
-    if found.is_dir() { "a folder" } else { "something else" }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Read;

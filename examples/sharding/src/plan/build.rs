@@ -150,38 +150,29 @@ impl Builder {
             // All ranks that hold the same part of a result need the part's whole gradient.
             let of_output =
                 gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
+            let mut push = |input: usize, inputs: &[usize]| {
+                let (operation, layout) =
+                    (Operation::Gradient(node.operator, input), rule.gradient(input, axes));
+                self.push(operation, inputs, &node.shapes[input], layout, name)
+            };
             let of_second = match (node.operator, of_output) {
-                (Operator::MatMul, Some(gradient)) => {
-                    Some((Operation::MatMulGradSecond, vec![inputs[0], gradient]))
-                }
-                (Operator::BiasAdd, Some(gradient)) => {
-                    Some((Operation::BiasAddGrad, vec![gradient]))
-                }
+                (Operator::MatMul, Some(gradient)) => Some(vec![inputs[0], gradient]),
+                (Operator::BiasAdd, Some(gradient)) => Some(vec![gradient]),
                 _ => None,
             };
-            if let (Some((operation, inputs)), Some(parameter)) = (of_second, node.parameter) {
-                let value =
-                    self.push(operation, &inputs, &node.shapes[1], rule.gradient(1, axes), name);
-                gradients.push((parameter, value));
+            if let (Some(inputs), Some(parameter)) = (of_second, node.parameter) {
+                gradients.push((parameter, push(1, &inputs)));
             }
             if !is_learnt(&nodes[..index]) {
                 break;
             }
-            let of_first = match (node.operator, of_output) {
-                (Operator::MatMul, Some(gradient)) => {
-                    (Operation::MatMulGradFirst, vec![gradient, inputs[1]])
-                }
-                (Operator::Relu, Some(gradient)) => (Operation::ReluGrad, vec![gradient, *output]),
-                (Operator::Mse, _) => (Operation::MseGrad, inputs.clone()),
-                (Operator::Xent, _) => (Operation::XentGrad, inputs.clone()),
+            gradient = match (node.operator, of_output) {
+                (Operator::MatMul, Some(gradient)) => Some(push(0, &[gradient, inputs[1]])),
+                (Operator::Relu, Some(gradient)) => Some(push(0, &[gradient, *output])),
+                (Operator::Mse | Operator::Xent, _) => Some(push(0, inputs)),
                 // For a bias, the gradient of the first input equals the gradient of the result.
-                (_, gradient_of_result) => {
-                    gradient = gradient_of_result;
-                    continue;
-                }
+                (_, of_result) => of_result,
             };
-            let layout = rule.gradient(0, axes);
-            gradient = Some(self.push(of_first.0, &of_first.1, &node.shapes[0], layout, name));
         }
         gradients
     }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::{Collectives, Feed, Instruction, Operation, Plan, PlanError};
-use crate::list::join;
+use crate::join;
+use crate::operator::Operator;
 use crate::redistribute::Step;
 use crate::strategy::tuple;
 
@@ -130,17 +131,14 @@ impl Plan {
     }
 }
 
-fn title(operation: &Operation) -> &'static str {
-    match operation {
+fn title(operation: &Operation) -> String {
+    let title = match operation {
         Operation::Input(_) => "Input",
         Operation::Load(_) => "Load",
         Operation::Forward(operator) => operator.name(),
-        Operation::MatMulGradFirst => "MatMulGradFirst",
-        Operation::MatMulGradSecond => "MatMulGradSecond",
-        Operation::BiasAddGrad => "BiasAddGrad",
-        Operation::ReluGrad => "ReLUGrad",
-        Operation::MseGrad => "MSELossGrad",
-        Operation::XentGrad => "SoftmaxXentGrad",
+        Operation::Gradient(Operator::MatMul, 0) => "MatMulGradFirst",
+        Operation::Gradient(Operator::MatMul, _) => "MatMulGradSecond",
+        Operation::Gradient(operator, _) => return format!("{}Grad", operator.name()),
         Operation::Momentum { .. } => "Momentum",
         Operation::Move(step) => match step {
             Step::Slice { .. } => "StridedSlice",
@@ -149,7 +147,8 @@ fn title(operation: &Operation) -> &'static str {
             Step::AllGather { .. } => "AllGather",
             Step::AllToAll { .. } => "AllToAll",
         },
-    }
+    };
+    title.to_owned()
 }
 
 /// Formats a shape of f32 numbers.

@@ -1,6 +1,7 @@
 //! Uses `mpienv` to find this process's rank and to start ranks on this machine.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError};
@@ -52,12 +53,7 @@ impl ClusterError {
         let ClusterError::Launch(error) = self else { return None };
         let code = match error.kind() {
             ErrorKind::Failed(status) => {
-                #[cfg(unix)]
-                let by_signal = std::os::unix::process::ExitStatusExt::signal(&status)
-                    .map(|signal| 128 + signal);
-                #[cfg(not(unix))]
-                let by_signal = None;
-                status.code().or(by_signal)
+                status.code().or(status.signal().map(|signal| 128 + signal))
             }
             ErrorKind::Stopped(signal) => Some(128 + signal),
             _ => None,

@@ -12,15 +12,15 @@ use crate::support::counting::counting;
 
 use mpienv::collective::threads;
 use mpienv_sharding::checkpoint::Checkpoint;
+use mpienv_sharding::checkpoint::RunId;
 use mpienv_sharding::exchange::Exchange;
 use mpienv_sharding::execute::{Executor, State};
 use mpienv_sharding::layout::Layout;
 use mpienv_sharding::mesh::Mesh;
 use mpienv_sharding::plan::{Collectives, Feed, Placed, Plan};
+use mpienv_sharding::redistribute::Traffic;
 use mpienv_sharding::redistribute::redistribute;
-use mpienv_sharding::run_id::RunId;
 use mpienv_sharding::tensor::{Tensor, places};
-use mpienv_sharding::traffic::Traffic;
 use proptest::prelude::*;
 use random_network::Case;
 

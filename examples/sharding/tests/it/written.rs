@@ -1,8 +1,5 @@
 //! What a rank actually writes to its connections, in addition to what plans count.
 
-#[path = "../../src/bin/quickstart/data.rs"]
-mod data;
-
 use std::net::TcpListener;
 use std::thread;
 
@@ -12,6 +9,8 @@ use mpienv_sharding::execute::{Executor, State};
 use mpienv_sharding::init::Init;
 use mpienv_sharding::network::Chain;
 use mpienv_sharding::plan::{Collectives, Plan, Terms};
+use mpienv_sharding::random::{Purpose, Stream};
+use mpienv_sharding::tensor::Tensor;
 
 /// The bytes before each message: the header of a frame.
 const HEAD: u64 = 28;
@@ -53,7 +52,12 @@ fn trained(plan: &Plan) -> Vec<(u64, State)> {
     ranks(8, |mut group| {
         let mut state = State::new(Init::Normal { seed: 1 }.parameters(plan, group.rank().index()));
         let mut executor = Executor::new(plan, "", &mut group).unwrap();
-        let (samples, labels) = data::draw();
+        let mut random = Stream::new(1, Purpose::Digit(0));
+        let mut rows = |columns: usize| {
+            let numbers = (0..2 * columns).map(|_| random.uniform() as f32);
+            Tensor::new(vec![2, columns], numbers.collect())
+        };
+        let (samples, labels) = (rows(32), rows(16));
         let before = group.bytes_sent().unwrap();
         for _ in 0..STEPS {
             executor.step(&mut state, &samples, &labels).unwrap();

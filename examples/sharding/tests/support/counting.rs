@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
-use mpienv_sharding::traffic::Traffic;
+use mpienv_sharding::redistribute::Traffic;
 
 use super::watched::{Watch, watched};
 

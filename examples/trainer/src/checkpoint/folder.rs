@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CheckpointError, Position};
 use mpienv_sharding::file::atomic_write::{naming, sibling};
-use mpienv_sharding::file::checksum::{self, Entries};
+use mpienv_sharding::file::digest::{self, Entries};
 use mpienv_sharding::file::folder_lock::{self, FolderLock};
 use mpienv_sharding::file::tensor_file::{TensorFile, TensorFileError};
 
@@ -83,7 +83,7 @@ impl Folder {
     ) -> Result<Option<Whole>, CheckpointError> {
         for (named, path) in self.list()?.into_iter().rev() {
             let reason = match TensorFile::read(&path) {
-                Ok(file) => match checksum::open(&file) {
+                Ok(file) => match digest::open(&file) {
                     Ok(entries) => return Ok(Some(Whole { path, named, entries, file })),
                     Err(reason) => format!("{}: {reason}", path.display()),
                 },

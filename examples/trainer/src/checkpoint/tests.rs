@@ -3,8 +3,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::*;
+use crate::batch::Order;
 use crate::data::PIXELS;
-use crate::sampler::Order;
 use mpienv::collective::Group;
 use mpienv::collective::threads;
 
@@ -213,7 +213,6 @@ fn a_checkpoint_in_another_ones_name_is_refused_naming_both() {
     assert_eq!(begun.unwrap().start(), position(12));
 }
 
-#[cfg(unix)]
 #[test]
 fn what_is_not_a_regular_file_is_refused_at_once_and_left_as_it_is() {
     let folder = folder();

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::idx::{self, IdxError};
 use super::{Dataset, DatasetError, Datasets, digits};
-use mpienv_sharding::list::join;
+use mpienv_sharding::join;
 
 /// A source of training and test data.
 #[derive(Clone, Debug, PartialEq, Eq)]

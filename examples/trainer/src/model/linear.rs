@@ -1,11 +1,10 @@
 //! The tutorial's network: Dense(784 -> 10), ReLU on the logits, softmax cross-entropy.
 
 use super::dense::Dense;
-use super::{Model, cross_entropy, normal_values};
+use super::{Architecture, Model, cross_entropy};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
-use crate::parameters::Shapes;
-use mpienv_sharding::operator::relu;
+use mpienv_sharding::operator::elementwise;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
@@ -34,16 +33,8 @@ impl Linear {
 }
 
 impl Model for Linear {
-    fn name(&self) -> &'static str {
-        "linear"
-    }
-
-    fn parameter_shapes(&self) -> Shapes {
-        vec![("weight", vec![CLASSES, PIXELS]), ("bias", vec![CLASSES])]
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
-        normal_values(seed, 0, 0.01, WEIGHTS).chain([0.0; CLASSES]).collect()
+    fn architecture(&self) -> Architecture {
+        Architecture::Linear
     }
 
     fn part(&self) -> usize {
@@ -55,7 +46,7 @@ impl Model for Linear {
         let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
         logits.copy_from_slice(rows);
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
-        relu::mask(rows.as_flattened_mut(), logits.as_flattened());
+        elementwise::mask(rows.as_flattened_mut(), logits.as_flattened());
         loss
     }
 
@@ -70,7 +61,7 @@ impl Model for Linear {
         let (weights, biases) = parameters.split_at(WEIGHTS);
         self.layer.outputs(weights, biases, images, &mut self.rows);
         let rows = &mut self.rows[..images.len()];
-        relu::rectify(rows.as_flattened_mut());
+        elementwise::rectify(rows.as_flattened_mut());
         rows
     }
 }
@@ -78,7 +69,7 @@ impl Model for Linear {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::{assert_gradient, assert_not_finite, assert_parts_add_up, batch};
+    use crate::model::tests::{assert_gradient, assert_not_finite, assert_parts_add_up, batch};
 
     fn parameters() -> Vec<f32> {
         let mut parameters = Linear::new(0).initial_parameters(1);

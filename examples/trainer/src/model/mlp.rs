@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use super::dense::Dense;
-use super::{Model, cross_entropy, normal_values};
+use super::{Architecture, Model, cross_entropy};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
-use crate::parameters::Shapes;
-use mpienv_sharding::operator::relu;
+use mpienv_sharding::operator::elementwise;
 
 /// The number of outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
@@ -19,11 +18,6 @@ type Second = Dense<HIDDEN, CLASSES, 5, 2>;
 ///
 /// Parameters: weights of shape (128, 784), row by row, 128 biases, weights of shape (10, 128), 10
 /// biases.
-///
-/// The initial weights of the hidden layer are N(0, sqrt(2 / 784)) (He initialization), which
-/// preserves the variance through ReLU. The weights of the last layer are N(0, sqrt(1 / 128)), so
-/// that the logits have a deviation of about 1. Biases are 0. With the linear model's N(0, 0.01), a
-/// run would be an epoch behind.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     first: First,
@@ -53,25 +47,8 @@ impl Mlp {
 }
 
 impl Model for Mlp {
-    fn name(&self) -> &'static str {
-        "mlp"
-    }
-
-    fn parameter_shapes(&self) -> Shapes {
-        vec![
-            ("hidden.weight", vec![HIDDEN, PIXELS]),
-            ("hidden.bias", vec![HIDDEN]),
-            ("output.weight", vec![CLASSES, HIDDEN]),
-            ("output.bias", vec![CLASSES]),
-        ]
-    }
-
-    fn initial_parameters(&self, seed: u64) -> Vec<f32> {
-        normal_values(seed, 0, (2.0 / PIXELS as f64).sqrt(), First::WEIGHTS)
-            .chain([0.0; HIDDEN])
-            .chain(normal_values(seed, 2, (1.0 / HIDDEN as f64).sqrt(), Second::WEIGHTS))
-            .chain([0.0; CLASSES])
-            .collect()
+    fn architecture(&self) -> Architecture {
+        Architecture::Mlp
     }
 
     fn part(&self) -> usize {
@@ -90,7 +67,7 @@ impl Model for Mlp {
             rows,
             hidden_gradients,
         );
-        relu::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
+        elementwise::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         loss
     }
 
@@ -116,7 +93,7 @@ impl Model for Mlp {
         let (weights, biases) = first.split_at(First::WEIGHTS);
         self.first.outputs(weights, biases, images, &mut self.hidden);
         let hidden = &mut self.hidden[..images.len()];
-        relu::rectify(hidden.as_flattened_mut());
+        elementwise::rectify(hidden.as_flattened_mut());
         let (weights, biases) = second.split_at(Second::WEIGHTS);
         self.second.outputs(weights, biases, hidden, &mut self.rows);
         &mut self.rows[..images.len()]
@@ -126,7 +103,7 @@ impl Model for Mlp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::sample::{assert_gradient, assert_not_finite, assert_parts_add_up, batch};
+    use crate::model::tests::{assert_gradient, assert_not_finite, assert_parts_add_up, batch};
 
     const PARAMETERS: usize = First::WEIGHTS + HIDDEN + Second::WEIGHTS + CLASSES;
 

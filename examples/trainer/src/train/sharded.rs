@@ -10,8 +10,8 @@ use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
 use crate::replicas::{self, Divergence};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::exchange::gather;
 use mpienv_sharding::execute::{ExecuteError, Executor, State};
-use mpienv_sharding::gather::gather;
 use mpienv_sharding::plan::{Feed, Plan};
 use mpienv_sharding::tensor::{Tensor, places};
 
@@ -159,7 +159,6 @@ fn model_place(shape: &[usize], place: usize) -> usize {
 mod tests {
     use super::*;
     use crate::cli::Cuts;
-    use crate::mnist::plan::plan;
     use crate::model::Architecture;
     use mpienv::collective::threads;
     use mpienv_sharding::plan::Collectives;
@@ -180,7 +179,7 @@ mod tests {
     ) -> Vec<Result<Vec<f32>, String>> {
         let cuts =
             Cuts { strategies: vec![strategy.parse().unwrap()], collectives: Collectives::Min };
-        let plan = plan(Architecture::Mlp, &cuts, 0.1, 4, 2).unwrap();
+        let plan = cuts.plan(Architecture::Mlp, 0.1, 4, 2).unwrap();
         threads::run(4, Duration::from_secs(1200), |rank| {
             let own = rank.rank().index();
             let mut model = Architecture::Mlp.model(1);

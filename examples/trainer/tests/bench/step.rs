@@ -13,10 +13,10 @@ use job::Failure;
 use job::tool::inherited;
 use mpienv::collective::Group;
 use mpienv_trainer::batch::Batch;
+use mpienv_trainer::batch::{self, Order};
 use mpienv_trainer::data::Dataset;
 use mpienv_trainer::data::source::Source;
 use mpienv_trainer::model::{self, Architecture};
-use mpienv_trainer::sampler::{self, Order};
 
 const TIMES: usize = 400;
 
@@ -65,11 +65,11 @@ fn measure(
     let mut batch = Batch::new(size);
     let whole = size * rank.size() as usize;
     let batches: Vec<_> =
-        sampler::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
+        batch::global_batches(data.count(), whole).filter(|batch| batch.len() == whole).collect();
     let gather = |batch: &mut Batch, step: usize| {
         let positions = batches[step % batches.len()].clone();
-        Batch::fetch(data, sampler::share(positions.clone(), rank).map(|position| order[position]));
-        batch.gather(data, sampler::share(positions, rank).map(|position| order[position]));
+        Batch::fetch(data, batch::share(positions.clone(), rank).map(|position| order[position]));
+        batch.gather(data, batch::share(positions, rank).map(|position| order[position]));
     };
     let mut taken = Vec::new();
     for step in 0..TIMES {

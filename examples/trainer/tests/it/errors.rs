@@ -11,7 +11,6 @@ use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::digits;
 use mpienv_trainer::data::source::Source;
-use mpienv_trainer::mnist::plan::plan;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::train::TrainError;
 use mpienv_trainer::weights;
@@ -45,7 +44,7 @@ fn no_error_repeats_the_text_of_its_source() {
         Box::new(weights::read(&file, &shapes).unwrap_err()),
         Box::new(weights::read(Path::new("/no/such/file"), &shapes).unwrap_err()),
         Box::new(Source::Folder("/no/such/folder".into()).load().unwrap_err()),
-        Box::new(plan(Architecture::Linear, &cuts, 0.1, 1, 1).unwrap_err()),
+        Box::new(cuts.plan(Architecture::Linear, 0.1, 1, 1).unwrap_err()),
     ];
     for error in errors {
         let texts = chain(error.as_ref());

@@ -6,11 +6,11 @@ use crate::support::curve::{Curve, TIMEOUT, data_parallel, plan, trained};
 use crate::support::few_digits::few_digits;
 use mpienv::collective::Group;
 use mpienv::collective::threads;
+use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::sampler::Order;
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 
 #[test]

@@ -10,11 +10,11 @@ use crate::support::mnist::mnist;
 use crate::support::parity::{assert_alike, assert_job_is_alike, first_weight};
 use crate::support::timeout::PATIENT;
 use mpienv::collective::threads;
+use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::sampler::Order;
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 use mpienv_trainer::weights;
 

@@ -9,11 +9,11 @@ use crate::support::few_digits::few_digits;
 use crate::support::watched::{Watch, watched};
 use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
+use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 

@@ -7,7 +7,6 @@ use mpienv_sharding::plan::Collectives;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::cli::Cuts;
 use mpienv_trainer::data::Datasets;
-use mpienv_trainer::mnist::plan::plan as cut;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::stop::Signal;
 use mpienv_trainer::train::{Sharded, TrainConfig, TrainError, train_sharded};
@@ -28,7 +27,7 @@ fn sharded(
         let mut model = architecture.model(64);
         let mut parameters = model.initial_parameters(plan.seed);
         let share = plan.largest_share(data.train.count(), rank.rank());
-        let cut = cut(architecture, &cuts, plan.learning_rate, ranks, share).unwrap();
+        let cut = cuts.plan(architecture, plan.learning_rate, ranks, share).unwrap();
         let sharded = Sharded { model: model.as_mut(), plan: &cut };
         train_sharded(
             sharded,
@@ -168,7 +167,7 @@ fn a_signal_to_one_rank_stops_all_after_the_same_step() {
     let ended = threads::run(4, TIMEOUT, |rank| {
         let mut model = Architecture::Linear.model(64);
         let mut parameters = model.initial_parameters(1);
-        let cut = cut(Architecture::Linear, &cuts, 0.01, 4, 16).unwrap();
+        let cut = cuts.plan(Architecture::Linear, 0.01, 4, 16).unwrap();
         let sharded = Sharded { model: model.as_mut(), plan: &cut };
         let checkpoints = Checkpoints::default();
         let stop = (rank.rank().index() == 2).then(|| checkpoints.stop.clone());

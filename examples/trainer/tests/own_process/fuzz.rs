@@ -11,16 +11,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mpienv::collective::Group;
 use mpienv_sharding::checkpoint::Checkpoint;
-use mpienv_sharding::file::checksum;
+use mpienv_sharding::file::digest;
 use mpienv_sharding::file::tensor_file::{NamedTensor, TensorFile, Type};
 use mpienv_sharding::operator::Operator;
 use mpienv_sharding::strategy::Strategy;
+use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::{Checkpoints, Position, Run, Settings};
 use mpienv_trainer::data::digits;
 use mpienv_trainer::data::idx::{self, IMAGES_MAGIC, LABELS_MAGIC};
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::sampler::Order;
 use mpienv_trainer::train::TrainConfig;
 use proptest::prelude::*;
 
@@ -106,7 +106,7 @@ fn written(about: &str, tensors: Vec<NamedTensor>) -> Vec<u8> {
 fn seal(path: &Path) {
     let Ok(TensorFile { about, tensors }) = TensorFile::read(path) else { return };
     let Ok(entries) = serde_json::from_str(&about) else { return };
-    checksum::seal(entries, tensors).write(path).unwrap();
+    digest::seal(entries, tensors).write(path).unwrap();
 }
 
 /// Words that change the meaning of such a file's header.

@@ -4,10 +4,10 @@ use std::io;
 use std::time::Duration;
 
 use mpienv::collective::{Group, threads};
+use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
-use mpienv_trainer::sampler::Order;
 use mpienv_trainer::stop::{Signal, Stop};
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
 

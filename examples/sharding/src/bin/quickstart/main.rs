@@ -1,8 +1,7 @@
 //! Trains the quick start of operator sharding, prints its plan, or merges its checkpoints.
 
-mod data;
-mod float;
 mod folder;
+mod network;
 mod options;
 mod threads;
 
@@ -15,28 +14,21 @@ use mpienv::RankError;
 
 use folder::FolderError;
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::checkpoint::RunId;
 use mpienv_sharding::checkpoint::{Checkpoint, CheckpointError};
+use mpienv_sharding::exchange::gather;
 use mpienv_sharding::execute::{ExecuteError, Executor, State};
 use mpienv_sharding::file::atomic_write;
-use mpienv_sharding::gather::gather;
-use mpienv_sharding::network::Chain;
-use mpienv_sharding::number::as_written;
-use mpienv_sharding::plan::{Plan, PlanError, Terms};
+use mpienv_sharding::plan::{Plan, PlanError};
 use mpienv_sharding::program::backend::{self, BackendError};
 use mpienv_sharding::program::cluster::{self, ClusterError};
 use mpienv_sharding::program::exit;
 use mpienv_sharding::program::job::{self, JobError};
 use mpienv_sharding::program::readiness::{self, OtherRank};
-use mpienv_sharding::run_id::RunId;
-use options::{Action, QuickstartArgs, Sharding, Training};
+use options::{Action, QuickstartArgs, Training};
 
 /// Steps per epoch.
 const STEPS: u64 = 4;
-
-const MOMENTUM: f64 = 0.1;
-
-/// The number of columns between the two matrix products.
-const HIDDEN: usize = 16;
 
 fn main() -> ExitCode {
     job::finish("quickstart", run(&QuickstartArgs::of_process(), &mut io::stdout()))
@@ -46,7 +38,8 @@ fn main() -> ExitCode {
 fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartError> {
     match &options.action {
         Some(Action::Plan(show)) => {
-            let text = plan(&show.sharding, show.planned.ranks)?.text(show.planned.rank)?;
+            let text =
+                network::plan(&show.sharding, show.planned.ranks)?.text(show.planned.rank)?;
             out.write_all(text.as_bytes())
                 .and_then(|()| out.flush())
                 .map_err(QuickstartError::Output)
@@ -65,20 +58,6 @@ fn run(options: &QuickstartArgs, out: &mut dyn Write) -> Result<(), QuickstartEr
         }
         None => train(&options.training, out),
     }
-}
-
-/// Plans the network for `world` ranks.
-fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
-    let chain = Chain::new(data::ROWS * world as usize, data::INPUTS)
-        .matmul("matmul", "w", HIDDEN)
-        .relu("relu");
-    let mut network = chain.matmul("matmul2", "w2", data::OUTPUTS).mse("loss");
-    sharding.apply(&mut network, world).map_err(PlanError::Operator)?;
-    let (learning_rate, collectives) = (as_written(sharding.learning_rate), sharding.collectives);
-    Ok(Plan::new(
-        &network,
-        &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM },
-    )?)
 }
 
 fn train(options: &Training, out: &mut dyn Write) -> Result<(), QuickstartError> {
@@ -121,7 +100,7 @@ struct Prepared<'a> {
 impl<'a> Prepared<'a> {
     /// Reads and checks everything that a rank of `world` needs, without writing anything.
     fn new(options: &'a Training, world: u32) -> Result<Prepared<'a>, QuickstartError> {
-        let plan = plan(&options.sharding, world)?;
+        let plan = network::plan(&options.sharding, world)?;
         let read = |path| -> Result<Resumed<'_>, QuickstartError> {
             let (checkpoint, digest) = folder::read(path)?;
             Ok(Resumed { path, checkpoint, digest })
@@ -177,14 +156,14 @@ fn train_rank<'a>(
     let (mut state, run_id) = prepared.start(options, rank)?;
     let mut executor = Executor::new(plan, &prepared.terms(options), group)?;
     save_graphs(plan, rank, &options.output).map_err(QuickstartError::Output)?;
-    let (samples, labels) = data::draw();
+    let (samples, labels) = network::draw();
     while state.steps < u64::from(options.epochs) * STEPS {
         let moment @ (epoch, step) = folder::moment_after(state.steps);
         let loss = executor.step(&mut state, &samples, &labels)?;
         if !loss.is_finite() {
             return Err(QuickstartError::Diverged { epoch, step, loss });
         }
-        let text = float::repr(f64::from(loss));
+        let text = network::repr(f64::from(loss));
         let printed = print(format!("epoch: {epoch} step: {step}, loss is {text}\n"));
         let reader_gone = printed.as_ref().is_err_and(QuickstartError::is_reported);
         if !reader_gone {

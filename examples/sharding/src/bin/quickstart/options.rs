@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use mpienv_sharding::assignment::{Assignment, FIRST};
 use mpienv_sharding::init::Init;
 use mpienv_sharding::network::{Network, UnknownOperator};
 use mpienv_sharding::plan::Collectives;
@@ -16,6 +15,7 @@ use mpienv_sharding::program::arguments::{
 use mpienv_sharding::program::backend::Backend;
 use mpienv_sharding::program::exit;
 use mpienv_sharding::strategy::Strategy;
+use mpienv_sharding::strategy::{Assignment, FIRST};
 
 /// Trains x(2n,32) w(32,16) -> ReLU -> w2(16,16) with the mean squared error on n ranks, with every
 /// operator cut over them.

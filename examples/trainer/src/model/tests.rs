@@ -1,6 +1,8 @@
 //! Helpers for the models' tests: random images, and checks that apply to every model.
 
-use super::Model;
+use clap::ValueEnum;
+
+use super::{Architecture, Model};
 use crate::batch::Image;
 use crate::data::CLASSES;
 use mpienv_sharding::random::{Purpose, Stream};
@@ -73,5 +75,18 @@ pub fn assert_not_finite(model: &mut dyn Model, count: usize) {
         let loss = model.gradient(&parameters, &images, &labels, 4, &mut vec![0.0; count]);
         assert!(!loss.is_finite(), "{bad}: {loss}");
         assert!(!model.evaluate(&parameters, &images, &labels).loss.is_finite());
+    }
+}
+
+#[test]
+fn the_networks_parameters_are_the_models_with_weights_transposed() {
+    for architecture in Architecture::value_variants() {
+        let expected = architecture.model(1).parameter_shapes();
+        let network = architecture.network(8);
+        assert_eq!(network.parameters().len(), expected.len());
+        for (parameter, (name, mut shape)) in network.parameters().iter().zip(expected) {
+            shape.reverse();
+            assert_eq!((parameter.name.as_str(), &parameter.shape), (name, &shape));
+        }
     }
 }
