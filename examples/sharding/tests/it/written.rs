@@ -1,6 +1,5 @@
 //! What a rank actually writes to its connections, in addition to what plans count.
 
-use std::net::TcpListener;
 use std::thread;
 
 use mpienv::ClusterInfo;
@@ -11,6 +10,8 @@ use mpienv_sharding::network::Chain;
 use mpienv_sharding::plan::{Collectives, Plan, Terms};
 use mpienv_sharding::random::{Purpose, Stream};
 use mpienv_sharding::tensor::Tensor;
+
+use crate::support::port::free_port;
 
 /// The bytes before each message: the header of a frame.
 const HEAD: u64 = 28;
@@ -28,8 +29,7 @@ fn quick_start(strategy: &str, collectives: Collectives) -> Plan {
 
 /// Runs ranks that are connected by TCP, each in its own thread.
 fn ranks<T: Send>(size: u32, run: impl Fn(Group) -> T + Sync) -> Vec<T> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let [size, port] = [size.to_string(), port.to_string()];
+    let [size, port] = [size.to_string(), free_port().to_string()];
     thread::scope(|scope| {
         let start = |rank: u32| {
             let (run, rank) = (&run, rank.to_string());

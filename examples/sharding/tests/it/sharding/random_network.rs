@@ -34,7 +34,13 @@ impl Case {
 
     fn terms(&self, collectives: Collectives) -> Terms {
         let (world, data_cut) = (self.world, self.data_cut);
-        Terms { world, data_cut, collectives, learning_rate: LEARNING_RATE as f32, momentum: MOMENTUM as f32 }
+        Terms {
+            world,
+            data_cut,
+            collectives,
+            learning_rate: LEARNING_RATE as f32,
+            momentum: MOMENTUM as f32,
+        }
     }
 
     /// The same network and data, on a different number of ranks and with different cuts.
