@@ -31,7 +31,7 @@
 //! - [`collective::Group`] sums, gathers and broadcasts numbers over all ranks, and exchanges them
 //!   between neighbors.
 //! - [`rendezvous::Rendezvous`] lets the ranks exchange a few bytes, such as an NCCL id.
-//! - [`Launch`] starts the ranks of a node, and [`simulate`] imitates a launcher in tests.
+//! - `Launch` starts the ranks of a node, and [`simulate`] imitates a launcher in tests.
 //!
 //! The [`guide`] answers questions that do not belong to a single item.
 //!
@@ -50,7 +50,7 @@
 //! | `cli` | the command; includes `launch`, `pmix` and `rendezvous` | no |
 //! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
 //! | `half` | `collective` with `f16` and `bf16` of the crate `half` | no |
-//! | `launch` | starting workers, which get signals and all cores and stop with their launcher | with `cli` |
+//! | `launch` | starting the ranks of a node (`Launch`), which stop with the process that started them | with `cli` |
 //! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
 //! | `pmix` | asking the launcher: PMI, `--ask-pmix`, `ClusterInfoBuilder::ask_launcher` | with `cli` |
 //! | `rendezvous` | ranks meet at the master and exchange a few bytes | with `cli` |
@@ -65,7 +65,7 @@
 //! | error | of | exit code |
 //! | --- | --- | --- |
 //! | [`Error`] | reading the environment | 1 |
-//! | [`StartError`] | starting a program | 1, 126 or 127 |
+//! | `StartError` | starting a program | 1, 126 or 127 |
 //! | `LaunchError` | starting and stopping the workers of a node | by its kind |
 //! | `rendezvous::RendezvousError` | meeting at the master | by its kind |
 //! | `collective::ConnectError` | connecting a group | by its kind |
@@ -102,10 +102,9 @@ pub use mpienv_core::{
 };
 #[cfg(feature = "launch")]
 #[doc(inline)]
-pub use mpienv_launch::{Bind, end_with_parent, serve_as_watchdog};
-#[doc(inline)]
 pub use mpienv_launch::{
-    Launch, LaunchError, LaunchReport, Output, StartError, Threads, heartbeat,
+    Bind, Launch, LaunchError, LaunchReport, Output, StartError, Threads, end_with_parent,
+    heartbeat, serve_as_watchdog,
 };
 #[cfg(feature = "mpi")]
 #[doc(inline)]

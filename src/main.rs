@@ -1,7 +1,6 @@
 //! The `mpienv` command.
 
 /// Rust's runtime replaces a closed stdout with /dev/null before `main`.
-#[cfg(target_os = "linux")]
 #[expect(
     unsafe_code,
     reason = "the C library calls the functions in this section before Rust's runtime starts"

@@ -108,7 +108,6 @@ impl Group {
         self.transport.describe()
     }
 
-    #[cfg(unix)]
     pub(super) fn connections(&self) -> Vec<Option<super::transport::Connection>> {
         self.transport.connections()
     }

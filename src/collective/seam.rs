@@ -11,7 +11,6 @@ pub use crate::group::{Announced, Tagged, Untyped};
 pub use crate::numbers::Numbers;
 pub use crate::reduction::Reduction;
 pub use crate::tcp::{End, Meeting, Pair};
-#[cfg(unix)]
 pub use crate::transport::Connection;
 pub use crate::transport::Transport;
 
@@ -44,7 +43,6 @@ pub fn connect_pair(pair: Pair<'_>, end: &dyn Fn() -> Option<End>) -> Result<Gro
 }
 
 /// Returns the connections of a group to its other ranks, by rank.
-#[cfg(unix)]
 #[must_use]
 pub fn connections_of(group: &Group) -> Vec<Option<Connection>> {
     group.connections()

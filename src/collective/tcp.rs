@@ -27,7 +27,6 @@ use super::numbers::{Numbers, Scratch};
 use super::reduction::{Reduction, in_rank_order};
 use super::split;
 use super::timeouts::Timeouts;
-#[cfg(unix)]
 use super::transport::Connection;
 use super::transport::Transport;
 use crate::value::rank::Rank;
@@ -386,7 +385,6 @@ impl Transport for Tcp {
         self.members.next_message(from as usize, longest)
     }
 
-    #[cfg(unix)]
     fn connections(&self) -> Vec<Option<Connection>> {
         self.members.connections()
     }

@@ -11,7 +11,6 @@ use super::reduction::Reduction;
 use crate::value::rank::Rank;
 
 /// A connection to another rank.
-#[cfg(unix)]
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// It stays open as long as the transport.
@@ -118,7 +117,6 @@ pub trait Transport: Send {
 
     /// The connections to the ranks of the group, by rank; none to this one. It is empty if the
     /// ranks are connected by other means.
-    #[cfg(unix)]
     fn connections(&self) -> Vec<Option<Connection>> {
         Vec::new()
     }

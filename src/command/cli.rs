@@ -12,7 +12,6 @@ mod export;
 mod failure;
 mod hint;
 mod inner_launcher;
-#[cfg_attr(not(target_os = "linux"), path = "cli/keeper/other_system.rs")]
 mod keeper;
 mod launch;
 mod man;
@@ -44,7 +43,6 @@ use self::exit_code::ExitCode;
 use self::failure::Failure;
 use self::warn::Quiet;
 
-#[cfg(target_os = "linux")]
 pub use self::stream::before_main;
 
 /// The version, with the commit if a checkout was built.

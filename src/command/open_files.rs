@@ -1,14 +1,12 @@
 //! The soft limit of open files while this process is rank 0 of a meeting, or serves the nodes of a
 //! launch.
 
-#[cfg(unix)]
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ClusterInfo;
 
 /// How many files each rank may take: its connection in the meeting, and one that a measurement
 /// adds.
-#[cfg(unix)]
 const FOR_EACH_RANK: u64 = 2;
 
 /// A raised soft limit. Dropping it restores the limit that was there before: a program that this
@@ -16,14 +14,12 @@ const FOR_EACH_RANK: u64 = 2;
 /// and `select` fails above 1024.
 #[must_use]
 pub(crate) struct OpenFiles {
-    #[cfg(unix)]
     before: Option<Rlimit>,
 }
 
 impl OpenFiles {
     /// Raises the limit as far as rank 0 of this job needs and the hard limit allows. The other
     /// ranks need no more files.
-    #[cfg(unix)]
     pub(crate) fn for_meeting(info: &ClusterInfo) -> OpenFiles {
         let others = u64::from(info.world_size().saturating_sub(1));
         let before = getrlimit(Resource::Nofile);
@@ -40,37 +36,18 @@ impl OpenFiles {
     }
 
     /// Returns the soft limit that was there before, if it was raised.
-    #[cfg(unix)]
     pub(crate) fn before(&self) -> Option<u64> {
         self.before.as_ref()?.current
-    }
-
-    /// Does nothing: this system has no such limit.
-    #[cfg(not(unix))]
-    pub(crate) fn for_meeting(_info: &ClusterInfo) -> OpenFiles {
-        OpenFiles {}
-    }
-
-    /// Returns nothing: this system has no such limit.
-    #[cfg(not(unix))]
-    pub(crate) fn before(&self) -> Option<u64> {
-        None
     }
 }
 
 /// Lowers the soft limit of this process, which its parent has raised.
-#[cfg(unix)]
 pub(crate) fn restore(before: u64) {
     let limit = getrlimit(Resource::Nofile);
     // Lowering it is always allowed.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(before), ..limit });
 }
 
-/// Does nothing: this system has no such limit.
-#[cfg(not(unix))]
-pub(crate) fn restore(_before: u64) {}
-
-#[cfg(unix)]
 impl Drop for OpenFiles {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {

@@ -421,7 +421,6 @@ mod tests {
         assert_eq!(read(&[("A_RANK", "007")]).unwrap().a_rank, 7);
     }
 
-    #[cfg(unix)]
     #[test]
     fn what_is_not_utf8_matters_only_where_it_is_asked_for() {
         use std::os::unix::ffi::OsStringExt;

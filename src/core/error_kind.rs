@@ -106,18 +106,11 @@ fn of_signal(number: i32) -> u8 {
 }
 
 /// Returns the number of the signal that killed a process.
-#[cfg(unix)]
 pub fn signal(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
-/// Returns `None`: no process is killed by a signal.
-#[cfg(not(unix))]
-pub fn signal(_status: ExitStatus) -> Option<i32> {
-    None
-}
-
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;

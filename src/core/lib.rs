@@ -13,6 +13,9 @@
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(not(unix))]
+compile_error!("mpienv is for Linux; on macOS, the library reads, meets and computes too");
+
 #[doc(hidden)]
 #[macro_use]
 pub mod error;
@@ -27,7 +30,6 @@ pub mod export;
 #[doc(hidden)]
 pub mod finding;
 #[cfg(feature = "system")]
-#[cfg_attr(not(unix), path = "helper/other_system.rs")]
 mod helper;
 mod hostlist;
 mod launcher;
@@ -40,7 +42,7 @@ mod process;
 #[doc(hidden)]
 pub mod seam;
 pub mod simulate;
-#[cfg_attr(not(all(unix, feature = "system")), path = "system/not_asked.rs")]
+#[cfg_attr(not(feature = "system"), path = "system/not_asked.rs")]
 mod system;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -1,9 +1,7 @@
 //! The CPUs that this thread, and the processes that it starts, may use.
 //!
-//! Affinity belongs to a thread. On systems other than Linux, and without the feature `launch`,
-//! there is none.
+//! Affinity belongs to a thread.
 
-#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "affinity/unknown.rs")]
 mod masks;
 
 use std::io;

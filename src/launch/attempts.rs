@@ -9,7 +9,6 @@ mod cores;
 mod link;
 mod mailbox;
 mod message;
-#[cfg_attr(not(feature = "rendezvous"), path = "attempts/one_node.rs")]
 mod nodes;
 mod silence;
 

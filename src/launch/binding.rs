@@ -44,7 +44,7 @@ const PARTS: &[&str] = &[
 /// for cores (which version 5 does not show), if it leaves the rank its share of the node's cores,
 /// under other launchers, and if an `mpienv exec` before this one had the option to keep it.
 ///
-/// Returns whether the binding has changed, which happens only on Linux.
+/// Returns whether the binding has changed.
 pub fn widen_default_binding(info: &ClusterInfo, environment: &Environment) -> bool {
     if info.launcher() != Launcher::OpenMpi || info.keeps_binding() || is_asked(environment) {
         return false;

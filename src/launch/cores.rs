@@ -1,6 +1,5 @@
 //! The cores that this process may use, and those that it could use without its binding.
 
-#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "cores/counted.rs")]
 mod measured;
 
 use std::path::PathBuf;

@@ -180,7 +180,6 @@ pub enum LaunchError {
         reason: String,
     },
     /// The launches of the nodes did not meet.
-    #[cfg(feature = "rendezvous")]
     #[error(
         "the mpienv processes of the nodes did not all connect at port {port} (each counts as one \
          rank): {error}; start all with the same \
@@ -252,7 +251,6 @@ impl LaunchError {
             LaunchError::Stalled { .. } => ErrorKind::TimedOut,
             LaunchError::NodeLost { .. } => ErrorKind::Lost,
             LaunchError::Mismatch { .. } => ErrorKind::Refused,
-            #[cfg(feature = "rendezvous")]
             LaunchError::NotMet { error, .. } => error.kind(),
             _ => ErrorKind::Environment,
         }

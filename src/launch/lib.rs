@@ -2,13 +2,17 @@
 //!
 //! This is for what happens between the start of a node's processes and the exit of the last one:
 //! their variables, output, signals, restarts and errors. It does not find out the node's place,
-//! and it carries none of the workers' data. Programs use it as `mpienv::Launch`.
+//! and it carries none of the workers' data. Programs use it as `mpienv::Launch`. It runs on Linux
+//! only.
 
 // docs.rs shows which feature enables each item.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 #![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("mpienv starts ranks on Linux only: leave out its features launch and cli");
 
 #[macro_use]
 extern crate mpienv_core;
@@ -25,7 +29,6 @@ mod core_share;
 mod cores;
 mod ending;
 mod error;
-#[cfg(unix)]
 mod exec;
 mod heartbeat;
 mod log_file;
@@ -41,7 +44,6 @@ pub mod seam;
 mod share;
 mod stall;
 mod start_error;
-#[cfg_attr(not(unix), path = "status/without_signals.rs")]
 mod status;
 mod stop;
 mod supervisor;
@@ -85,17 +87,17 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Under a launcher with one process on each node, they are this node's part of the job. Without a
 /// launcher, they are a whole job on this machine.
 ///
-/// With the feature `launch`, on Unix:
+/// It takes care of the following:
 /// - Each worker has its own process group, and no process of the group outlives the job. If the
 ///   program calls `serve_as_watchdog`, this also holds if this process is killed.
-/// - On Linux, no other descendant of a worker outlives the job either, with few exceptions (see
+/// - No other descendant of a worker outlives the job either, with few exceptions (see
 ///   `mpienv::guide::launch` and [`Launch::subreaper`]). Other children of this process are left
 ///   alone.
 /// - A worker that is stopped, for example because it reads the terminal, is reported on stderr.
 /// - SIGINT, SIGTERM and SIGHUP are passed on to every worker's process group, SIGUSR1 and SIGUSR2
 ///   to the workers only. Signals that this process ignores (`nohup`) are not passed on. Workers
 ///   that ignore SIGINT or SIGTERM are killed: see [`Launch::grace`].
-/// - On Linux, workers may use every core that the cgroup allows, even if the launcher bound this
+/// - Workers may use every core that the cgroup allows, even if the launcher bound this
 ///   process to one; see [`Launch::keep_binding`].
 /// - `OMP_NUM_THREADS` and `RAYON_NUM_THREADS`, each if it is not set, are set to the worker's
 ///   share of these cores, so that the workers together start as many threads as there are cores;

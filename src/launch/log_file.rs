@@ -3,7 +3,6 @@
 //! The folder itself may be a symbolic link. Below it, no link is followed: in a shared folder,
 //! another user could have made one, and the output would overwrite the file to which it leads.
 
-#[cfg_attr(not(all(feature = "launch", unix)), path = "log_file/by_path.rs")]
 mod open;
 
 use std::collections::hash_map::RandomState;

@@ -17,8 +17,8 @@ const SHORTEST_STALL: Duration = Duration::from_millis(100);
 impl Launch {
     /// Sets how long workers may take to exit. Workers that remain after this time are killed.
     ///
-    /// The time begins when a worker fails (5 s by default; with the feature `launch`, the others
-    /// first get SIGTERM) or when this process passes SIGINT or SIGTERM on (30 s by default). A
+    /// The time begins when a worker fails (5 s by default; the others first
+    /// get SIGTERM) or when this process passes SIGINT or SIGTERM on (30 s by default). A
     /// second SIGINT or SIGTERM ends it at once. A year is the most.
     pub fn grace(self, grace: Duration) -> Launch {
         let grace = grace.min(LONGEST);
@@ -38,8 +38,7 @@ impl Launch {
     /// `cpu.max` grants, divided by the number of workers on this node, at least 1. Hardware
     /// threads of one core count as one. Simulated jobs keep the variables of their launchers.
     ///
-    /// On Linux the cores are those of the workers' affinity mask with the feature `launch`, and
-    /// otherwise those of [`std::thread::available_parallelism`].
+    /// The cores are those of the workers' affinity mask.
     pub fn threads(self, threads: Threads) -> Launch {
         Launch { threads: Some(threads), ..self }
     }
@@ -52,8 +51,8 @@ impl Launch {
     /// this process is bound are divided. Memory is not bound: Linux takes it from the NUMA node of
     /// the core that first writes to it.
     ///
-    /// [`Launch::run`] fails on other systems than Linux, without the feature `launch`, and if
-    /// [`Bind::Device`] is asked for and a worker's GPU or its NUMA node is not known.
+    /// [`Launch::run`] fails if [`Bind::Device`] is asked for and a worker's GPU or its NUMA node is
+    /// not known.
     ///
     /// ```no_run
     /// use std::process::Command;
@@ -70,7 +69,7 @@ impl Launch {
     /// Sets whether this process adopts the orphaned descendants of workers
     /// (`PR_SET_CHILD_SUBREAPER`).
     ///
-    /// It applies on Linux with the feature `launch`, while the workers run. This process then
+    /// It applies while the workers run. This process then
     /// finds every descendant of a worker, even one that cleared its environment, unless this
     /// process is killed. It also reaps adopted processes that have exited. If this process already
     /// has children, nothing changes.
@@ -126,8 +125,8 @@ impl Launch {
     ///
     /// `mpienv::guide::launch` lists the exit codes and signals after which nothing restarts.
     ///
-    /// On several nodes, this needs the feature `rendezvous` and the same call on every node. The
-    /// nodes stay the same: if one is lost, the job ends.
+    /// On several nodes, this needs the same call on every node. The nodes stay the same: if one is
+    /// lost, the job ends.
     ///
     /// ```
     /// use std::process::Command;
@@ -155,12 +154,12 @@ impl Launch {
     /// counts.
     ///
     /// Before anything is stopped, the first node reports on stderr what every rank is doing, and
-    /// names those that differ from the others. With the feature `launch` and [`Output::LogDir`],
+    /// names those that differ from the others. With [`Output::LogDir`],
     /// the file `stall.json` in the folder has the same. The job then fails with
     /// [`LaunchError::Stalled`](crate::LaunchError::Stalled); [`Launch::max_restarts`] applies.
     /// `mpienv::guide::launch` describes the report.
     ///
-    /// On several nodes, this needs the feature `rendezvous` and the same call on every node.
+    /// On several nodes, this needs the same call on every node.
     ///
     /// ```
     /// use std::process::Command;

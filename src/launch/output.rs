@@ -1,6 +1,5 @@
 //! Where the workers' lines go: unchanged, with the rank before each, or into files.
 
-#[cfg_attr(not(all(feature = "launch", unix)), path = "output/threads.rs")]
 mod copier;
 mod faults;
 mod lines;

@@ -1,6 +1,5 @@
 //! Kills a process together with the one that started it.
 
-#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "parent/other_system.rs")]
 mod death;
 
 use std::io;

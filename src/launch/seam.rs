@@ -19,7 +19,6 @@ pub use crate::cores::{
     Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
 };
 pub use crate::error::for_terminal;
-#[cfg(unix)]
 pub use crate::exec::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{before, foreseen, meant};

@@ -5,10 +5,8 @@
 //! [`Sight`] of each to the coordinator, which makes a [`Stall`] of them.
 
 mod activity;
-#[cfg_attr(not(feature = "launch"), path = "stall/no_json.rs")]
 mod json;
 mod process;
-#[cfg_attr(not(all(feature = "launch", unix)), path = "stall/no_python.rs")]
 mod python;
 mod report;
 mod sight;

@@ -118,13 +118,7 @@ pub(crate) fn find(command: &Command) -> Option<PathBuf> {
     std::env::split_paths(&path?).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-#[cfg(unix)]
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     path.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_executable(_: &Path) -> bool {
-    true
 }

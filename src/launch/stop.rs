@@ -12,7 +12,6 @@ use crate::launch::tell;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
 /// process group.
-#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
 pub(super) const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// The signals that end a job on request.
@@ -52,7 +51,6 @@ impl Request {
 
 /// A signal that ends the job, and arrived while no worker was running.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(all(feature = "launch", unix)), expect(dead_code, reason = "no signal is caught"))]
 pub(super) enum Late {
     First,
     /// The job was already asked to end.
@@ -90,10 +88,6 @@ pub(super) fn name(signal: i32) -> String {
 
 /// Why a worker is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(all(feature = "launch", unix)),
-    expect(dead_code, reason = "stops are not detected here")
-)]
 pub(super) enum Stop {
     /// It read the terminal while in the background.
     ReadsTerminal,

@@ -1,10 +1,8 @@
 //! Controls the processes that a launch starts, by the means that the system provides.
 //!
-//! With the feature `launch`, on Unix, each worker has its own process group: the children of a
-//! worker are stopped with it, and signals are passed on. On Linux, all descendants of a worker are
-//! stopped with it, in any process group. Without the feature, workers are only killed.
+//! Each worker has its own process group: the children of a worker are stopped with it, and signals
+//! are passed on. All its descendants are stopped with it, in any process group.
 
-#[cfg_attr(not(all(feature = "launch", unix)), path = "supervisor/fallback.rs")]
 mod groups;
 
 pub(super) use groups::{Signals, Supervisor, Unbound, Waker};

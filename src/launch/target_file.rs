@@ -1,9 +1,8 @@
 //! A file that a program reads, such as MLX's host file, for as long as the program runs.
 //!
-//! On Linux the file is in memory. No folder contains it, only processes of the same user can open
+//! The file is in memory. No folder contains it, only processes of the same user can open
 //! it, and it is gone with the process that holds it, even if that process is killed.
 
-#[cfg_attr(not(all(feature = "launch", target_os = "linux")), path = "target_file/no_memory.rs")]
 mod memory;
 
 use std::fs::{self, File};
@@ -70,7 +69,6 @@ fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir();
     let mut options = File::options();
     options.write(true).create_new(true);
-    #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..NAMES {
@@ -90,7 +88,7 @@ fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
     Err(last)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

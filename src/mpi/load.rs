@@ -45,18 +45,11 @@ fn reason(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
-#[cfg(unix)]
 fn open(name: &Path) -> Result<Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
     // Global, because the plug-ins of older Open MPI versions look up libmpi's symbols.
     // SAFETY: libmpi's initializers only set up its own data.
     unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
-}
-
-#[cfg(not(unix))]
-fn open(name: &Path) -> Result<Library, libloading::Error> {
-    // SAFETY: libmpi's initializers only set up its own data.
-    unsafe { Library::new(name.as_os_str()) }
 }
 
 /// What is missing if a library has MPI's functions but no known ABI.

@@ -206,9 +206,7 @@ fn open(address: IpAddr, port: Port) -> io::Result<TcpListener> {
 /// Returns a socket with this address, which does not listen yet.
 fn bound(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // A run that just exited leaves connections that hold the port. On Windows, the flag has
-    // another meaning.
-    #[cfg(unix)]
+    // A run that just exited leaves connections that hold the port.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(!address.ip().is_unspecified())?;

@@ -129,7 +129,6 @@ pub unsafe extern "C" fn mpienv_torch_connect(
     }
 }
 
-#[cfg(unix)]
 pub(crate) unsafe fn listener_of(descriptor: i32) -> TcpListener {
     use std::os::fd::FromRawFd as _;
     // SAFETY: the caller gives the descriptor away.

@@ -32,9 +32,5 @@ pub unsafe extern "C" fn mpienv_torch_ask(
 
 /// No other thread may ask: Python ends a thread that enters it while it shuts down.
 fn is_main_thread() -> bool {
-    #[cfg(target_os = "linux")]
-    let is_main = rustix::thread::gettid() == rustix::process::getpid();
-    #[cfg(not(target_os = "linux"))]
-    let is_main = false;
-    is_main
+    rustix::thread::gettid() == rustix::process::getpid()
 }

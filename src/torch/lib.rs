@@ -7,8 +7,6 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod abi;
-#[cfg(test)]
-mod any_call;
 mod connect;
 mod failure;
 mod interrupt;

@@ -132,12 +132,8 @@ pub unsafe extern "C" fn mpienv_torch_pair(
 
 /// Whether the other end has closed a connection, although there may be more to read.
 fn has_closed(connection: BorrowedFd<'_>) -> bool {
-    #[cfg(target_os = "linux")]
-    let close = PollFlags::RDHUP;
-    #[cfg(not(target_os = "linux"))]
-    let close = PollFlags::HUP;
-    let closed = close | PollFlags::HUP | PollFlags::ERR;
-    let mut polled = [PollFd::from_borrowed_fd(connection, close)];
+    let closed = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut polled = [PollFd::from_borrowed_fd(connection, PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&now)).is_ok() && polled[0].revents().intersects(closed)
 }
@@ -258,10 +254,7 @@ unsafe fn replace(descriptor: RawFd, by: BorrowedFd<'_>) {
     // SAFETY: it is open, and does not get closed here.
     let mut place = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(descriptor) });
     // If it fails, the connection stays open as before.
-    #[cfg(target_os = "linux")]
     let _ = rustix::io::dup3(by, &mut place, rustix::io::DupFlags::CLOEXEC);
-    #[cfg(not(target_os = "linux"))]
-    let _ = rustix::io::dup2(by, &mut place);
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The C functions, as a program calls them.
 #![expect(unsafe_code, reason = "the C functions take addresses")]
 
+mod any_call;
+
 use std::ffi::CString;
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;

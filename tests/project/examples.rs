@@ -75,11 +75,10 @@ fn the_lock_files_of_the_programs_on_burn_and_candle_have_what_the_library_needs
 }
 
 fn check_lock_file(example: &str) {
-    let crates: [(&str, &str, &[&str]); 5] = [
+    let crates: [(&str, &str, &[&str]); 4] = [
         ("mpienv", ".", &["collective"]),
         ("mpienv-collective", "src/collective", &[]),
         ("mpienv-core", "src/core", &["routes"]),
-        ("mpienv-launch", "src/launch", &["rendezvous"]),
         ("mpienv-rendezvous", "src/rendezvous", &[]),
     ];
     let lock = text(&format!("examples/{example}/Cargo.lock"));

@@ -10,9 +10,5 @@ pub(crate) type OnLost = fn(&CollectiveError) -> u8;
 /// MPI.
 pub(crate) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
     let code = on_lost(error);
-    #[cfg(unix)]
-    signal_hook::low_level::exit(code.into());
-    #[cfg(not(unix))]
-    #[expect(clippy::disallowed_methods, reason = "main cannot return")]
-    std::process::exit(code.into())
+    signal_hook::low_level::exit(code.into())
 }

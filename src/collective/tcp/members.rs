@@ -9,7 +9,6 @@ use super::transfer::{Beside, Exchange, Links};
 use crate::call::{Call, Difference, Message};
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, Result};
-#[cfg(unix)]
 use crate::transport::Connection;
 
 /// The ranks of a group, by place. A member's index among the links is its rank in the world.
@@ -131,7 +130,6 @@ impl Members {
     }
 
     /// The connections to the members, by place.
-    #[cfg(unix)]
     pub(super) fn connections(&self) -> Vec<Option<Connection>> {
         let links = self.links();
         self.members.iter().map(|&member| links.connection(member)).collect()

@@ -109,7 +109,6 @@ impl Peer {
         &mut self.stream
     }
 
-    #[cfg(unix)]
     pub(super) fn descriptor(&self) -> std::os::fd::RawFd {
         std::os::fd::AsRawFd::as_raw_fd(&self.stream)
     }

@@ -35,11 +35,11 @@ use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none,
 /// SIGKILL. The exit code is that of the first worker that failed, or 128 plus the signal's
 /// number if a signal ended it. The node's first worker inherits stdin unless it is a terminal.
 ///
-/// On Linux, everything that descends from a worker is stopped with the job, in any process
-/// group or session, even if mpienv itself is killed. Processes of another user can survive. If
-/// mpienv was killed, or replaced a shell that had children, a process can survive that has
-/// cleared its environment and whose parents have exited. On other systems, or if /proc is
-/// empty or belongs to another PID namespace, the worker's process group is stopped.
+/// Everything that descends from a worker is stopped with the job, in any process group or
+/// session, even if mpienv itself is killed. Processes of another user can survive. If mpienv was
+/// killed, or replaced a shell that had children, a process can survive that has cleared its
+/// environment and whose parents have exited. If /proc is empty or belongs to another PID
+/// namespace, the worker's process group is stopped.
 #[derive(Args, Debug)]
 #[command(after_help = examples::LAUNCH)]
 pub(super) struct Options {

@@ -20,13 +20,7 @@ pub(super) fn with_room(work: fn() -> ExitCode) -> io::Result<ExitCode> {
     Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
 
-#[cfg(unix)]
 fn is_short() -> bool {
     use rustix::process::{Resource, getrlimit};
     getrlimit(Resource::Stack).current.is_some_and(|limit| limit < ENOUGH as u64)
-}
-
-#[cfg(not(unix))]
-fn is_short() -> bool {
-    false
 }

@@ -16,7 +16,6 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Notes whether stdout is closed. It must run before Rust's runtime starts, which opens /dev/null
 /// in its place.
-#[cfg(target_os = "linux")]
 pub extern "C" fn before_main() {
     let is_closed =
         rustix::io::fcntl_getfd(rustix::stdio::stdout()) == Err(rustix::io::Errno::BADF);
@@ -40,7 +39,6 @@ pub(super) fn stdout() -> io::Result<StdoutLock<'static>> {
 /// Closes a stdout again that was closed, so that the program that this process becomes or starts
 /// finds it so.
 pub(super) fn close_again() {
-    #[cfg(target_os = "linux")]
     if IS_CLOSED.load(Ordering::Relaxed) {
         // Without it, the program writes to /dev/null.
         let _ = rustix::io::fcntl_setfd(rustix::stdio::stdout(), rustix::io::FdFlags::CLOEXEC);

@@ -19,24 +19,20 @@ const WORD: &str = "__worker";
 /// Raises this process's soft limit of open files for its connections to the other nodes, if a
 /// worker can restore it for itself.
 pub(super) fn raised_files(info: &ClusterInfo) -> Option<OpenFiles> {
-    let can_restore = cfg!(target_os = "linux") && mpienv_launch::seam::own_program().is_some();
+    let can_restore = mpienv_launch::seam::own_program().is_some();
     can_restore.then(|| OpenFiles::for_meeting(info))
 }
 
 /// Returns the command of a process that becomes the command of these words. `files` is the soft
 /// limit of open files that it restores first.
 pub(super) fn worker(words: &[OsString], files: Option<u64>) -> Command {
-    // Without a path to this program, or outside Linux, the worker starts directly. The watchdog
-    // still covers it.
-    #[cfg(target_os = "linux")]
+    // Without a path to this program, the worker starts directly. The watchdog still covers it.
     if let Some(program) = mpienv_launch::seam::own_program() {
         let mut worker = Command::new(program);
         let files = files.map_or("-".to_owned(), |files| files.to_string());
         worker.arg(WORD).arg(std::process::id().to_string()).arg(files).args(words);
         return worker;
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = files;
     command(words)
 }
 

@@ -27,18 +27,11 @@ fn reason(error: &libloading::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| source.to_string())
 }
 
-#[cfg(unix)]
 fn open(name: &OsStr) -> Result<Library, libloading::Error> {
     use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
     // Global, because libpmix's plug-ins look up its symbols.
     // SAFETY: libpmix's initializers only set up its own data.
     unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
-}
-
-#[cfg(not(unix))]
-fn open(name: &OsStr) -> Result<Library, libloading::Error> {
-    // SAFETY: libpmix's initializers only set up its own data.
-    unsafe { Library::new(name) }
 }
 
 // What follows is from the PMIx standard, chapters "Data Structures and Types" and "Client".

@@ -65,7 +65,6 @@ pub(crate) enum Event {
     },
     /// The process that launches the node's workers is gone. No process says so of itself.
     #[serde(skip)]
-    #[cfg_attr(not(feature = "rendezvous"), expect(dead_code, reason = "there is one node"))]
     Lost { host: String, reason: String },
 }
 

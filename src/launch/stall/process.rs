@@ -1,5 +1,4 @@
-//! What a worker's process is doing, as far as Linux's /proc shows it. On other systems, nothing is
-//! known.
+//! What a worker's process is doing, as far as /proc shows it.
 
 use std::fs;
 use std::time::Duration;
@@ -137,7 +136,7 @@ impl Stat {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

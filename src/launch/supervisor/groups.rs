@@ -1,5 +1,5 @@
-//! Each worker leads a process group, which receives signals and is stopped as a whole. On Linux,
-//! all other descendants of the worker are stopped with it.
+//! Each worker leads a process group, which receives signals and is stopped as a whole. All other
+//! descendants of the worker are stopped with it.
 //!
 //! A worker that has exited is not reaped until its group is empty. Until then, no other process
 //! and no other group can get its ID, so that a signal cannot reach a stranger.
@@ -8,12 +8,10 @@
 //! them a second time from the terminal.
 
 mod adoption;
-#[cfg_attr(not(target_os = "linux"), path = "groups/no_binding.rs")]
 mod binding;
 mod family;
 mod processes;
 mod signals;
-#[cfg_attr(not(target_os = "linux"), path = "groups/other_system.rs")]
 mod system;
 mod watchdog;
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use super::{Culprit, Links};
 use crate::call::Call;
 use crate::error::Result;
-#[cfg(unix)]
 use crate::transport::Connection;
 
 impl Links {
@@ -50,7 +49,6 @@ impl Links {
     }
 
     /// The connection to a peer.
-    #[cfg(unix)]
     pub(in super::super) fn connection(&self, index: usize) -> Option<Connection> {
         let peer = self.peers.get(index)?.as_ref()?;
         Some(Connection { descriptor: peer.descriptor(), host: peer.host.clone() })

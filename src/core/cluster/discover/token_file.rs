@@ -67,13 +67,7 @@ fn shared_mode(metadata: &Metadata) -> Option<u32> {
     owner_and_mode(metadata).map(|(_, mode)| mode).filter(|mode| mode & 0o066 != 0)
 }
 
-#[cfg(unix)]
 fn owner_and_mode(metadata: &Metadata) -> Option<(u32, u32)> {
     use std::os::unix::fs::MetadataExt as _;
     Some((metadata.uid(), metadata.mode() & 0o7777))
-}
-
-#[cfg(not(unix))]
-fn owner_and_mode(_: &Metadata) -> Option<(u32, u32)> {
-    None
 }

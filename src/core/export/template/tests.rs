@@ -111,7 +111,6 @@ fn words_that_are_for_other_nodes_are_left_out_and_something_must_be_left() {
     assert!(error.to_string().contains("no word of the command is left"), "{error}");
 }
 
-#[cfg(unix)]
 #[test]
 fn bytes_that_are_not_text_pass_unless_they_have_braces() {
     use std::os::unix::ffi::OsStringExt;

@@ -44,7 +44,6 @@ impl Group {
 
 pub(super) fn serve(mut arguments: impl Iterator<Item = String>) {
     // top and pgrep show this name, and would otherwise show that of the file in /proc, `exe`.
-    #[cfg(target_os = "linux")]
     if let Ok(name) = std::ffi::CString::new(super::NAME) {
         let _ = rustix::thread::set_name(&name);
     }

@@ -1,12 +1,11 @@
 //! Any arguments of the C functions: a result or a failure, and never memory of another.
-#![expect(unsafe_code, reason = "the C functions take addresses")]
 
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use super::{failure, run, typed};
 use crate::abi::*;
 use crate::memory::Piece;
-use crate::tests::{failure, run, typed};
 
 /// Random numbers that are the same on all ranks (SplitMix64).
 struct Random(u64);
