@@ -2,7 +2,7 @@
 //! own address.
 
 use mpienv::simulate::{Job, JobError};
-use mpienv::{ClusterInfo, Error, Launcher};
+use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher};
 use serde_json::Value;
 
 use crate::support::namespace::unshared;
@@ -366,4 +366,16 @@ fn the_only_rank_of_any_launcher_is_the_only_one_on_its_node() {
         assert_eq!((info.local_rank(), info.local_world_size()), (Some(0), Some(1)), "{vars:?}");
         assert_eq!(info.provenance().local_rank, "the world size is 1");
     }
+}
+
+#[test]
+fn the_only_rank_of_a_node_is_not_one_of_one_on_each_if_the_nodes_before_it_have_more() {
+    let ranks = [("PMI_RANK", "2"), ("PMI_SIZE", "3"), ("MASTER_ADDR", "node0")];
+    let local = [("MPI_LOCALRANKID", "0"), ("MPI_LOCALNRANKS", "1")];
+    let style = |node| {
+        let vars = [&ranks[..], &local, &[("HYDRA_BSTRAP_NODE_ID", node)]].concat();
+        read(&vars).launch_style()
+    };
+    assert_eq!(style("1"), LaunchStyle::PerProcess);
+    assert_eq!(style("2"), LaunchStyle::PerNode);
 }

@@ -231,12 +231,16 @@ proptest! {
     fn a_launch_style_is_what_the_sizes_say(job in any_job()) {
         for vars in job.environments() {
             let info = read(&vars);
-            let nodes = info.node_count();
+            let is_per_node = match (info.node_count(), info.node_rank()) {
+                (Some(nodes), _) => nodes == info.world_size(),
+                // With one rank on each node, the numbers are the same.
+                (None, node) => node.is_none_or(|node| node == info.rank().index()),
+            };
             let expected = match (info.world_size(), info.local_world_size()) {
                 (1, _) => LaunchStyle::Alone,
                 (_, None) => LaunchStyle::Unknown,
                 (size, Some(local)) if size == local => LaunchStyle::SingleNode,
-                (size, Some(1)) if nodes.is_none_or(|nodes| nodes == size) => LaunchStyle::PerNode,
+                (_, Some(1)) if is_per_node => LaunchStyle::PerNode,
                 _ => LaunchStyle::PerProcess,
             };
             prop_assert_eq!(info.launch_style(), expected);

@@ -262,12 +262,17 @@ impl Placement {
     /// Returns how the processes are distributed over nodes, as far as this one knows.
     pub(crate) fn style(&self) -> LaunchStyle {
         let size = self.size.value;
-        let nodes = value_of(&self.node_count);
+        let is_per_node = match (value_of(&self.node_count), value_of(&self.node_rank)) {
+            (Some(nodes), _) => nodes == size,
+            // A node with two ranks comes before this one.
+            (None, Some(node)) => node == self.rank.value,
+            (None, None) => true,
+        };
         match value_of(&self.local_size) {
             _ if size == 1 => LaunchStyle::Alone,
             None => LaunchStyle::Unknown,
             Some(_) if self.is_one_node() => LaunchStyle::SingleNode,
-            Some(1) if nodes.is_none_or(|nodes| nodes == size) => LaunchStyle::PerNode,
+            Some(1) if is_per_node => LaunchStyle::PerNode,
             Some(_) => LaunchStyle::PerProcess,
         }
     }
