@@ -75,7 +75,8 @@ pub struct Plan {
     pub words: Result<Vec<OsString>, WordsError>,
     /// Its variables, or why they are not known.
     pub variables: Result<Exports, Error>,
-    /// The file that it reads. Who performs the plan writes it, and sets its variable to its path.
+    /// The file that it reads. It is written when the plan is performed, and its path becomes the
+    /// value of its variable.
     pub file: Option<TargetFile>,
     /// The variables of the scheduler that has to run beside it.
     pub scheduler: Option<Exports>,
@@ -95,11 +96,11 @@ pub struct Needs {
 /// Why the words of the command cannot be expanded.
 #[derive(Clone, thiserror::Error)]
 pub enum WordsError {
-    #[error(transparent)]
     /// A placeholder needs a place that this process does not have.
-    Place(#[from] Error),
     #[error(transparent)]
+    Place(#[from] Error),
     /// A word is wrong.
+    #[error(transparent)]
     Words(#[from] TemplateError),
 }
 
