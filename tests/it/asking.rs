@@ -182,7 +182,7 @@ fn on_two_nodes(hydra: &PathBuf) -> Command {
 
 /// Runs a job. Hydra itself dies of SIGPIPE now and then if its ranks exit at once: such a job runs
 /// again, a few times.
-fn run(command: &mut Command) -> Output {
+pub(super) fn run(command: &mut Command) -> Output {
     let mut tries = (0..5).map(|_| command.output().unwrap());
     let is_by_ranks = |output: &Output| output.status.signal() != Some(13);
     tries.find(is_by_ranks).expect("Hydra dies of SIGPIPE each time")

@@ -99,7 +99,7 @@ impl Mpi {
         }
         command.envs(vars.iter().copied());
         command.args(["-n", &ranks.to_string()]).arg(program).args(words);
-        command.output().unwrap()
+        super::asking::run(&mut command)
     }
 }
 
