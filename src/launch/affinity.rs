@@ -1,16 +1,14 @@
 //! The CPUs that this thread, and the processes that it starts, may use.
 //!
-//! Affinity belongs to a thread.
-
-mod masks;
+//! Affinity belongs to a thread: Linux keeps a mask for each.
 
 use std::io;
 
-use crate::launch::thread::small_thread;
-use crate::launch::topology::Cpus;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-pub use self::masks::bind;
-pub(crate) use self::masks::mask;
+use crate::process::small_thread;
+use crate::topology::Cpus;
 
 /// Returns the CPUs that this thread may use: those of its binding and of its cgroup.
 ///
@@ -47,3 +45,53 @@ pub(crate) fn widen() -> bool {
 
 /// More CPUs than a mask has room for.
 const MOST_CPUS: u32 = 1024;
+
+/// Returns the CPUs that a process may use, or this thread.
+pub(crate) fn mask(process: Option<u32>) -> io::Result<Cpus> {
+    let pid = |id: u32| Pid::from_raw(i32::try_from(id).ok()?);
+    let process = match process {
+        Some(id) => Some(pid(id).ok_or(io::ErrorKind::InvalidInput)?),
+        None => None,
+    };
+    let set = sched_getaffinity(process)?;
+    let cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu));
+    Ok(cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+}
+
+/// Binds this thread to these CPUs.
+///
+/// # Errors
+/// Returns an error if the system refuses.
+pub fn bind(cpus: &Cpus) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for cpu in cpus.iter().filter_map(|cpu| usize::try_from(cpu).ok()) {
+        if cpu < CpuSet::MAX_CPU {
+            set.set(cpu);
+        }
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// While this exists, this thread and the processes that it starts may use every core that the
+/// cgroup allows, unless the binding is kept. Then the thread gets its former binding back,
+/// whatever it was bound to meanwhile.
+pub(crate) struct Unbound {
+    before: Option<CpuSet>,
+}
+
+impl Unbound {
+    pub(crate) fn of_this_thread(is_kept: bool) -> Unbound {
+        let before = sched_getaffinity(None).ok();
+        // If Linux refuses, the binding stays.
+        let _ = !is_kept && widen();
+        Unbound { before }
+    }
+}
+
+impl Drop for Unbound {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 //! The division depends on nothing but its arguments: the same cores, ranks and rule give the same
 //! shares in every process of the node.
 
-use crate::launch::topology::{Core, Cpus};
+use crate::topology::{Core, Cpus};
 
 /// How cores are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

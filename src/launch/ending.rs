@@ -1,4 +1,4 @@
-//! How workers ended, and which one failed first.
+//! How the workers of an attempt ended, other than the first one that failed, as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::wire;
-use crate::launch::stop::{SIGKILL, SIGTERM};
-
-pub(super) use crate::launch::status::by_signal;
-pub(super) use mpienv_core::seam::signal;
+use crate::stop::SIGTERM;
 use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
+
+pub(super) use mpienv_core::seam::signal;
 
 /// How a worker ended, except the first one that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,115 +94,6 @@ pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
         text += &format!(", and {left_out} more");
     }
     format!("{} {text}", if ranks.len() == 1 { "rank" } else { "ranks" })
-}
-
-/// The failure that ended an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Failure {
-    pub node: u32,
-    #[serde(deserialize_with = "wire::text")]
-    pub host: String,
-    /// The time since the start of the attempt.
-    #[serde(with = "wire::milliseconds")]
-    pub after: Duration,
-    /// Why there is no other attempt, whatever the settings say.
-    pub is_final: Option<Final>,
-    pub cause: Cause,
-}
-
-/// Why nothing restarts although restarts are left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Final {
-    /// The exit code says that the command line is wrong or cannot be executed.
-    Code(i32),
-    /// This process received a signal to exit, or to prepare for it.
-    Signal,
-    /// The failure is not a worker's.
-    Launch,
-    /// Nothing reads what the workers write.
-    Output,
-}
-
-/// Returns what an exit code means after which nothing restarts, because another attempt would end
-/// in the same way.
-pub(super) fn meaning_of_final(code: i32) -> Option<&'static str> {
-    match code {
-        2 => Some("an invalid command line"),
-        126 | 127 => Some("that the command cannot be started"),
-        _ => None,
-    }
-}
-
-impl fmt::Display for Final {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Final::Code(code) => {
-                let meaning = meaning_of_final(*code).unwrap_or("that a restart would not help");
-                write!(f, "exit code {code} means {meaning}")
-            }
-            Final::Signal => f.write_str("mpienv received a signal that ends the job"),
-            Final::Output => f.write_str("nothing reads the output of the workers"),
-            Final::Launch => f.write_str("mpienv itself failed, not a worker"),
-        }
-    }
-}
-
-/// What failed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Cause {
-    Worker {
-        rank: u32,
-        #[serde(with = "wire::status")]
-        status: ExitStatus,
-        #[serde(deserialize_with = "wire::lines")]
-        stderr: Option<Vec<String>>,
-    },
-    /// No rank was active for this time.
-    Stalled {
-        #[serde(with = "wire::milliseconds")]
-        timeout: Duration,
-        /// What the ranks were doing.
-        #[serde(deserialize_with = "wire::text")]
-        summary: String,
-    },
-    Other {
-        #[serde(deserialize_with = "wire::text")]
-        text: String,
-    },
-}
-
-impl Failure {
-    /// Returns whether a worker was killed from outside the job.
-    pub(super) fn is_from_outside(&self) -> bool {
-        matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
-    }
-
-    /// Keeps only the part of the output that a summary shows.
-    pub(super) fn shorten(&mut self) {
-        if let Cause::Worker { stderr: Some(lines), .. } = &mut self.cause {
-            lines.drain(..lines.len().saturating_sub(1));
-        }
-    }
-
-    /// Returns one line, with at most the last line of stderr:
-    /// `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
-    pub(super) fn summary(&self) -> String {
-        let after = seconds(self.after);
-        match &self.cause {
-            Cause::Worker { rank, status, stderr, .. } => {
-                let (host, status) = (&self.host, status_text(*status));
-                let last = stderr.as_ref().and_then(|lines| lines.last());
-                let last = last.map_or(String::new(), |line| format!(", stderr: {}", line.trim()));
-                format!("rank {rank} on {host}: {status} after {after}{last}")
-            }
-            Cause::Stalled { timeout, summary } => {
-                format!("stalled, silent for {}: {summary}", seconds(*timeout))
-            }
-            Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
-        }
-    }
 }
 
 /// Formats a status as `exit code 7` or `signal 9 (SIGKILL)`.

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::launch::ending::{Cause, Failure, Final, seconds, signal, status_text};
-use crate::launch::report::LaunchReport;
-use crate::launch::start_error::StartError;
-use crate::launch::stop::{is_request, name};
+use crate::ending::{seconds, status_text};
+use crate::report::LaunchReport;
+use crate::start_error::StartError;
+use crate::stop::name;
 use mpienv_core::{Error, ErrorKind};
 
 /// Why workers were not started, or failed.
@@ -310,27 +310,6 @@ pub fn for_terminal(mut error: LaunchError, is_brief: bool) -> LaunchError {
         }
     }
     error
-}
-
-impl From<Failure> for LaunchError {
-    /// Returns the error for a failure on another node.
-    fn from(failure: Failure) -> LaunchError {
-        let Failure { node, host, cause, is_final, .. } = failure;
-        let (rank, status, stderr) = match cause {
-            Cause::Other { text } => return LaunchError::OtherNode { node, host, reason: text },
-            Cause::Stalled { timeout, summary } => {
-                return LaunchError::Stalled { timeout, summary, report: Box::default() };
-            }
-            Cause::Worker { rank, status, stderr } => (rank, status, stderr),
-        };
-        let request = signal(status).filter(|signal| is_request(*signal));
-        if let Some(signal) = request.filter(|_| is_final == Some(Final::Signal)) {
-            return LaunchError::stopped(Some(rank), Some(host), signal, None);
-        }
-        let stderr = stderr.map(|stderr| LaunchReport { stderr, ..Default::default() }.quote());
-        let (passed_on, after, report) = (false, None, Box::default());
-        LaunchError::Failed { rank, host: Some(host), status, passed_on, after, stderr, report }
-    }
 }
 
 fn log_dir_remedy(error: &io::Error) -> &'static str {

@@ -17,26 +17,20 @@ compile_error!("mpienv starts ranks on Linux only: leave out its features launch
 #[macro_use]
 extern crate mpienv_core;
 
-// The names by which the files of this crate know it and the crates below.
-use crate as launch;
-use mpienv_core::{simulate, value};
-
 mod affinity;
-mod attempts;
 mod bind;
-mod binding;
 mod core_share;
 mod cores;
 mod ending;
 mod error;
-mod exec;
-mod heartbeat;
+mod job;
 mod log_file;
 mod options;
 mod output;
-mod parent;
 mod port;
+mod process;
 mod report;
+mod restart;
 mod role;
 mod running;
 #[doc(hidden)]
@@ -44,21 +38,19 @@ pub mod seam;
 mod share;
 mod stall;
 mod start_error;
-mod status;
 mod stop;
 mod supervisor;
 mod target_file;
-mod thread;
 mod topology;
 mod wire;
 
 pub use bind::Bind;
 pub use error::LaunchError;
-pub use heartbeat::heartbeat;
 pub use output::Output;
-pub use parent::end_with_parent;
+pub use process::end_with_parent;
 pub use report::LaunchReport;
 pub use share::Threads;
+pub use stall::heartbeat;
 pub use start_error::StartError;
 pub use supervisor::serve_as_watchdog;
 
@@ -67,9 +59,8 @@ use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
-use mpienv_core::seam::PlanOptions;
-use mpienv_core::seam::{Attempt, InfoSeam as _};
-use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange};
+use mpienv_core::seam::{Attempt, InfoSeam as _, PlanOptions};
+use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange, simulate};
 
 use self::stop::Grace;
 
@@ -174,9 +165,9 @@ impl Launch {
             let mut own = info.clone();
             own.set_own_port(port::free_port(range, 0)?, port::WHY);
             let workers = own.workers(per_node)?;
-            return Ok(Launch { range: Some(range), ..Launch::of(workers) });
+            return Ok(Launch { range: Some(range), ..Launch::with_workers(workers) });
         }
-        Ok(Launch { node: Some(info.clone()), ..Launch::of(info.workers(per_node)?) })
+        Ok(Launch { node: Some(info.clone()), ..Launch::with_workers(info.workers(per_node)?) })
     }
 
     /// Prepares a single worker, with the place of this process.
@@ -199,10 +190,10 @@ impl Launch {
     /// ```
     pub fn with_scheduler(info: &ClusterInfo) -> Launch {
         let threads = Some(Threads::Keep);
-        Launch { keep_binding: true, threads, ..Launch::of(vec![info.marked()]) }
+        Launch { keep_binding: true, threads, ..Launch::with_workers(vec![info.marked()]) }
     }
 
-    fn of(workers: Vec<ClusterInfo>) -> Launch {
+    fn with_workers(workers: Vec<ClusterInfo>) -> Launch {
         Launch {
             workers,
             grace: GRACE,
@@ -272,7 +263,7 @@ impl Launch {
         }
         let workers: Result<Vec<ClusterInfo>, _> =
             job.environments().map(ClusterInfo::from_vars).collect();
-        let launch = Launch::of(workers?);
+        let launch = Launch::with_workers(workers?);
         Ok(Launch { keep_binding: true, variables: Variables::Simulated(Box::new(job)), ..launch })
     }
 

@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use crate::launch::bind::Bind;
-use crate::launch::output::Output;
-use crate::launch::share::Threads;
-use crate::launch::stop::{Grace, LONGEST};
-use crate::launch::{Launch, Variables};
+use crate::bind::Bind;
+use crate::output::Output;
+use crate::share::Threads;
+use crate::stop::{Grace, LONGEST};
+use crate::{Launch, Variables};
 use mpienv_core::Target;
 use mpienv_core::seam::{PlanOptions, Reader};
 

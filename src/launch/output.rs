@@ -1,24 +1,23 @@
 //! Where the workers' lines go: unchanged, with the rank before each, or into files.
 
 mod copier;
-mod faults;
 mod lines;
 mod tail;
 
 use std::io;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::launch::error::LaunchError;
-use crate::launch::log_file::Folder;
-use crate::launch::report::LaunchReport;
-use crate::launch::role::Role;
-use crate::launch::stall::Trace;
-
-pub(super) use faults::Faults;
+use crate::error::LaunchError;
+use crate::log_file::Folder;
+use crate::report::LaunchReport;
+use crate::role::Role;
+use crate::stall::Trace;
+use crate::supervisor::Waker;
 
 use copier::Copier;
 use lines::{Lines, Progress, Sink};
@@ -236,5 +235,46 @@ impl Captured {
             }
         }
         Some(report)
+    }
+}
+
+/// The first failure to write any worker's output.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    first: Arc<Mutex<Option<LaunchError>>>,
+    waker: Arc<Waker>,
+}
+
+impl Faults {
+    /// Starts without a fault. Each fault wakes the launch.
+    pub(crate) fn new(waker: Waker) -> Faults {
+        Faults { first: Arc::default(), waker: Arc::new(waker) }
+    }
+
+    /// Adds a fault. Breaks off if the reader has exited, as `head` does: the worker then notices
+    /// it as without a launch.
+    pub(super) fn add(&self, stream: &'static str, error: io::Error) -> ControlFlow<()> {
+        let fault = LaunchError::Output { stream, error };
+        let is_by_reader = fault.is_by_reader();
+        self.lock().get_or_insert(fault);
+        self.waker.wake();
+        if is_by_reader { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Returns whether there is a fault that was not taken.
+    pub(crate) fn is_left(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Takes the first fault if `is_such` accepts it.
+    pub(crate) fn take_if(
+        &self,
+        is_such: impl FnOnce(&LaunchError) -> bool,
+    ) -> Option<LaunchError> {
+        self.lock().take_if(|fault| is_such(fault))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LaunchError>> {
+        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

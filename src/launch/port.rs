@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
-use crate::launch::error::LaunchError;
+use crate::error::LaunchError;
 use mpienv_core::seam::ports_from;
 use mpienv_core::{Port, PortRange};
 

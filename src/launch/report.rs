@@ -3,8 +3,9 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use crate::launch::attempts::Failed;
-use crate::launch::ending::{self, Cause};
+use crate::ending;
+use crate::job::Failed;
+use crate::restart::Cause;
 
 /// How many of the first and of the last earlier attempts a report lists.
 const FIRST: usize = 2;
@@ -124,7 +125,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::launch::ending::{Ending, Failure, Final, How};
+    use crate::ending::{Ending, How};
+    use crate::restart::{Failure, NoRestart};
 
     #[test]
     fn a_report_has_what_the_errors_own_line_has_not() {
@@ -134,11 +136,11 @@ mod tests {
             node: 1,
             host: "nodeB".to_owned(),
             after,
-            is_final: Some(Final::Code(2)),
+            no_restart: Some(NoRestart::Code(2)),
             cause,
         };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
-        let (earlier, not_restarted) = (vec![failure.clone()], failure.is_final);
+        let (earlier, not_restarted) = (vec![failure.clone()], failure.no_restart);
         let failed = Failed { failure, endings, earlier, not_restarted };
         let mut report = LaunchReport::of(&failed, 3, true);
         report.max_restarts = NonZeroU32::new(3);

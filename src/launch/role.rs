@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::Child;
 
-use crate::launch::output::Captured;
+use crate::output::Captured;
 
 /// A worker, or the scheduler that some programs need besides rank 0's worker, with the rank that
 /// it belongs to.

@@ -6,18 +6,18 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::launch::Launch;
-use crate::launch::attempts::{Event, Link};
-use crate::launch::ending::{Ending, How};
-use crate::launch::error::LaunchError;
-use crate::launch::heartbeat::{self, Heartbeat};
-use crate::launch::log_file::Folder;
-use crate::launch::output::{Captured, Faults, Streams};
-use crate::launch::role::{Member, Role};
-use crate::launch::stall::Watch;
-use crate::launch::start_error::StartError;
-use crate::launch::stop::{Grace, Request};
-use crate::launch::supervisor::{Signals, Supervisor};
+use crate::Launch;
+use crate::ending::{Ending, How};
+use crate::error::LaunchError;
+use crate::job::{Event, Link};
+use crate::log_file::Folder;
+use crate::output::{Captured, Faults, Streams};
+use crate::role::{Member, Role};
+
+use crate::stall::{Heartbeat, Watch};
+use crate::start_error::StartError;
+use crate::stop::{Grace, Request};
+use crate::supervisor::{Signals, Supervisor};
 
 /// Workers that have not exited. Dropping this kills them.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl Running {
         // Before the first worker, because the limit of threads may be reached later.
         let streams = launch.output.open(logs.clone(), &faults)?;
         // One that came too late for the last attempt.
-        link.mailbox.take_look();
+        link.mailbox.take_inspection();
         Ok(Running {
             members: Vec::new(),
             ended: Vec::new(),
@@ -107,11 +107,7 @@ impl Running {
         self.supervisor.prepare(command);
         let watched = self.watch.as_mut().zip(role.rank());
         let watched = match watched {
-            Some((watch, rank)) => {
-                let heartbeat = Heartbeat::new()?;
-                command.env(heartbeat::VARIABLE, heartbeat.path());
-                Some((watch, rank, heartbeat))
-            }
+            Some((watch, rank)) => Some((watch, rank, Heartbeat::given_to(command)?)),
             None => None,
         };
         let child = command.spawn().map_err(|error| StartError::new(command, error));
@@ -157,12 +153,12 @@ impl Running {
                 return self.fail(member, status);
             }
             self.watch_for_silence();
-            if let Some(haste) = self.link.mailbox.stop(self.again) {
+            if let Some(urgency) = self.link.mailbox.stop(self.again) {
                 // Before anything is stopped.
                 if let Some(stall) = self.link.mailbox.take_stall() {
                     stall.publish(self.logs.as_ref());
                 }
-                return self.stop(haste);
+                return self.stop(urgency);
             }
             if self.members.iter().all(|member| member.role.rank().is_none()) {
                 return self.finish();
@@ -194,10 +190,10 @@ impl Running {
             Some(false) => self.link.send(Event::Active),
             None => {}
         }
-        let Some(round) = self.link.mailbox.take_look() else { return };
-        let sights = watch.examine(&|command| self.supervisor.prepare(command));
-        self.link.send(match sights {
-            Some(sights) => Event::Seen { round, after, sights },
+        let Some(round) = self.link.mailbox.take_inspection() else { return };
+        let ranks = watch.examine(&|command| self.supervisor.prepare(command));
+        self.link.send(match ranks {
+            Some(ranks) => Event::Inspected { round, after, ranks },
             None => Event::Active,
         });
     }

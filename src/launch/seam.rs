@@ -7,19 +7,21 @@ use mpienv_core::ClusterInfo;
 use mpienv_core::seam::PlanOptions;
 use mpienv_core::seam::{Attempt, TargetFile};
 
-use crate::attempts::Job;
+use crate::job::Job;
 use crate::target_file::HeldFile;
 use crate::{Launch, LaunchError, Variables};
 
 pub use crate::affinity::{allowed as allowed_cpus, usable as usable_cpus};
-pub use crate::bind::{BOUND_BY, Binding, Division, Node, bind_to_share, numa_nodes, topology};
-pub use crate::binding::{release_default_binding, widen_default_binding};
+pub use crate::bind::{
+    BOUND_BY, Binding, Division, Node, bind_to_share, numa_nodes, release_default_binding,
+    topology, widen_default_binding,
+};
 pub use crate::core_share::{CoreShare, Rule, TooFew, divide};
 pub use crate::cores::{
     Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
 };
 pub use crate::error::for_terminal;
-pub use crate::exec::{exec, own_program};
+pub use crate::process::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{before, foreseen, meant};
 pub use crate::topology::{Core, Cpus, Device, Devices, Topology, is_numbered, nodes_of};

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use crate::launch::affinity;
-use crate::launch::binding::widen_default_binding;
-use crate::launch::cores::{self, Allowed, Roots};
-use crate::launch::topology::Cpus;
+use crate::affinity;
+use crate::bind::widen_default_binding;
+use crate::cores::{self, Allowed, Roots};
+use crate::topology::Cpus;
 use mpienv_core::seam::{InfoSeam as _, ThreadCount, counted};
 use mpienv_core::{ClusterInfo, Environment, Launcher};
 

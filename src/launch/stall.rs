@@ -1,19 +1,313 @@
 //! Jobs that hang: how their silence is noticed, and what their ranks are doing at that moment.
 //!
 //! Each node has a [`Watch`], which reports when its workers have been silent for the time of
-//! `--stall-timeout`. Once all nodes are silent, each looks at its own workers and sends a
-//! [`Sight`] of each to the coordinator, which makes a [`Stall`] of them.
+//! `--stall-timeout`. A worker shows that it makes progress by the bytes that it writes, and by its
+//! heartbeat file. Once all nodes are silent, each looks at its own workers and sends a [`RankState`] of
+//! each to the coordinator, which makes a [`Stall`] of them.
 
-mod activity;
-mod json;
 mod process;
 mod python;
+mod rank_state;
 mod report;
-mod sight;
-mod syscall;
-mod watch;
 
-pub(super) use activity::Trace;
-pub(super) use report::Stall;
-pub(super) use sight::Sight;
-pub(super) use watch::Watch;
+use std::collections::VecDeque;
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::error::LaunchError;
+use crate::output::Captured;
+use crate::target_file::HeldFile;
+use mpienv_core::seam::TargetFile;
+use mpienv_core::{Environment, host_name};
+
+pub(crate) use self::rank_state::RankState;
+pub(crate) use self::report::Stall;
+
+use self::process::{at_work, cpu_time, state_of};
+use self::rank_state::Doing;
+
+/// How many looks there are in the time after which a job has stalled.
+const LOOKS: u32 = 16;
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The workers of this node, and when each was last active.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    timeout: Duration,
+    every: Duration,
+    /// How long this process has watched. While it is stopped, it reads nothing that workers write,
+    /// and the time stands still.
+    time: Duration,
+    looked: Instant,
+    /// When any worker was last active.
+    active: Duration,
+    /// Whether the other nodes know that the workers are silent.
+    is_told: bool,
+    workers: Vec<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    rank: u32,
+    process: u32,
+    output: Captured,
+    heartbeat: Heartbeat,
+    /// The traces of its output and of its heartbeat file at the last look.
+    seen: [Trace; 2],
+    /// When it last wrote something, and when it last touched the file.
+    active: [Option<Duration>; 2],
+    /// The CPU time of the process that does its work, for each look of the last `timeout`.
+    cpu: VecDeque<(Duration, u32, Duration)>,
+}
+
+impl Watch {
+    /// `timeout`: how long a job may be silent.
+    pub(crate) fn new(timeout: Duration) -> Watch {
+        Watch {
+            timeout,
+            every: (timeout / LOOKS).clamp(SHORTEST, LONGEST),
+            time: Duration::ZERO,
+            looked: Instant::now(),
+            active: Duration::ZERO,
+            is_told: false,
+            workers: Vec::new(),
+        }
+    }
+
+    /// Adds a worker that has just started. A start is activity.
+    pub(crate) fn add(&mut self, rank: u32, process: u32, output: Captured, heartbeat: Heartbeat) {
+        self.advance();
+        let seen = [Trace::default(), Trace::of_file(heartbeat.path())];
+        let (active, cpu) = ([None; 2], VecDeque::new());
+        self.workers.push(Worker { rank, process, output, heartbeat, seen, active, cpu });
+        self.active = self.time;
+    }
+
+    /// Removes a worker that has exited, which is activity, too.
+    pub(crate) fn remove(&mut self, rank: u32) {
+        self.advance();
+        self.workers.retain(|worker| worker.rank != rank);
+        self.active = self.time;
+    }
+
+    /// Returns how long to wait before the next look.
+    pub(crate) fn pause(&self) -> Duration {
+        self.every.saturating_sub(self.looked.elapsed())
+    }
+
+    /// Answers at the workers if it is time. Returns whether they are silent if that has changed.
+    pub(crate) fn turn(&mut self) -> Option<bool> {
+        if self.pause().is_zero() {
+            self.look();
+        }
+        let is_silent = self.is_silent();
+        (std::mem::replace(&mut self.is_told, is_silent) != is_silent).then_some(is_silent)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.time.saturating_sub(self.active) >= self.timeout
+    }
+
+    /// Advances the time. After a longer pause than intended, only this process may have stood
+    /// still.
+    fn advance(&mut self) {
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.looked);
+        self.time += since.min(2 * self.every);
+        self.looked = now;
+    }
+
+    fn look(&mut self) {
+        self.advance();
+        for worker in &mut self.workers {
+            let (output, is_blocked) = worker.output.trace();
+            let now = [output, Trace::of_file(worker.heartbeat.path())];
+            for ((active, now), seen) in worker.active.iter_mut().zip(now).zip(worker.seen) {
+                if now != seen {
+                    *active = Some(self.time);
+                    self.active = self.time;
+                }
+            }
+            worker.seen = now;
+            if is_blocked {
+                // The reader of this process's output is slow, and makes the workers wait.
+                self.active = self.time;
+            }
+            worker.sample(self.time, self.timeout);
+        }
+    }
+
+    /// Returns what each worker is doing, or `None` if one has been active in the meantime.
+    ///
+    /// `prepare`: what the launch does to every command that it starts.
+    pub(crate) fn examine(&mut self, prepare: &dyn Fn(&mut Command)) -> Option<Vec<RankState>> {
+        if !self.is_still_silent() {
+            return None;
+        }
+        let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
+        let mut ranks: Vec<_> =
+            self.workers.iter().map(|worker| worker.sight(&host, self.time)).collect();
+        let processes: Vec<_> = ranks.iter().map(|sight| sight.process).collect();
+        let stacks = python::stacks(&processes, prepare);
+        ranks.iter_mut().zip(stacks).for_each(|(sight, stack)| sight.stack = stack);
+        // What was seen took some time.
+        self.is_still_silent().then_some(ranks)
+    }
+
+    fn is_still_silent(&mut self) -> bool {
+        self.look();
+        self.is_told = self.is_silent();
+        self.is_told
+    }
+}
+
+impl Worker {
+    fn sample(&mut self, time: Duration, timeout: Duration) {
+        let process = at_work(self.process);
+        if let Some(cpu) = cpu_time(process) {
+            self.cpu.push_back((time, process, cpu));
+        }
+        while self.cpu.get(1).is_some_and(|(at, ..)| time.saturating_sub(*at) >= timeout) {
+            self.cpu.pop_front();
+        }
+    }
+
+    fn sight(&self, host: &str, time: Duration) -> RankState {
+        let [written, touched] =
+            self.active.map(|active| active.map(|active| time.saturating_sub(active)));
+        let process = at_work(self.process);
+        let now = state_of(process);
+        let mut same = self.cpu.iter().filter(|(_, sampled, _)| *sampled == process);
+        let first = same.next().copied();
+        let window = first.map_or(Duration::ZERO, |(at, ..)| time.saturating_sub(at));
+        let cpu =
+            first.zip(cpu_time(process)).map(|((.., before), now)| now.saturating_sub(before));
+        let mut doing = now.as_ref().map_or(Doing::Unknown, |now| now.doing);
+        // Its main thread may be waiting for the others.
+        let is_busy = cpu.is_some_and(|cpu| !window.is_zero() && cpu >= window / 2);
+        if is_busy && matches!(doing, Doing::Waits | Doing::Sleeps) {
+            doing = Doing::Runs;
+        }
+        RankState {
+            rank: self.rank,
+            host: host.to_owned(),
+            written,
+            touched,
+            line: self.output.last_line(),
+            process,
+            command: now.as_ref().map_or_else(String::new, |now| now.command.clone()),
+            doing,
+            call: now.as_ref().and_then(|now| now.call.clone()),
+            channel: now.and_then(|now| now.channel),
+            cpu,
+            window,
+            stack: Vec::new(),
+        }
+    }
+}
+
+/// A value that differs whenever a worker has been active in between. What it contains means
+/// nothing else: clocks of file servers differ from that of this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Trace([u128; 4]);
+
+impl Trace {
+    /// The trace of two streams, of which this many bytes were read.
+    pub(crate) fn of_bytes(streams: [u64; 2]) -> Trace {
+        Trace([streams[0].into(), streams[1].into(), 0, 0])
+    }
+
+    /// The trace of two files, which need not exist.
+    pub(crate) fn of_files(paths: [&Path; 2]) -> Trace {
+        let [one, other] = paths.map(|path| std::fs::metadata(path).ok());
+        let length = |file: &Option<Metadata>| file.as_ref().map_or(0, |file| file.len().into());
+        Trace([length(&one), time(&one), length(&other), time(&other)])
+    }
+
+    /// The trace of a heartbeat file.
+    fn of_file(path: &Path) -> Trace {
+        let file = std::fs::metadata(path).ok();
+        Trace([time(&file), file.map_or(0, |file| file.len().into()), 0, 0])
+    }
+}
+
+fn time(file: &Option<Metadata>) -> u128 {
+    let time =
+        file.as_ref().and_then(|file| file.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH);
+    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos())
+}
+
+/// Names the file of a worker.
+const VARIABLE: &str = "MPIENV_HEARTBEAT_FILE";
+
+/// Shows the launch that this worker is making progress although it prints nothing.
+///
+/// It sets the time of the file that `MPIENV_HEARTBEAT_FILE` names: see [`Launch::stall_timeout`].
+/// Without that variable, it does nothing. It takes some microseconds, so that it may be called in
+/// every step.
+///
+/// ```
+/// for _step in 0..3 {
+///     // Compute for some minutes.
+///     mpienv::heartbeat()?;
+/// }
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns an error if the file cannot be opened, for example because the launch is gone.
+///
+/// [`Launch::stall_timeout`]: crate::Launch::stall_timeout
+pub fn heartbeat() -> io::Result<()> {
+    // Read once: a program may call this a thousand times a second.
+    static FILE: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
+        let environment = Environment::current();
+        environment.get(VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from)
+    });
+    FILE.as_deref().map_or(Ok(()), touch)
+}
+
+fn touch(path: &Path) -> io::Result<()> {
+    File::options().write(true).open(path)?.set_modified(SystemTime::now())
+}
+
+/// The file of a worker, for as long as this exists.
+#[derive(Debug)]
+pub(super) struct Heartbeat(HeldFile);
+
+impl Heartbeat {
+    /// Creates the file, and names it in the worker's variables.
+    pub(super) fn given_to(worker: &mut Command) -> Result<Heartbeat, LaunchError> {
+        let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
+        worker.env(VARIABLE, file.path());
+        Ok(Heartbeat(file))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_heartbeat_changes_the_time_of_its_file_and_nothing_else() {
+        let file = Heartbeat::given_to(&mut Command::new("true")).unwrap();
+        let before = fs::metadata(file.path()).unwrap().modified().unwrap();
+        while fs::metadata(file.path()).unwrap().modified().unwrap() <= before {
+            touch(file.path()).unwrap();
+        }
+        assert_eq!(fs::read(file.path()).unwrap(), b"");
+        let path = file.path().to_owned();
+        drop(file);
+        assert!(touch(&path).is_err());
+    }
+}

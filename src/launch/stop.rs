@@ -6,9 +6,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::launch::ending::of_ranks;
-use crate::launch::role::Role;
-use crate::launch::tell;
+use crate::ending::of_ranks;
+use crate::role::Role;
+use crate::tell;
 
 /// A repetition within this time is the same request: `timeout` signals its child, then the child's
 /// process group.

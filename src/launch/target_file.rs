@@ -3,17 +3,17 @@
 //! The file is in memory. No folder contains it, only processes of the same user can open
 //! it, and it is gone with the process that holds it, even if that process is killed.
 
-mod memory;
-
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+
+use crate::error::LaunchError;
 use mpienv_core::seam::TargetFile;
-
-use crate::launch::error::LaunchError;
-
-use self::memory::Held;
 
 /// A file that exists until this is dropped.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ impl HeldFile {
     /// Writes a file.
     pub(crate) fn write(file: TargetFile) -> Result<HeldFile, LaunchError> {
         let TargetFile { variable, text } = file;
-        let in_memory = memory::write(&text).map(|(path, held)| (path, Some(held)));
-        let written = in_memory.or_else(|_| Ok((in_folder(variable, &text)?, None)));
+        let held = in_memory(&text).map(|(path, held)| (path, Some(held)));
+        let written = held.or_else(|_| Ok((in_folder(variable, &text)?, None)));
         let (path, memory) =
             written.map_err(|error| LaunchError::TargetFile { variable, error })?;
         Ok(HeldFile { path, text, memory })
@@ -69,7 +69,7 @@ fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir();
     let mut options = File::options();
     options.write(true).create_new(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.mode(0o600);
     let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
     for number in 0..NAMES {
         let path = folder.join(format!("mpienv-{}-{number}-{variable}", std::process::id()));
@@ -86,6 +86,35 @@ fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
         }
     }
     Err(last)
+}
+
+/// Scripts use lower numbers for files of their own.
+const LOWEST: i32 = 100;
+
+/// The descriptor.
+#[derive(Debug)]
+struct Held(OwnedFd);
+
+impl Held {
+    /// Leaves the file to the program that replaces this process.
+    fn hand_over(&self) {
+        // A descriptor that is not inherited leaves a path to nothing, and the program says so.
+        let _ = fcntl_setfd(&self.0, FdFlags::empty());
+    }
+}
+
+fn in_memory(text: &str) -> io::Result<(PathBuf, Held)> {
+    let mut file = File::from(memfd_create("mpienv", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    let held = fcntl_dupfd_cloexec(&file, LOWEST)?;
+    // Not /proc/self: the program's own children read it too, and need not inherit the descriptor.
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()));
+    let (own, seen) = (file.metadata()?, File::open(&path)?.metadata()?);
+    // /proc may belong to another PID namespace.
+    if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    Ok((path, Held(held)))
 }
 
 #[cfg(test)]

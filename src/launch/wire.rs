@@ -71,17 +71,16 @@ pub(super) mod optional_milliseconds {
 
 /// Exit statuses as the system's own numbers.
 pub(super) mod status {
+    use std::os::unix::process::ExitStatusExt as _;
     use std::process::ExitStatus;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::status::{from_raw, into_raw};
-
     pub(crate) fn serialize<S: Serializer>(status: &ExitStatus, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_i32(into_raw(*status))
+        to.serialize_i32(status.into_raw())
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ExitStatus, D::Error> {
-        i32::deserialize(from).map(from_raw)
+        i32::deserialize(from).map(ExitStatus::from_raw)
     }
 }

@@ -302,7 +302,7 @@ fn an_event_that_an_attacker_adds_ends_the_job() {
     let said = attacked(move |is_up, _, bytes| {
         let is_sign = bytes.len() == SIGN && bytes[..17] == wire::reply(10, 0, b"")[..17];
         if is_up && is_sign && !is_done.swap(true, Ordering::Relaxed) {
-            let event = br#"{"failing":{"haste":"failure"}}"#;
+            let event = br#"{"failing":{"urgency":"failure"}}"#;
             bytes.extend(wire::reply(10, u32::try_from(event.len()).unwrap(), event));
             bytes.extend([0; 32]);
         }

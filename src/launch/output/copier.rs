@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lines::Lines;
-use crate::launch::thread::small_thread;
+use crate::process::small_thread;
 
 /// How much to read at a time, in bytes.
 const READ: usize = 64 << 10;

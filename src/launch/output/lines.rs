@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::faults::Faults;
+use super::Faults;
 use super::tail::Tail;
-use crate::launch::role::Role;
+use crate::role::Role;
 
 /// The longest line that is kept whole, in bytes, so that no program can fill the memory.
 const LONGEST_LINE: usize = 16 << 20;

@@ -4,13 +4,13 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use crate::launch::attempts::{Event, Haste};
-use crate::launch::ending::{How, killed, signal};
-use crate::launch::error::LaunchError;
-use crate::launch::report::LaunchReport;
-use crate::launch::role::Member;
-use crate::launch::running::Exit;
-use crate::launch::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
+use crate::ending::{How, killed, signal};
+use crate::error::LaunchError;
+use crate::job::{Event, Urgency};
+use crate::report::LaunchReport;
+use crate::role::Member;
+use crate::running::Exit;
+use crate::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
 use mpienv_core::{ErrorKind, host_name};
 
 /// How long after the first failure the death of a killed worker may still be its cause.
@@ -36,11 +36,11 @@ impl Running {
     }
 
     /// Stops the workers because another node has failed.
-    pub(super) fn stop(&mut self, haste: Haste) -> Result<Exit, LaunchError> {
+    pub(super) fn stop(&mut self, urgency: Urgency) -> Result<Exit, LaunchError> {
         let noticed = Instant::now();
-        let grace = match haste {
-            Haste::Signal => self.grace.after_signal,
-            Haste::Failure | Haste::Now => self.grace.after_failure,
+        let grace = match urgency {
+            Urgency::Signal => self.grace.after_signal,
+            Urgency::Failure | Urgency::Now => self.grace.after_failure,
         };
         self.end(Some(grace))?;
         match self.cause.take() {
@@ -69,12 +69,12 @@ impl Running {
 
     /// Tells the other nodes that this one has failed, or that a request ends it.
     pub(super) fn failing(&self, request: Option<Request>) {
-        let haste = match request {
-            None => Haste::Failure,
-            Some(request) if request.is_repeated => Haste::Now,
-            Some(_) => Haste::Signal,
+        let urgency = match request {
+            None => Urgency::Failure,
+            Some(request) if request.is_repeated => Urgency::Now,
+            Some(_) => Urgency::Signal,
         };
-        self.link.send(Event::Failing { haste });
+        self.link.send(Event::Failing { urgency });
     }
 
     /// Reports workers that a signal has stopped, because the job would otherwise hang without a
@@ -146,7 +146,7 @@ impl Running {
             request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
         let mut is_told = false;
         loop {
-            if self.link.mailbox.stop(self.again) == Some(Haste::Now) {
+            if self.link.mailbox.stop(self.again) == Some(Urgency::Now) {
                 deadline = asked;
             }
             // The node that a second signal has reached tells the others.

@@ -5,8 +5,8 @@ use std::io;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::launch::tell;
-use crate::value::printable::printable;
+use crate::tell;
+use mpienv_core::printable;
 use mpienv_core::seam::{Helper, Printed};
 
 /// How long all calls of py-spy may take together.

@@ -1,12 +1,16 @@
-//! What is reported of a stalled job, before any of its workers is stopped.
+//! What is reported of a stalled job, before any of its workers is stopped: a text and a JSON file.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::time::Duration;
 
-use super::sight::{Doing, Sight};
-use crate::launch::ending::{of_ranks, seconds};
-use crate::launch::log_file::Folder;
-use crate::launch::tell;
+use serde::Serialize;
+
+use super::rank_state::{Doing, RankState};
+use crate::ending::{of_ranks, seconds};
+use crate::error::LaunchError;
+use crate::log_file::Folder;
+use crate::tell;
 
 /// How many ranks of those that are in the same place the text describes one by one.
 const DESCRIBED: usize = 8;
@@ -17,7 +21,7 @@ const FRAMES: usize = 6;
 
 /// A job that has stalled, with all its ranks that were running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Stall {
+pub(crate) struct Stall {
     /// How long the job was silent.
     pub(super) timeout: Duration,
     /// The ranks that are in the same place, those that differ from the most first.
@@ -25,21 +29,21 @@ pub(in super::super) struct Stall {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Group {
+pub(crate) struct Group {
     place: String,
     /// Whether these are the few that differ.
     pub(super) differs: bool,
-    pub(super) ranks: Vec<Sight>,
+    pub(super) ranks: Vec<RankState>,
 }
 
 impl Stall {
-    pub(in super::super) fn new(timeout: Duration, mut sights: Vec<Sight>) -> Stall {
-        sights.sort_by_key(|sight| sight.rank);
-        compare_known_channels(&mut sights);
-        let different = different(&sights);
+    pub(crate) fn new(timeout: Duration, mut ranks: Vec<RankState>) -> Stall {
+        ranks.sort_by_key(|sight| sight.rank);
+        compare_known_channels(&mut ranks);
+        let different = different(&ranks);
         let mut groups: Vec<Group> = Vec::new();
-        for (sight, differs) in sights.into_iter().zip(different) {
-            let key = |sight: &Sight| (sight.place(), sight.stack.clone());
+        for (sight, differs) in ranks.into_iter().zip(different) {
+            let key = |sight: &RankState| (sight.place(), sight.stack.clone());
             let same = groups.iter_mut().find(|group| {
                 let first = group.ranks.first();
                 group.differs == differs && first.map(key) == Some(key(&sight))
@@ -55,14 +59,14 @@ impl Stall {
     }
 
     /// Returns the host of the lowest rank.
-    pub(in super::super) fn host(&self) -> String {
+    pub(crate) fn host(&self) -> String {
         let all = self.groups.iter().flat_map(|group| &group.ranks);
         all.min_by_key(|sight| sight.rank).map_or_else(String::new, |sight| sight.host.clone())
     }
 
     /// Returns in one line which ranks differ from the others: `rank 2 on nodeB: stopped by a
     /// signal; ranks 0-1, 3: waiting in futex`. Empty if all are in the same place.
-    pub(in super::super) fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let text = |group: &Group| {
             let ranks = of_ranks(group.ranks.iter().map(|sight| sight.rank).collect());
             let on = match &group.ranks[..] {
@@ -81,10 +85,10 @@ impl Stall {
     }
 
     /// Reports the stall on stderr, and in the folder of the workers' output if they have one.
-    pub(in super::super) fn publish(&self, folder: Option<&Folder>) {
+    pub(crate) fn publish(&self, folder: Option<&Folder>) {
         tell(&self.text());
         if let Some(folder) = folder
-            && let Err(error) = super::json::write(self, folder)
+            && let Err(error) = write_json(self, folder)
         {
             tell(&format!("the report of the stall has no file: {error}"));
         }
@@ -117,8 +121,8 @@ impl Stall {
 }
 
 /// Describes a rank in one line.
-fn one(sight: &Sight) -> String {
-    let Sight { rank, host, written, touched, line, process, command, cpu, window, .. } = sight;
+fn one(sight: &RankState) -> String {
+    let RankState { rank, host, written, touched, line, process, command, cpu, window, .. } = sight;
     let written = match written {
         Some(written) => format!("last output {} ago", seconds(*written)),
         None => "no output".to_owned(),
@@ -134,11 +138,11 @@ fn one(sight: &Sight) -> String {
 
 /// Forgets the wait channels of all ranks in a call, if that of one of them is not known: such a
 /// rank does not differ from the others.
-fn compare_known_channels(sights: &mut [Sight]) {
-    let place = |sight: &Sight| (sight.doing, sight.call.clone());
+fn compare_known_channels(ranks: &mut [RankState]) {
+    let place = |sight: &RankState| (sight.doing, sight.call.clone());
     let unknown: BTreeSet<_> =
-        sights.iter().filter(|sight| sight.channel.is_none()).map(place).collect();
-    for sight in sights {
+        ranks.iter().filter(|sight| sight.channel.is_none()).map(place).collect();
+    for sight in ranks {
         if unknown.contains(&place(sight)) {
             sight.channel = None;
         }
@@ -150,17 +154,17 @@ fn compare_known_channels(sights: &mut [Sight]) {
 /// A rank that is stopped, asleep or in a loop holds up those that wait for it. If all wait, only
 /// their places tell, and of those the Python frames tell more: of ranks in one collective, some
 /// wait for the network and others for a process on their host.
-fn different(sights: &[Sight]) -> Vec<bool> {
-    let by_doing = odd(sights, |sight| sight.doing, |doing| std::cmp::Reverse(*doing), false);
+fn different(ranks: &[RankState]) -> Vec<bool> {
+    let by_doing = odd(ranks, |sight| sight.doing, |doing| std::cmp::Reverse(*doing), false);
     let by_doing = by_doing
-        .unwrap_or_else(|| sights.iter().map(|sight| sight.doing == Doing::Stopped).collect());
+        .unwrap_or_else(|| ranks.iter().map(|sight| sight.doing == Doing::Stopped).collect());
     if by_doing.contains(&true) {
         return by_doing;
     }
-    let none = vec![false; sights.len()];
-    match sights.iter().all(|sight| !sight.stack.is_empty()) {
-        true => odd(sights, |sight| sight.stack.clone(), |_| (), true),
-        false => odd(sights, Sight::place, |_| (), true),
+    let none = vec![false; ranks.len()];
+    match ranks.iter().all(|sight| !sight.stack.is_empty()) {
+        true => odd(ranks, |sight| sight.stack.clone(), |_| (), true),
+        false => odd(ranks, RankState::place, |_| (), true),
     }
     .unwrap_or(none)
 }
@@ -170,29 +174,101 @@ fn different(sights: &[Sight]) -> Vec<bool> {
 ///
 /// `strictly`: they must be more than the others, not only as many.
 fn odd<K: PartialEq, W: Ord>(
-    sights: &[Sight],
-    key: impl Fn(&Sight) -> K,
+    ranks: &[RankState],
+    key: impl Fn(&RankState) -> K,
     weight: impl Fn(&K) -> W,
     strictly: bool,
 ) -> Option<Vec<bool>> {
-    let count = |wanted: &K| sights.iter().filter(|sight| key(sight) == *wanted).count();
-    let usual = sights.iter().map(&key).max_by_key(|key| (count(key), weight(key)))?;
-    let others = sights.len() - count(&usual);
+    let count = |wanted: &K| ranks.iter().filter(|sight| key(sight) == *wanted).count();
+    let usual = ranks.iter().map(&key).max_by_key(|key| (count(key), weight(key)))?;
+    let others = ranks.len() - count(&usual);
     let is_clear = if strictly { others < count(&usual) } else { others <= count(&usual) };
-    is_clear.then(|| sights.iter().map(|sight| key(sight) != usual).collect())
+    is_clear.then(|| ranks.iter().map(|sight| key(sight) != usual).collect())
+}
+
+/// The file in the folder of the workers' output.
+const FILE: &str = "stall.json";
+
+/// Writes the report to the folder of the workers' output.
+fn write_json(stall: &Stall, folder: &Folder) -> Result<(), LaunchError> {
+    let mut file = folder.create(FILE)?;
+    // All keys are texts, so that every report can be written as JSON.
+    let mut json = serde_json::to_vec_pretty(&Json::of(stall)).unwrap_or_default();
+    json.push(b'\n');
+    let error = |error| LaunchError::LogDir { path: folder.path().join(FILE), error };
+    file.write_all(&json).map_err(error)
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    silent_seconds: f64,
+    /// The ranks that differ from the most.
+    differ: Vec<u32>,
+    ranks: Vec<JsonRank<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonRank<'a> {
+    rank: u32,
+    host: &'a str,
+    process: u32,
+    command: &'a str,
+    differs: bool,
+    state: Doing,
+    system_call: Option<&'a str>,
+    wait_channel: Option<&'a str>,
+    output_age_seconds: Option<f64>,
+    heartbeat_age_seconds: Option<f64>,
+    last_line: Option<&'a str>,
+    cpu_seconds: Option<f64>,
+    cpu_window_seconds: f64,
+    python_stack: &'a [String],
+}
+
+impl Json<'_> {
+    fn of(stall: &Stall) -> Json<'_> {
+        let all = stall.groups.iter();
+        let all = all.flat_map(|group| group.ranks.iter().map(|sight| (group.differs, sight)));
+        let mut ranks: Vec<_> = all.map(|(differs, sight)| JsonRank::of(differs, sight)).collect();
+        ranks.sort_by_key(|rank| rank.rank);
+        let differ = ranks.iter().filter(|rank| rank.differs).map(|rank| rank.rank).collect();
+        Json { silent_seconds: stall.timeout.as_secs_f64(), differ, ranks }
+    }
+}
+
+impl JsonRank<'_> {
+    fn of(differs: bool, sight: &RankState) -> JsonRank<'_> {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        JsonRank {
+            rank: sight.rank,
+            host: &sight.host,
+            process: sight.process,
+            command: &sight.command,
+            differs,
+            state: sight.doing,
+            system_call: sight.call.as_deref(),
+            wait_channel: sight.channel.as_deref(),
+            output_age_seconds: seconds(sight.written),
+            heartbeat_age_seconds: seconds(sight.touched),
+            last_line: sight.line.as_deref(),
+            cpu_seconds: seconds(sight.cpu),
+            cpu_window_seconds: sight.window.as_secs_f64(),
+            python_stack: &sight.stack,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sight(rank: u32, doing: Doing, call: &str) -> Sight {
-        Sight { doing, call: Some(call.to_owned()), ..Sight::of_rank(rank) }
+    fn sight(rank: u32, doing: Doing, call: &str) -> RankState {
+        RankState { doing, call: Some(call.to_owned()), ..RankState::waiting(rank) }
     }
 
     /// The ranks that differ from the most.
-    fn differ(sights: &[Sight]) -> Vec<u32> {
-        let stall = Stall::new(Duration::from_secs(5), sights.to_vec());
+    fn differ(ranks: &[RankState]) -> Vec<u32> {
+        let stall = Stall::new(Duration::from_secs(5), ranks.to_vec());
         let odd = stall.groups.iter().filter(|group| group.differs);
         let mut ranks: Vec<_> =
             odd.flat_map(|group| group.ranks.iter().map(|sight| sight.rank)).collect();
@@ -203,8 +279,8 @@ mod tests {
     #[test]
     fn the_odd_rank_comes_first_and_the_others_share_a_line() {
         let waits = |rank| sight(rank, Doing::Waits, "futex");
-        let sights = vec![waits(3), sight(2, Doing::Stopped, "futex"), waits(0), waits(1)];
-        let stall = Stall::new(Duration::from_secs(5), sights);
+        let ranks = vec![waits(3), sight(2, Doing::Stopped, "futex"), waits(0), waits(1)];
+        let stall = Stall::new(Duration::from_secs(5), ranks);
         let line = |rank: u32| {
             let (host, process) = (rank / 2, rank + 100);
             format!(
@@ -229,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_rank_that_does_not_wait_is_the_odd_one() {
-        let all = |doing: &[Doing]| -> Vec<Sight> {
+        let all = |doing: &[Doing]| -> Vec<RankState> {
             (0..).zip(doing).map(|(rank, doing)| sight(rank, *doing, "x")).collect()
         };
         use Doing::{Disk, Runs, Sleeps, Stopped, Waits};
@@ -248,30 +324,30 @@ mod tests {
 
     #[test]
     fn if_all_wait_the_frame_or_the_call_of_the_odd_one_differs() {
-        let mut sights: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
-        assert_eq!(differ(&sights), [0; 0]);
-        sights[3].call = Some("read".to_owned());
-        assert_eq!(differ(&sights), [3]);
+        let mut ranks: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        assert_eq!(differ(&ranks), [0; 0]);
+        ranks[3].call = Some("read".to_owned());
+        assert_eq!(differ(&ranks), [3]);
         // Of two hosts, those that speak to the other host wait elsewhere.
-        sights[1].call = Some("read".to_owned());
-        assert_eq!(differ(&sights), [0; 0]);
-        for sight in &mut sights {
+        ranks[1].call = Some("read".to_owned());
+        assert_eq!(differ(&ranks), [0; 0]);
+        for sight in &mut ranks {
             sight.stack = vec!["all_reduce (sum.py:3)".to_owned()];
         }
-        assert_eq!(differ(&sights), [0; 0]);
-        sights[2].stack = vec!["get (queue.py:1)".to_owned()];
-        assert_eq!(differ(&sights), [2]);
+        assert_eq!(differ(&ranks), [0; 0]);
+        ranks[2].stack = vec!["get (queue.py:1)".to_owned()];
+        assert_eq!(differ(&ranks), [2]);
     }
 
     #[test]
     fn a_rank_whose_wait_channel_is_not_known_does_not_differ_for_that() {
-        let mut sights: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
-        for sight in &mut sights[1..] {
+        let mut ranks: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        for sight in &mut ranks[1..] {
             sight.channel = Some("futex_do_wait".to_owned());
         }
-        assert_eq!(differ(&sights), [0; 0]);
-        sights[2] = sight(2, Doing::Sleeps, "clock_nanosleep");
-        let stall = Stall::new(Duration::from_secs(5), sights);
+        assert_eq!(differ(&ranks), [0; 0]);
+        ranks[2] = sight(2, Doing::Sleeps, "clock_nanosleep");
+        let stall = Stall::new(Duration::from_secs(5), ranks);
         let expected =
             "rank 2 on node1: sleeping in clock_nanosleep; ranks 0-1, 3: waiting in futex";
         assert_eq!(stall.summary(), expected);
@@ -279,9 +355,20 @@ mod tests {
 
     #[test]
     fn thousands_of_ranks_fit_on_a_screen() {
-        let sights = (0..4000).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
-        let text = Stall::new(Duration::from_secs(60), sights).text();
+        let ranks = (0..4000).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        let text = Stall::new(Duration::from_secs(60), ranks).text();
         assert!(text.contains("  ranks 0-3999: waiting in futex\n"), "{text}");
         assert!(text.ends_with("\n    ... 3992 more"), "{text}");
+    }
+
+    #[test]
+    fn programs_read_which_ranks_differ_and_what_each_is_doing() {
+        let odd = RankState { doing: Doing::Stopped, ..RankState::waiting(2) };
+        let ranks = vec![odd, RankState::waiting(0), RankState::waiting(1)];
+        let stall = Stall::new(Duration::from_secs(5), ranks);
+        let json = serde_json::to_value(Json::of(&stall)).unwrap();
+        assert_eq!(json["differ"], serde_json::json!([2]));
+        let states = [0, 1, 2].map(|rank| json["ranks"][rank]["state"].clone());
+        assert_eq!(states, ["waits", "waits", "stopped"]);
     }
 }

@@ -37,8 +37,8 @@ fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
 /// What the first launch answers if all fit together.
 const OK: &str = r#"{"Ok":0}"#;
 /// A failure of a worker with two lines of stderr, and another one.
-const OF_WORKER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":null,"cause":{"worker":{"rank":1,"status":9,"stderr":["a\u001b[2J",""]}}}"#;
-const OTHER: &str = r#"{"node":1,"host":"node1","after":1234,"is_final":{"code":2},"cause":{"other":{"text":"cannot start"}}}"#;
+const OF_WORKER: &str = r#"{"node":1,"host":"node1","after":1234,"no_restart":null,"cause":{"worker":{"rank":1,"status":9,"stderr":["a\u001b[2J",""]}}}"#;
+const OTHER: &str = r#"{"node":1,"host":"node1","after":1234,"no_restart":{"code":2},"cause":{"other":{"text":"cannot start"}}}"#;
 const ENDINGS: &str = r#"[{"rank":1,"how":"asked"},{"rank":1,"how":"killed"},{"rank":1,"how":{"exited":3}},{"rank":1,"how":{"signal":11}}]"#;
 
 fn messages(all: &[&str]) -> Vec<u8> {
@@ -93,10 +93,10 @@ fn become_node_1(port: Port, blob: &[u8]) -> (TcpStream, wire::Session) {
 
 #[test]
 fn any_event_of_another_node_ends_the_job_with_an_error_in_time() {
-    let failing = r#"{"failing":{"haste":"failure"}}"#;
+    let failing = r#"{"failing":{"urgency":"failure"}}"#;
     let failed = [OF_WORKER, OTHER]
         .map(|failure| format!(r#"{{"failed":{{"failure":{failure},"endings":{ENDINGS}}}}}"#));
-    let stopped = format!(r#"{{"stopped":{{"endings":{ENDINGS},"is_final":true}}}}"#);
+    let stopped = format!(r#"{{"stopped":{{"endings":{ENDINGS},"has_signal":true}}}}"#);
     let done = format!(r#"{{"done":{{"endings":{ENDINGS}}}}}"#);
     let signal = r#""signal""#;
     let seeds = [
@@ -142,7 +142,7 @@ fn any_order_of_the_first_node_ends_the_workers_or_is_refused_in_time() {
         };
         [reply(1, &welcome), reply(7, b""), reply(3, terms.as_bytes()), reply(10, b"")].concat()
     };
-    let stop = r#"{"stop":{"again":0,"haste":"failure"}}"#;
+    let stop = r#"{"stop":{"again":0,"urgency":"failure"}}"#;
     let start =
         |pause: u32| format!(r#"{{"start":{{"again":1,"pause":{pause},"failure":{OF_WORKER}}}}}"#);
     let done = r#"{"finish":"done"}"#;

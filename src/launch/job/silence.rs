@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::launch::stall::Sight;
+use crate::stall::RankState;
 
 /// The silence of all nodes in the current attempt.
 #[derive(Debug, Default)]
@@ -13,16 +13,16 @@ pub(super) struct Silence {
     /// not count for a later round.
     round: u32,
     /// What is known in the current round, if there is one.
-    looks: Option<Looks>,
+    looks: Option<Answers>,
 }
 
 /// The answers of one round.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct Answers {
     nodes: Vec<u32>,
     /// The longest time that the attempt has run on a node.
     pub after: Duration,
-    pub sights: Vec<Sight>,
+    pub ranks: Vec<RankState>,
 }
 
 impl Silence {
@@ -50,7 +50,7 @@ impl Silence {
             return None;
         }
         self.round = self.round.wrapping_add(1);
-        self.looks = Some(Looks::default());
+        self.looks = Some(Answers::default());
         Some(self.round)
     }
 
@@ -60,17 +60,17 @@ impl Silence {
         &mut self,
         node: u32,
         round: u32,
-        seen: (Duration, Vec<Sight>),
+        seen: (Duration, Vec<RankState>),
         over: &[u32],
-    ) -> Option<Looks> {
-        let (after, sights) = seen;
+    ) -> Option<Answers> {
+        let (after, ranks) = seen;
         let looks = self.looks.as_mut().filter(|_| round == self.round)?;
         if looks.nodes.contains(&node) {
             return None;
         }
         looks.nodes.push(node);
         looks.after = looks.after.max(after);
-        looks.sights.extend(sights);
+        looks.ranks.extend(ranks);
         let has_answered = |node: &u32| looks.nodes.contains(node) || over.contains(node);
         self.silent.iter().all(has_answered).then(|| self.looks.take())?
     }

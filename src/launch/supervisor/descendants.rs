@@ -2,16 +2,21 @@
 //! parents. Without it, a daemon that a worker has started would survive the job.
 //!
 //! A process that has a parent is found through the parent. If its parents have exited, Linux has
-//! given it to an ancestor of the launching process, or to that process itself. It is then
-//! recognized by an inherited variable whose name is unique to this launch. A process that has the
-//! variable but another parent got the variable from another process, as jobs do from schedulers,
-//! and does not descend from a worker.
+//! given it to an ancestor of the launching process, or to that process itself if it adopts orphans
+//! (`PR_SET_CHILD_SUBREAPER`). It is then recognized by an inherited variable whose name is unique to
+//! this launch. A process that has the variable but another parent got the variable from another
+//! process, as jobs do from schedulers, and does not descend from a worker. Only adoption finds a
+//! process that also cleared its environment.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use rustix::process::{Pid, getpid};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, WaitId, WaitIdOptions, WaitOptions, child_subreaper, getpid, set_child_subreaper, waitid,
+    waitpid,
+};
 
 use super::processes::{Listing, Process};
 
@@ -20,7 +25,7 @@ static BEGUN: AtomicU32 = AtomicU32::new(0);
 
 /// The processes of one launch that have been seen.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct Descendants {
     /// The variable that workers and all their descendants inherit.
     pub marker: String,
     /// When the launching process started. Orphans of its workers are younger.
@@ -29,19 +34,19 @@ pub(super) struct Family {
     known: Vec<(Pid, u64)>,
 }
 
-impl Family {
-    /// The family of a launch that this process begins now.
-    pub(super) fn of_this_process() -> Family {
+impl Descendants {
+    /// The descendants of a launch that this process begins now.
+    pub(super) fn of_this_process() -> Descendants {
         let time =
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let count = BEGUN.fetch_add(1, Ordering::Relaxed);
         let marker = format!("MPIENV_LAUNCH_{}_{count}_{time}", process::id());
         let own = Listing::open().and_then(|listing| listing.one(getpid()));
-        Family::new(marker, own.map_or(0, |process| process.start))
+        Descendants::new(marker, own.map_or(0, |process| process.start))
     }
 
-    pub(super) fn new(marker: String, since: u64) -> Family {
-        Family { marker, since, known: Vec::new() }
+    pub(super) fn new(marker: String, since: u64) -> Descendants {
+        Descendants { marker, since, known: Vec::new() }
     }
 
     /// Returns the living processes that `is_first` accepts, the orphans that were given to one of
@@ -86,4 +91,59 @@ pub(super) fn ancestors(listing: Option<Listing>) -> Vec<Pid> {
     let mut ancestors: Vec<_> = std::iter::successors(Some(getpid()), parent).collect();
     ancestors.push(Pid::INIT);
     ancestors
+}
+
+/// While this exists, this process adopts orphans.
+#[derive(Debug)]
+pub(super) struct Adoption {
+    /// Whether this process adopted orphans before.
+    before: bool,
+}
+
+impl Adoption {
+    /// Begins to adopt orphans, in a process without other children.
+    pub(super) fn begin() -> Option<Adoption> {
+        // The program that this one replaced, such as a shell that called exec, may have adopted
+        // orphans already.
+        let before = adopts();
+        let may = ended_child() == Err(Errno::CHILD) && (before || adopt(true));
+        may.then_some(Adoption { before })
+    }
+
+    /// Reaps adopted processes, but no child that `is_other` accepts.
+    pub(super) fn reap(&self, is_other: impl Fn(Pid) -> bool) {
+        if ended_child() != Ok(true) {
+            return;
+        }
+        for process in Listing::open().map(Listing::all).unwrap_or_default() {
+            if process.parent == Some(getpid()) && !process.lives && !is_other(process.id) {
+                let _ = waitpid(Some(process.id), WaitOptions::NOHANG);
+            }
+        }
+    }
+}
+
+impl Drop for Adoption {
+    fn drop(&mut self) {
+        if !self.before {
+            adopt(false);
+        }
+    }
+}
+
+/// Returns whether a child of this process has exited and has not been reaped, or an error if there
+/// is no child.
+fn ended_child() -> Result<bool, Errno> {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::All, options).map(|status| status.is_some())
+}
+
+/// Starts or stops adopting orphans. Returns whether the system agreed.
+fn adopt(does: bool) -> bool {
+    set_child_subreaper(does.then(getpid)).is_ok()
+}
+
+/// Returns whether this process adopts orphans now.
+fn adopts() -> bool {
+    matches!(child_subreaper(), Ok(Some(_)))
 }

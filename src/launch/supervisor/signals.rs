@@ -14,8 +14,8 @@ use rustix::process::Signal;
 use signal_hook::{SigId, flag, low_level};
 
 use super::processes::Masks;
-use crate::launch::stop::{Late, Request, SAME_REQUEST, is_request};
-use crate::launch::thread::small_thread;
+use crate::process::small_thread;
+use crate::stop::{Late, Request, SAME_REQUEST, is_request};
 
 /// The signals that are passed on. The last two have no fixed meaning.
 const PASSED_ON: [Signal; 5] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::USR1, Signal::USR2];

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::wire;
+use crate::wire;
 
 /// A rank of a job that has stalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in super::super) struct Sight {
+pub(crate) struct RankState {
     pub rank: u32,
     #[serde(deserialize_with = "wire::text")]
     pub host: String,
@@ -47,7 +47,7 @@ pub(in super::super) struct Sight {
 /// What a main thread is doing, in order of how ordinary it is in a job that waits for one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(in super::super) enum Doing {
+pub(crate) enum Doing {
     /// It waits for something else, such as another rank.
     Waits,
     /// It uses the CPU, as some libraries do while they wait for other ranks.
@@ -75,10 +75,10 @@ impl fmt::Display for Doing {
 }
 
 #[cfg(test)]
-impl Sight {
+impl RankState {
     /// A rank that waits.
-    pub(in super::super) fn of_rank(rank: u32) -> Sight {
-        Sight {
+    pub(crate) fn waiting(rank: u32) -> RankState {
+        RankState {
             rank,
             host: format!("node{}", rank / 2),
             written: Some(Duration::from_secs(5)),
@@ -96,7 +96,7 @@ impl Sight {
     }
 }
 
-impl Sight {
+impl RankState {
     /// Returns where its main thread is: `waiting in futex (futex_do_wait)`.
     pub(super) fn place(&self) -> String {
         let mut place = self.doing.to_string();

@@ -3,40 +3,33 @@
 //! A [`Job`] is the state machine of one node. What happens on the node goes to the coordinator,
 //! which decides for all nodes, and what the node does next comes back from it as an order.
 
-mod cause;
 mod coordinator;
-mod cores;
 mod link;
-mod mailbox;
 mod message;
 mod nodes;
 mod silence;
+mod workers;
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroU32;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::launch::bind::bind_to_share;
-use crate::launch::ending::{Failure, Final};
-use crate::launch::error::LaunchError;
-use crate::launch::log_file::Folder;
-use crate::launch::report::LaunchReport;
-use crate::launch::role::Role;
-use crate::launch::running::{Exit, Running};
-use crate::launch::stop::{Late, Request};
-use crate::launch::supervisor::{Signals, Unbound};
-use crate::launch::target_file::HeldFile;
-use crate::launch::{Launch, Variables, port, tell};
-use mpienv_core::seam::{Attempt, ExportsSeam as _, InfoSeam as _, TargetFile};
-use mpienv_core::seam::{Plan, PlanOptions};
-use mpienv_core::{ClusterInfo, Exports, host_name};
+use crate::error::LaunchError;
+use crate::log_file::Folder;
+use crate::report::LaunchReport;
+use crate::restart::{Failure, NoRestart, describe};
+use crate::running::{Exit, Running};
+use crate::stop::{Late, Request};
+use crate::supervisor::Signals;
+use crate::target_file::HeldFile;
+use crate::{Launch, tell};
+use mpienv_core::seam::Attempt;
+use mpienv_core::{ClusterInfo, host_name};
 
 pub(super) use self::link::Link;
-pub(super) use self::message::{Event, Failed, Haste};
+pub(super) use self::message::{Event, Failed, Urgency};
 
-use self::cause::describe;
 use self::coordinator::Coordinator;
 use self::message::{Introduction, Order, Verdict};
 use self::nodes::{Met, meet};
@@ -126,7 +119,7 @@ impl<'a> Job<'a> {
     fn attempt(&mut self, attempt: Attempt) {
         if self.link.mailbox.stop(attempt.again).is_some() {
             // Another node has failed already.
-            self.link.send(Event::Stopped { endings: Vec::new(), is_final: false });
+            self.link.send(Event::Stopped { endings: Vec::new(), has_signal: false });
             return;
         }
         (self.error, self.done) = (None, None);
@@ -141,7 +134,7 @@ impl<'a> Job<'a> {
         if attempt.again > 0 && self.signals.has_asked() {
             // The signal arrived after the pause.
             self.link.send(Event::Signal);
-            self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+            self.link.send(Event::Stopped { endings: Vec::new(), has_signal: true });
             return;
         }
         let outcome = match self.start(&mut running, attempt) {
@@ -151,92 +144,38 @@ impl<'a> Job<'a> {
                 Err(error)
             }
         };
-        let is_final = self.signals.has_asked();
+        let has_signal = self.signals.has_asked();
         match outcome {
             Ok(Exit::Done) => {
                 self.done = Some(Instant::now());
                 self.link.send(Event::Done { endings: running.endings() });
-                if is_final {
+                if has_signal {
                     // The workers of other nodes continue, but are not started again.
                     self.link.send(Event::Signal);
                 }
             }
             Ok(Exit::Stopped) => {
-                self.link.send(Event::Stopped { endings: running.endings(), is_final });
+                self.link.send(Event::Stopped { endings: running.endings(), has_signal });
             }
             Err(error) => self.fail(Some(&mut running), error),
         }
     }
 
-    /// Starts the workers of an attempt.
-    fn start(&mut self, running: &mut Running, attempt: Attempt) -> Result<(), LaunchError> {
-        // Stays in effect until all workers have been started.
-        let _unbound = Unbound::of_this_thread(self.launch.keep_binding);
-        self.launch.enter(attempt);
-        let shares = self.launch.shares(attempt)?;
-        // Ports change from attempt to attempt.
-        self.files.clear();
-        if let Some(range) = self.launch.range.filter(|_| attempt.again > 0) {
-            // A process of the last attempt may still use its port.
-            let port = port::free_port(range, attempt.again)?;
-            self.launch.workers.iter_mut().for_each(|worker| worker.set_own_port(port, port::WHY));
-        }
-        let threads = self.launch.thread_counts(&shares);
-        let mut command_of = |worker: &ClusterInfo| {
-            let command = (self.command)(worker).map(|command| self.launch.marked(command));
-            command.map_err(|reason| {
-                let (node, host) = (self.link.node, own_host());
-                LaunchError::OtherNode { node, host, reason }
-            })
-        };
-        for (index, worker) in self.launch.workers.iter().enumerate() {
-            let mut command = command_of(worker)?;
-            if let Some(share) = shares.get(index) {
-                // The worker inherits the binding of this thread.
-                bind_to_share(self.launch.bind, share)?;
-            }
-            match &self.launch.variables {
-                Variables::Simulated(job) => job.apply_to(worker.rank().index(), &mut command),
-                Variables::Planned(options) => {
-                    let threads = threads.get(index).copied().flatten().or(options.threads);
-                    let plan = Plan::new(worker, &PlanOptions { threads, ..(**options).clone() });
-                    let mut exports = plan.variables?;
-                    if let Some(file) = plan.file {
-                        add_file(&mut self.files, &mut exports, file)?;
-                    }
-                    exports.apply_to(&mut command);
-                    if let Some(exports) = plan.scheduler {
-                        let mut scheduler = command_of(worker)?;
-                        exports.apply_to(&mut scheduler);
-                        scheduler.stdin(Stdio::null());
-                        running.start(Role::Scheduler(worker.rank().index()), &mut scheduler)?;
-                    }
-                }
-            }
-            // A terminal stops a background process that reads it.
-            if index > 0 || io::stdin().is_terminal() {
-                command.stdin(Stdio::null());
-            }
-            running.start(Role::Rank(worker.rank().index()), &mut command)?;
-        }
-        Ok(())
-    }
-
     /// Reports a failure on this node, of whose workers none is left.
     fn fail(&mut self, running: Option<&mut Running>, error: LaunchError) {
-        let (cause, mut is_final) = describe(&error);
+        let (cause, mut no_restart) = describe(&error);
         let (mut after, mut endings) = Default::default();
         if let Some(running) = running {
             if running.has_fault() {
-                is_final = is_final.or(Some(Final::Output));
+                no_restart = no_restart.or(Some(NoRestart::Output));
             }
             if self.signals.has_asked() {
-                is_final = Some(Final::Signal);
+                no_restart = Some(NoRestart::Signal);
             }
             (after, endings) = (running.ran_for(), running.endings());
         }
-        let failure = Failure { node: self.link.node, host: own_host(), after, is_final, cause };
-        self.link.send(Event::Failing { haste: Haste::Failure });
+        let failure = Failure { node: self.link.node, host: own_host(), after, no_restart, cause };
+        self.link.send(Event::Failing { urgency: Urgency::Failure });
         self.link.send(Event::Failed { failure: Box::new(failure), endings });
         self.error = Some(error);
     }
@@ -278,7 +217,7 @@ impl<'a> Job<'a> {
     fn follow(&self, order: Order) -> State {
         match order {
             Order::Start { again, pause, failure } => {
-                if self.link.speaks() {
+                if self.link.reports_for_all() {
                     let next = Attempt { base: self.base, again }.number();
                     let (last, pause) = (next.saturating_sub(1), pause.as_secs_f64());
                     let failed = failure.summary();
@@ -289,7 +228,7 @@ impl<'a> Job<'a> {
                 State::Pause { again, until: Instant::now() + pause }
             }
             // No worker is left to be stopped or looked at.
-            Order::Stop { .. } | Order::Look { .. } => State::Idle,
+            Order::Stop { .. } | Order::Inspect { .. } => State::Idle,
             Order::Finish(verdict) => State::Over(verdict),
         }
     }
@@ -307,7 +246,7 @@ impl<'a> Job<'a> {
             if self.signals.wait_for_end(Some(left)).is_some() {
                 self.link.send(Event::Signal);
                 // Other nodes may have begun the next attempt; this one will not.
-                self.link.send(Event::Stopped { endings: Vec::new(), is_final: true });
+                self.link.send(Event::Stopped { endings: Vec::new(), has_signal: true });
                 return State::Idle;
             }
         }
@@ -324,7 +263,7 @@ impl<'a> Job<'a> {
         };
         let report = LaunchReport {
             max_restarts: self.launch.max_restarts,
-            ..LaunchReport::of(&failed, self.base, self.link.speaks())
+            ..LaunchReport::of(&failed, self.base, self.link.reports_for_all())
         };
         let error = self.error.take().filter(|_| failed.failure.node == self.link.node);
         Err(error.unwrap_or_else(|| failed.failure.into()).with_report(report))
@@ -352,27 +291,6 @@ impl Launch {
             }
         }
     }
-}
-
-/// Names a file in a worker's variables. Workers that read the same text share one file.
-fn add_file(
-    files: &mut Vec<HeldFile>,
-    exports: &mut Exports,
-    file: TargetFile,
-) -> Result<(), LaunchError> {
-    let variable = file.variable;
-    let held = files.iter().find(|held| held.text() == file.text);
-    let path = match held {
-        Some(held) => held.path().to_owned(),
-        None => {
-            let held = HeldFile::write(file)?;
-            let path = held.path().to_owned();
-            files.push(held);
-            path
-        }
-    };
-    exports.set(variable, path.display().to_string());
-    Ok(())
 }
 
 /// Returns this host's name for messages.

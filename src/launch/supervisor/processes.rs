@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, getpid};
-
-use super::system::send_if;
+use rustix::io::{self, Errno};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
+};
 
 /// Linux's list of processes, if its IDs mean the same as in this process's system calls.
 ///
@@ -67,7 +68,7 @@ impl Listing {
     /// Returns false if this process may not send it.
     pub(super) fn send(self, signal: Signal, to: &Process) -> bool {
         let is_the_same = || self.one(to.id).is_some_and(|now| now.start == to.start);
-        send_if(is_the_same, signal, to.id) != Err(rustix::io::Errno::PERM)
+        send_if(is_the_same, signal, to.id) != Err(Errno::PERM)
     }
 }
 
@@ -149,6 +150,19 @@ fn read(id: Pid, stat: &str) -> Option<Process> {
         lives: !matches!(fields[0], "Z" | "X"),
         exits: fields.get(6)?.parse::<u32>().ok()? & EXITING != 0,
     })
+}
+
+/// Sends a signal to the process with this ID if it is the one that is meant.
+fn send_if(is_meant: impl Fn() -> bool, signal: Signal, id: Pid) -> io::Result<()> {
+    match pidfd_open(id, PidfdFlags::empty()) {
+        // The handle refers to one process, so the check stays valid even if the process exits and
+        // another one gets its ID.
+        Ok(held) if is_meant() => pidfd_send_signal(&held, signal),
+        Err(Errno::SRCH) => Ok(()),
+        // The kernel is older than 5.3, a sandbox forbids it, or too many files are open.
+        Err(_) if is_meant() => kill_process(id, signal),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -3,15 +3,11 @@
 
 use std::time::Duration;
 
-use super::message::{Event, Failed, Haste, Order, Verdict};
-use super::silence::{Looks, Silence};
-use crate::launch::ending::{Cause, Ending, Failure, Final, How};
-use crate::launch::stall::Stall;
-
-/// The pause before the first restart. It doubles with each restart.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause before a restart.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+use super::message::{Event, Failed, Order, Urgency, Verdict};
+use super::silence::{Answers, Silence};
+use crate::ending::{Ending, How};
+use crate::restart::{Cause, Failure, NoRestart, pause};
+use crate::stall::Stall;
 
 /// Decides for all nodes.
 #[derive(Debug, Default)]
@@ -20,7 +16,7 @@ pub(crate) struct Coordinator {
     max_restarts: u32,
     /// How long the job may be silent, if that is limited.
     stall_timeout: Option<Duration>,
-    now: Progress,
+    progress: Progress,
     silence: Silence,
     has_signal: bool,
     /// The failures of earlier attempts: one for each restart.
@@ -64,44 +60,44 @@ impl Coordinator {
 
     fn next(&mut self, node: u32, event: Event) -> Option<Order> {
         match event {
-            Event::Failing { haste } => return self.failing(node, haste),
+            Event::Failing { urgency } => return self.failing(node, urgency),
             Event::Failed { failure, endings } => {
-                self.now.endings.extend(endings);
-                self.has_signal |= failure.is_final == Some(Final::Signal);
+                self.progress.endings.extend(endings);
+                self.has_signal |= failure.no_restart == Some(NoRestart::Signal);
                 self.keep_cause(*failure);
             }
-            Event::Stopped { endings, is_final } => {
-                self.now.endings.extend(endings);
-                self.has_signal |= is_final;
+            Event::Stopped { endings, has_signal } => {
+                self.progress.endings.extend(endings);
+                self.has_signal |= has_signal;
                 // Nothing has failed yet: the node received a signal before it began the attempt,
                 // which cannot succeed without the node.
-                if let Some(failure) = self.earlier.pop_if(|_| self.now.first.is_none()) {
+                if let Some(failure) = self.earlier.pop_if(|_| self.progress.first.is_none()) {
                     return Some(self.fail(failure));
                 }
             }
             Event::Done { endings } => {
                 self.silence.active(node);
-                self.now.endings.extend(endings);
+                self.progress.endings.extend(endings);
             }
             Event::Silent => {
                 self.silence.silent(node);
-                if self.now.first.is_some() {
+                if self.progress.first.is_some() {
                     return None;
                 }
-                return self.silence.next_round(self.nodes).map(|round| Order::Look { round });
+                return self.silence.next_round(self.nodes).map(|round| Order::Inspect { round });
             }
             Event::Active => {
                 self.silence.active(node);
                 return None;
             }
-            Event::Seen { round, after, sights } => {
-                let all = self.silence.seen(node, round, (after, sights), &self.now.over)?;
-                return self.now.first.is_none().then(|| self.stall(all));
+            Event::Inspected { round, after, ranks } => {
+                let all = self.silence.seen(node, round, (after, ranks), &self.progress.over)?;
+                return self.progress.first.is_none().then(|| self.stall(all));
             }
             Event::Signal => {
                 self.has_signal = true;
                 // Between two attempts, no worker is running that could fail.
-                let is_between = self.now.first.is_none() && self.now.over.is_empty();
+                let is_between = self.progress.first.is_none() && self.progress.over.is_empty();
                 let failure = self.earlier.pop_if(|_| is_between)?;
                 return Some(self.fail(failure));
             }
@@ -109,39 +105,41 @@ impl Coordinator {
                 return Some(Order::Finish(Verdict::Lost { node, host, reason }));
             }
         }
-        if !self.now.over.contains(&node) {
-            self.now.over.push(node);
+        if !self.progress.over.contains(&node) {
+            self.progress.over.push(node);
         }
         // The next attempt starts on all nodes at once, so it waits for the slowest.
-        if self.now.over.len() < self.nodes { None } else { Some(self.decide()) }
+        if self.progress.over.len() < self.nodes { None } else { Some(self.decide()) }
     }
 
-    fn failing(&mut self, node: u32, haste: Haste) -> Option<Order> {
-        let is_urgent = haste == Haste::Now && !self.now.is_urgent;
-        let is_new = self.now.first.is_none() || is_urgent;
-        self.now.is_urgent |= is_urgent;
-        self.now.first.get_or_insert(node);
-        is_new.then_some(Order::Stop { again: self.restarts(), haste, stall: None })
+    fn failing(&mut self, node: u32, urgency: Urgency) -> Option<Order> {
+        let is_urgent = urgency == Urgency::Now && !self.progress.is_urgent;
+        let is_new = self.progress.first.is_none() || is_urgent;
+        self.progress.is_urgent |= is_urgent;
+        self.progress.first.get_or_insert(node);
+        is_new.then_some(Order::Stop { again: self.restarts(), urgency, stall: None })
     }
 
     /// Ends an attempt that has stalled.
-    fn stall(&mut self, looks: Looks) -> Order {
+    fn stall(&mut self, looks: Answers) -> Order {
         let timeout = self.stall_timeout.unwrap_or_default();
-        let stall = Box::new(Stall::new(timeout, looks.sights));
+        let stall = Box::new(Stall::new(timeout, looks.ranks));
         let cause = Cause::Stalled { timeout, summary: stall.summary() };
         let (host, after) = (stall.host(), looks.after);
-        self.now.failure = Some(Failure { node: 0, host, after, is_final: None, cause });
-        self.now.first = Some(0);
-        Order::Stop { again: self.restarts(), haste: Haste::Failure, stall: Some(stall) }
+        self.progress.failure = Some(Failure { node: 0, host, after, no_restart: None, cause });
+        self.progress.first = Some(0);
+        Order::Stop { again: self.restarts(), urgency: Urgency::Failure, stall: Some(stall) }
     }
 
     /// Decides once no worker is left on any node.
     fn decide(&mut self) -> Order {
-        let Some(failure) = self.now.failure.take() else { return Order::Finish(Verdict::Done) };
-        if failure.is_final.is_some() || self.has_signal || !self.is_restart_left() {
+        let Some(failure) = self.progress.failure.take() else {
+            return Order::Finish(Verdict::Done);
+        };
+        if failure.no_restart.is_some() || self.has_signal || !self.is_restart_left() {
             return self.fail(failure);
         }
-        self.now = Progress::default();
+        self.progress = Progress::default();
         self.silence.begin();
         // The report quotes the stderr of the last attempts only.
         self.earlier.last_mut().into_iter().for_each(Failure::shorten);
@@ -161,63 +159,60 @@ impl Coordinator {
     /// Keeps the failure that is the cause: one from outside, which other nodes may have noticed
     /// earlier, or else the first.
     fn keep_cause(&mut self, new: Failure) {
-        let Some(old) = self.now.failure.take() else {
-            self.now.failure = Some(new);
+        let Some(old) = self.progress.failure.take() else {
+            self.progress.failure = Some(new);
             return;
         };
-        let weight =
-            |failure: &Failure| (failure.is_from_outside(), self.now.first == Some(failure.node));
+        let weight = |failure: &Failure| {
+            (failure.is_from_outside(), self.progress.first == Some(failure.node))
+        };
         let (mut cause, other) = if weight(&new) > weight(&old) { (new, old) } else { (old, new) };
-        if self.now.first == Some(other.node) {
-            cause.is_final = cause.is_final.or(other.is_final);
+        if self.progress.first == Some(other.node) {
+            cause.no_restart = cause.no_restart.or(other.no_restart);
         }
         // The other is a consequence.
         if let Cause::Worker { rank, status, .. } = other.cause {
-            self.now.endings.push(Ending { rank, how: How::of(status, false) });
+            self.progress.endings.push(Ending { rank, how: How::of(status, false) });
         }
-        self.now.failure = Some(cause);
+        self.progress.failure = Some(cause);
     }
 
     fn fail(&mut self, mut failure: Failure) -> Order {
         if self.has_signal {
-            failure.is_final = Some(Final::Signal);
+            failure.no_restart = Some(NoRestart::Signal);
         }
-        let not_restarted = failure.is_final.filter(|_| self.is_restart_left());
-        let endings = std::mem::take(&mut self.now.endings);
+        let not_restarted = failure.no_restart.filter(|_| self.is_restart_left());
+        let endings = std::mem::take(&mut self.progress.endings);
         let earlier = std::mem::take(&mut self.earlier);
         let failed = Failed { failure, endings, earlier, not_restarted };
         Order::Finish(Verdict::Failed(Box::new(failed)))
     }
 }
 
-/// Returns the pause before a restart. The first restart has number 1.
-fn pause(again: u32) -> Duration {
-    let doublings = again.saturating_sub(1).min(16);
-    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::ending::by_signal;
-    use crate::launch::stall::Sight;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
 
-    fn failed_by(node: u32, is_final: Option<Final>, cause: Cause) -> Event {
+    use crate::stall::RankState;
+
+    fn failed_by(node: u32, no_restart: Option<NoRestart>, cause: Cause) -> Event {
         let (host, after) = (format!("node{node}"), Duration::from_secs(3));
-        let failure = Box::new(Failure { node, host, after, is_final, cause });
+        let failure = Box::new(Failure { node, host, after, no_restart, cause });
         Event::Failed { failure, endings: Vec::new() }
     }
 
-    fn failed(node: u32, is_final: Option<Final>) -> Event {
-        failed_by(node, is_final, Cause::Other { text: "it failed".to_owned() })
+    fn failed(node: u32, no_restart: Option<NoRestart>) -> Event {
+        failed_by(node, no_restart, Cause::Other { text: "it failed".to_owned() })
     }
 
     fn failing() -> Event {
-        Event::Failing { haste: Haste::Failure }
+        Event::Failing { urgency: Urgency::Failure }
     }
 
-    fn stopped(is_final: bool) -> Event {
-        Event::Stopped { endings: Vec::new(), is_final }
+    fn stopped(has_signal: bool) -> Event {
+        Event::Stopped { endings: Vec::new(), has_signal }
     }
 
     fn done() -> Event {
@@ -226,10 +221,10 @@ mod tests {
 
     /// Returns the order that follows from a failure of this node, after the workers of both nodes
     /// have exited.
-    fn fail(job: &mut Coordinator, node: u32, is_final: Option<Final>) -> Option<Order> {
+    fn fail(job: &mut Coordinator, node: u32, no_restart: Option<NoRestart>) -> Option<Order> {
         assert!(matches!(job.on(node, failing()), Some(Order::Stop { .. })));
         assert_eq!(job.on(1 - node, stopped(false)), None);
-        job.on(node, failed(node, is_final))
+        job.on(node, failed(node, no_restart))
     }
 
     /// Returns the failure with which the job ends.
@@ -262,7 +257,7 @@ mod tests {
     fn a_node_that_had_finished_starts_again_with_the_others() {
         let mut job = Coordinator::new(2, 1, None);
         assert_eq!(job.on(0, done()), None);
-        let stop = Order::Stop { again: 0, haste: Haste::Failure, stall: None };
+        let stop = Order::Stop { again: 0, urgency: Urgency::Failure, stall: None };
         assert_eq!(job.on(1, failing()), Some(stop));
         assert!(matches!(job.on(1, failed(1, None)), Some(Order::Start { again: 1, .. })));
         assert_eq!(job.on(0, done()), None);
@@ -271,7 +266,7 @@ mod tests {
 
     #[test]
     fn of_two_failures_at_once_the_first_is_the_jobs_unless_the_other_was_killed() {
-        let cause = Cause::Worker { rank: 1, status: by_signal(9), stderr: None };
+        let cause = Cause::Worker { rank: 1, status: ExitStatus::from_raw(9), stderr: None };
         let killed = failed_by(0, None, cause);
         for (event, cause) in [(failed(0, None), 1), (killed, 0)] {
             for order in [[0, 1], [1, 0]] {
@@ -287,13 +282,13 @@ mod tests {
 
     #[test]
     fn nothing_starts_again_after_a_final_failure_or_a_signal_on_any_node() {
-        let usage = Some(Final::Code(2));
+        let usage = Some(NoRestart::Code(2));
         assert_eq!(last(fail(&mut Coordinator::new(2, 5, None), 0, usage)).not_restarted, usage);
         assert_eq!(last(fail(&mut Coordinator::new(2, 0, None), 0, usage)).not_restarted, None);
         let mut job = Coordinator::new(2, 5, None);
         job.on(0, failing());
         job.on(1, stopped(true));
-        assert_eq!(last(job.on(0, failed(0, None))).failure.is_final, Some(Final::Signal));
+        assert_eq!(last(job.on(0, failed(0, None))).failure.no_restart, Some(NoRestart::Signal));
     }
 
     #[test]
@@ -302,7 +297,7 @@ mod tests {
         fail(&mut job, 1, None);
         let end = last(job.on(0, Event::Signal));
         assert_eq!((end.failure.node, end.earlier.len()), (1, 0));
-        assert_eq!(end.not_restarted, Some(Final::Signal));
+        assert_eq!(end.not_restarted, Some(NoRestart::Signal));
         // A signal that arrives while the workers are being stopped is remembered.
         let mut job = Coordinator::new(2, 5, None);
         job.on(0, failing());
@@ -323,7 +318,7 @@ mod tests {
             assert_eq!(job.on(0, done()), None);
             assert_eq!(job.on(1, Event::Signal), None);
             let end = last(job.on(1, stopped(true)));
-            assert_eq!((end.failure.node, end.failure.is_final), (1, Some(Final::Signal)));
+            assert_eq!((end.failure.node, end.failure.no_restart), (1, Some(NoRestart::Signal)));
         }
     }
 
@@ -347,7 +342,7 @@ mod tests {
         let mut job = Coordinator::new(1, 2, None);
         let mut fail = || {
             let stderr = Some(["a", "b"].map(str::to_owned).into());
-            let status = std::process::ExitStatus::default();
+            let status = ExitStatus::default();
             job.on(0, failed_by(0, None, Cause::Worker { rank: 1, status, stderr }))
         };
         assert!(fail().is_some() && fail().is_some());
@@ -359,19 +354,19 @@ mod tests {
     }
 
     fn seen(round: u32, rank: u32) -> Event {
-        let sights = vec![Sight::of_rank(rank)];
-        Event::Seen { round, after: Duration::from_secs(9), sights }
+        let ranks = vec![RankState::waiting(rank)];
+        Event::Inspected { round, after: Duration::from_secs(9), ranks }
     }
 
     #[test]
     fn a_job_has_stalled_once_all_nodes_are_silent_and_have_looked_at_their_workers() {
         let mut job = Coordinator::new(2, 1, Some(Duration::from_secs(5)));
         assert_eq!(job.on(1, Event::Silent), None);
-        assert_eq!(job.on(0, Event::Silent), Some(Order::Look { round: 1 }));
+        assert_eq!(job.on(0, Event::Silent), Some(Order::Inspect { round: 1 }));
         assert_eq!(job.on(0, seen(1, 0)), None);
         // One was active before it could look: all is as before, until it is silent again.
         assert_eq!(job.on(1, Event::Active), None);
-        assert_eq!(job.on(1, Event::Silent), Some(Order::Look { round: 2 }));
+        assert_eq!(job.on(1, Event::Silent), Some(Order::Inspect { round: 2 }));
         assert_eq!(job.on(0, seen(1, 0)), None);
         assert_eq!(job.on(1, seen(2, 2)), None);
         let Some(Order::Stop { again: 0, stall: Some(_), .. }) = job.on(0, seen(2, 0)) else {
@@ -382,7 +377,7 @@ mod tests {
         assert!(matches!(order, Some(Order::Start { again: 1, .. })), "{order:?}");
         // In the next attempt, all begin anew.
         assert_eq!(job.on(0, Event::Silent), None);
-        assert_eq!(job.on(1, Event::Silent), Some(Order::Look { round: 3 }));
+        assert_eq!(job.on(1, Event::Silent), Some(Order::Inspect { round: 3 }));
         assert_eq!(job.on(0, seen(3, 0)), None);
         assert!(job.on(1, seen(3, 2)).is_some());
         job.on(0, stopped(false));
@@ -396,7 +391,7 @@ mod tests {
         let mut job = Coordinator::new(2, 0, Some(Duration::from_secs(5)));
         assert_eq!(job.on(1, Event::Silent), None);
         assert_eq!(job.on(0, done()), None);
-        assert_eq!(job.on(0, Event::Silent), Some(Order::Look { round: 1 }));
+        assert_eq!(job.on(0, Event::Silent), Some(Order::Inspect { round: 1 }));
         assert!(matches!(job.on(1, seen(1, 2)), Some(Order::Stop { stall: Some(_), .. })));
         last(job.on(1, stopped(false)));
     }
@@ -418,11 +413,5 @@ mod tests {
         let lost = Event::Lost { host: host.clone(), reason: reason.clone() };
         let end = Order::Finish(Verdict::Lost { node: 1, host, reason });
         assert_eq!(Coordinator::new(3, 5, None).on(1, lost), Some(end));
-    }
-
-    #[test]
-    fn pauses_double_up_to_half_a_minute() {
-        let pauses = [1, 2, 3, 6, 7, 8, u32::MAX].map(|again| pause(again).as_secs_f64());
-        assert_eq!(pauses, [0.5, 1.0, 2.0, 16.0, 30.0, 30.0, 30.0]);
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::ending::{Ending, Failure, Final};
-use crate::launch::stall::{Sight, Stall};
-use crate::launch::wire;
+use crate::ending::Ending;
+use crate::restart::{Failure, NoRestart};
+use crate::stall::{RankState, Stall};
+use crate::wire;
 
 /// What a launch tells the others when they meet.
 #[derive(Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub(super) struct Introduction {
 /// How much time the workers of other nodes have to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Haste {
+pub(crate) enum Urgency {
     /// As after a signal: they may save their state.
     Signal,
     /// As after a failure.
@@ -41,12 +42,12 @@ pub(crate) enum Haste {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
     /// Something has failed, and the node's workers are being stopped.
-    Failing { haste: Haste },
+    Failing { urgency: Urgency },
     /// Something has failed on the node, and none of its workers is left.
     Failed { failure: Box<Failure>, endings: Vec<Ending> },
-    /// Another node has failed, and none of this node's workers is left. `is_final`: the node
-    /// received a signal to end.
-    Stopped { endings: Vec<Ending>, is_final: bool },
+    /// Another node has failed, and none of this node's workers is left. `has_signal`: the
+    /// node received a signal to end.
+    Stopped { endings: Vec<Ending>, has_signal: bool },
     /// All workers of the node have finished.
     Done { endings: Vec<Ending> },
     /// A signal arrived while no worker of the node was running.
@@ -56,12 +57,12 @@ pub(crate) enum Event {
     /// One has been active since.
     Active,
     /// What the workers of the node are doing, in the round of looks that has this number.
-    Seen {
+    Inspected {
         round: u32,
         /// How long the attempt has run.
         #[serde(with = "wire::milliseconds")]
         after: Duration,
-        sights: Vec<Sight>,
+        ranks: Vec<RankState>,
     },
     /// The process that launches the node's workers is gone. No process says so of itself.
     #[serde(skip)]
@@ -75,13 +76,13 @@ pub(crate) enum Order {
     /// Stop the workers of this attempt.
     Stop {
         again: u32,
-        haste: Haste,
+        urgency: Urgency,
         /// If the job has stalled, what only the first node reports.
         #[serde(skip)]
         stall: Option<Box<Stall>>,
     },
     /// All nodes are silent: look at what the workers are doing.
-    Look { round: u32 },
+    Inspect { round: u32 },
     /// Start this attempt after a pause.
     Start {
         again: u32,
@@ -119,5 +120,5 @@ pub(crate) struct Failed {
     pub earlier: Vec<Failure>,
     /// Why nothing restarts, if a restart is left.
     #[serde(skip)]
-    pub not_restarted: Option<Final>,
+    pub not_restarted: Option<NoRestart>,
 }

@@ -1,0 +1,386 @@
+//! Connects the launches of all nodes: they meet once, and each then stays connected to that of the
+//! first node.
+//!
+//! They meet through the rendezvous, with keys that ranks do not have. Their connections stay open
+//! until the job is over. They carry events to the first node, orders from it, and heartbeats. No
+//! process can join later. `mpienv::guide::wire_format` specifies the messages.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::coordinator::Coordinator;
+use super::link::Mailbox;
+use super::message::{Event, Introduction, Order, Verdict};
+use crate::error::LaunchError;
+use crate::process::small_thread;
+use mpienv_core::seam::InfoSeam as _;
+use mpienv_core::{ClusterInfo, printable};
+use mpienv_rendezvous::seam::star::{Heard, Star, Times, Waker};
+use mpienv_rendezvous::seam::{Role, stay_connected};
+use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
+
+/// How long the other nodes may take to close their connections once the job is over.
+const CLOSING: Duration = Duration::from_secs(5);
+/// How long the launches of all nodes may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(600);
+
+/// The launches of all nodes, connected.
+pub(super) struct Met {
+    pub nodes: Nodes,
+    /// Gets the orders for this node.
+    pub mailbox: Arc<Mailbox>,
+    /// How often the platform had restarted the job.
+    pub base: u32,
+}
+
+/// Waits for the launches of all nodes, of which `info` is this one, and connects them.
+pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, LaunchError> {
+    let (rank, port) = (info.rank(), info.launchers_port());
+    let master = info.master_addr()?.clone();
+    let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
+    let answer = |all: &Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
+    let met = stay_connected(&rendezvous, Role::Launches, bytes(own), answer);
+    let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
+    let agreed = match gathered {
+        Gathered::All(all) => agree(all.members()),
+        Gathered::Reply(reply) => serde_json::from_slice::<Result<u32, String>>(&reply)
+            .map_err(|_| io::Error::other("the first node's answer cannot be read"))
+            .map_err(LaunchError::Nodes)?
+            .map(|base| (base, Vec::new())),
+    };
+    let mismatch = |reason: String| LaunchError::Mismatch { reason: printable(reason.as_bytes()) };
+    let (base, hosts) = agreed.map_err(mismatch)?;
+    let Introduction { max_restarts, node_timeout, stall_timeout, .. } = *own;
+    let mailbox = Arc::<Mailbox>::default();
+    let connect = || {
+        let mut star = Star::new(Times::of(node_timeout))?;
+        channels.into_iter().try_for_each(|channel| star.add(channel))?;
+        let (waker, size, mailbox) = (star.waker(), rank.size(), Arc::clone(&mailbox));
+        let connections = Connections { star, mailbox, node_timeout };
+        if rank.is_first() {
+            let coordinator = Coordinator::new(size, max_restarts, stall_timeout);
+            let serve = move |own| connections.serve_first(&own, coordinator, &hosts);
+            return Nodes::start(waker, serve);
+        }
+        Nodes::start(waker, move |own| connections.serve_other(&own, &master.to_string()))
+    };
+    let nodes = connect().map_err(LaunchError::Nodes)?;
+    Ok(Met { nodes, mailbox, base })
+}
+
+/// Returns the highest restart count and the hosts of all nodes, or which two nodes differ.
+fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
+    let read = |(node, member): (usize, &Member)| {
+        let other = "runs another version of mpienv; use the same on every node";
+        serde_json::from_slice::<Introduction>(member.blob())
+            .map_err(|_| format!("node {node} ({}) {other}", member.address()))
+    };
+    let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    for (node, (one, next)) in all.iter().zip(all.iter().skip(1)).enumerate() {
+        let mut options = one.options().into_iter().zip(next.options());
+        if let Some((option, other)) = options.find(|(option, other)| option != other) {
+            let (host, next_host, next_node) = (&one.host, &next.host, node + 1);
+            return Err(format!(
+                "node {node} ({host}) has {option}, and node {next_node} ({next_host}) has \
+                 {other}; pass the same on every node"
+            ));
+        }
+    }
+    let base = all.iter().fold(0, |base, one| base.max(one.base));
+    Ok((base, all.into_iter().map(|one| one.host).collect()))
+}
+
+impl Introduction {
+    /// The options that must be the same on all nodes.
+    fn options(&self) -> [String; 3] {
+        let (max_restarts, node_timeout) = (self.max_restarts, self.node_timeout.as_secs_f64());
+        let stall_timeout = self.stall_timeout.map_or_else(
+            || "no --stall-timeout".to_owned(),
+            |timeout| format!("--stall-timeout {}", timeout.as_secs_f64()),
+        );
+        [
+            format!("--max-restarts {max_restarts}"),
+            format!("--node-timeout {node_timeout}"),
+            stall_timeout,
+        ]
+    }
+}
+
+/// The thread that serves the connections to the other nodes. Dropping it ends them.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    events: Option<Sender<Event>>,
+    waker: Arc<Waker>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Nodes {
+    fn start(
+        waker: Arc<Waker>,
+        serve: impl FnOnce(Receiver<Event>) + Send + 'static,
+    ) -> io::Result<Nodes> {
+        let (events, from) = mpsc::channel();
+        let thread = small_thread("nodes")?.spawn(move || serve(from))?;
+        Ok(Nodes { events: Some(events), waker, thread: Some(thread) })
+    }
+
+    /// Reports an event of this node.
+    pub(super) fn send(&self, event: Event) {
+        // If the receiver is gone, the job is over.
+        let _ = self.events.as_ref().map(|events| events.send(event));
+        // If the thread cannot be woken, it notices at its next heartbeat.
+        let _ = self.waker.wake();
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        self.events = None;
+        let _ = self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// This node's connections to the other nodes: of the first node to all others, and of every other
+/// node to the first.
+struct Connections {
+    star: Star,
+    /// For the orders for this node.
+    mailbox: Arc<Mailbox>,
+    node_timeout: Duration,
+}
+
+impl Connections {
+    /// Decides for all nodes, whose hosts these are, until the job is over.
+    fn serve_first(
+        mut self,
+        own: &Receiver<Event>,
+        mut coordinator: Coordinator,
+        hosts: &[String],
+    ) {
+        let lost = |node: u32, reason| {
+            let host = hosts.get(node as usize).map_or("an unknown host", String::as_str);
+            Event::Lost { host: host.to_owned(), reason }
+        };
+        loop {
+            let mut events: Vec<(u32, Event)> = self.turn(|node, received| match received {
+                Ok(event) => (node, from_node(node, event)),
+                Err(reason) => (node, lost(node, reason)),
+            });
+            let end = loop {
+                match own.try_recv() {
+                    Ok(event) => events.push((0, event)),
+                    Err(end) => break end,
+                }
+            };
+            if end == TryRecvError::Disconnected {
+                // If the job is not over, the other nodes must not wait.
+                events.push((0, lost(0, "mpienv failed on that node".to_owned())));
+            }
+            for (node, event) in events {
+                let Some(order) = coordinator.on(node, event) else { continue };
+                self.star.send_to_all(&bytes(&order));
+                let is_last = matches!(order, Order::Finish(_));
+                self.mailbox.put(order);
+                if is_last {
+                    return self.star.close(CLOSING);
+                }
+            }
+        }
+    }
+
+    /// Passes on events to the first node, on this host, and its orders, until the job is over or
+    /// this node leaves it.
+    fn serve_other(mut self, own: &Receiver<Event>, host: &str) {
+        let lost = |reason| Order::Finish(Verdict::Lost { node: 0, host: host.to_owned(), reason });
+        loop {
+            for order in self.turn(|_, received| received.unwrap_or_else(lost)) {
+                let is_last = matches!(order, Order::Finish(_));
+                self.mailbox.put(order);
+                if is_last {
+                    return;
+                }
+            }
+            loop {
+                match own.try_recv() {
+                    Ok(event) => self.star.send_to_all(&bytes(&event)),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+        }
+    }
+
+    /// Waits, and returns what `each` makes of what a node has sent, or of why it is lost.
+    fn turn<T: DeserializeOwned, R>(
+        &mut self,
+        each: impl Fn(u32, Result<T, String>) -> R,
+    ) -> Vec<R> {
+        let heard = self.star.turn(&[]).unwrap_or_else(|error| vec![(0, Heard::Lost(error))]);
+        let received = heard.into_iter().filter_map(|(node, heard)| {
+            let error = match heard {
+                Heard::Came => return None,
+                Heard::Said(body) => match serde_json::from_slice(&body) {
+                    Ok(message) => return Some(each(node, Ok(message))),
+                    Err(_) => io::ErrorKind::InvalidData.into(),
+                },
+                Heard::Lost(error) => error,
+            };
+            Some(each(node, Err(self.why_lost(&error))))
+        });
+        received.collect()
+    }
+
+    fn why_lost(&self, error: &io::Error) -> String {
+        match error.kind() {
+            io::ErrorKind::TimedOut => {
+                format!("nothing was heard from it for {} s", self.node_timeout.as_secs_f64())
+            }
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::BrokenPipe => "its mpienv closed the connection".to_owned(),
+            _ => error.to_string(),
+        }
+    }
+}
+
+/// A node speaks for itself only.
+fn from_node(node: u32, mut event: Event) -> Event {
+    if let Event::Failed { failure, .. } = &mut event {
+        failure.node = node;
+    }
+    event
+}
+
+/// Writes what another node reads.
+fn bytes(message: &impl Serialize) -> Vec<u8> {
+    // A variant that is never sent becomes what no node accepts.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ending::{Ending, How};
+    use crate::job::message::{Failed, Urgency};
+    use crate::restart::{Cause, Failure, NoRestart};
+    use crate::stall::RankState;
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::ExitStatus;
+
+    fn failure() -> Failure {
+        let stderr = Some(vec!["a".to_owned(), String::new()]);
+        let cause = Cause::Worker { rank: 3, status: ExitStatus::from_raw(9), stderr };
+        let (host, after) = ("nodeB".to_owned(), Duration::from_millis(1234));
+        Failure { node: 1, host, after, no_restart: Some(NoRestart::Code(126)), cause }
+    }
+
+    fn all_events() -> Vec<Event> {
+        let all = [How::Asked, How::Killed, How::Exited(-3), How::Signal(11)];
+        let endings: Vec<_> = all.into_iter().map(|how| Ending { rank: 7, how }).collect();
+        let cause = Cause::Other { text: "cannot".to_owned() };
+        let other = Failure { cause, no_restart: None, ..failure() };
+        let summary = "rank 2 on node1: stopped by a signal".to_owned();
+        let cause = Cause::Stalled { timeout: Duration::from_secs(5), summary };
+        let stalled = Failure { cause, no_restart: None, ..failure() };
+        vec![
+            Event::Failing { urgency: Urgency::Signal },
+            Event::Failing { urgency: Urgency::Now },
+            Event::Failed { failure: Box::new(failure()), endings: endings.clone() },
+            Event::Failed { failure: Box::new(other), endings: vec![] },
+            Event::Failed { failure: Box::new(stalled), endings: vec![] },
+            Event::Stopped { endings: endings.clone(), has_signal: true },
+            Event::Done { endings },
+            Event::Signal,
+            Event::Silent,
+            Event::Active,
+            Event::Inspected {
+                round: 3,
+                after: Duration::from_secs(9),
+                ranks: vec![RankState::waiting(2)],
+            },
+        ]
+    }
+
+    fn all_orders() -> Vec<Order> {
+        let failed =
+            Failed { failure: failure(), endings: vec![], earlier: vec![], not_restarted: None };
+        let (host, reason) = ("nodeC".to_owned(), "gone".to_owned());
+        vec![
+            Order::Stop { again: 4, urgency: Urgency::Failure, stall: None },
+            Order::Inspect { round: 3 },
+            Order::Start { again: 5, pause: Duration::from_secs(2), failure: Box::new(failure()) },
+            Order::Finish(Verdict::Done),
+            Order::Finish(Verdict::Failed(Box::new(failed))),
+            Order::Finish(Verdict::Lost { node: 2, host, reason }),
+        ]
+    }
+
+    fn read<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+        serde_json::from_slice(body).ok()
+    }
+
+    fn event(node: u32, body: &[u8]) -> Option<Event> {
+        read(body).map(|event| from_node(node, event))
+    }
+
+    fn order(body: &[u8]) -> Option<Order> {
+        read(body)
+    }
+
+    #[test]
+    fn events_and_orders_are_read_as_they_were_written() {
+        for sent in all_events() {
+            assert_eq!(event(1, &bytes(&sent)), Some(sent));
+        }
+        for sent in all_orders() {
+            assert_eq!(order(&bytes(&sent)), Some(sent));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_cut_short_or_changed_are_refused_or_harmless() {
+        let events = all_events().into_iter().map(|sent| bytes(&sent));
+        for whole in events.chain(all_orders().iter().map(bytes)) {
+            for at in 0..whole.len() {
+                assert_eq!((event(1, &whole[..at]), order(&whole[..at])), (None, None));
+                let mut changed = whole.clone();
+                changed[at] = 0xff;
+                let _ = (event(1, &changed), order(&changed));
+            }
+        }
+        // A node does not speak of its own loss, and a pause is not longer than a clock can count.
+        assert_eq!(event(1, br#"{"lost":{"host":"a","reason":"b"}}"#), None);
+        let start = String::from_utf8(bytes(&all_orders()[2])).unwrap();
+        assert!(order(start.replace("2000", "4294967295").as_bytes()).is_some());
+        assert_eq!(order(start.replace("2000", "4294967296").as_bytes()), None);
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself_and_cannot_command_a_terminal() {
+        let evil = || "\x1b]0;x".to_owned();
+        let cause =
+            Cause::Worker { rank: 0, status: ExitStatus::from_raw(9), stderr: Some(vec![evil()]) };
+        let failure = Box::new(Failure { host: evil(), cause, ..failure() });
+        let sent = bytes(&Event::Failed { failure, endings: vec![] });
+        let Some(Event::Failed { failure, .. }) = event(5, &sent) else { panic!() };
+        assert_eq!((failure.node, failure.host.as_str()), (5, "\u{fffd}]0;x"));
+        assert!(!failure.summary().contains('\x1b'));
+    }
+
+    #[test]
+    fn why_the_nodes_did_not_meet_is_not_returned_as_a_cause_once_more() {
+        use std::error::Error as _;
+        let error = mpienv_rendezvous::RendezvousError::System(io::Error::other("the reason"));
+        let error = LaunchError::NotMet { port: mpienv_core::Port::ONE_NODE, error };
+        assert!(error.to_string().contains("the reason") && error.source().is_none(), "{error}");
+    }
+}

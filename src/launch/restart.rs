@@ -1,0 +1,192 @@
+//! Why the workers start again after a failure, or why they do not.
+//!
+//! An attempt that fails has a [`Failure`]. Its [`Cause`] is the reason for the restart. If it has a
+//! [`NoRestart`], that is a reason against one. [`describe`] makes both of what failed on this node.
+//! The coordinator has the failures of all nodes and decides. A new reason is a variant here, a line
+//! in [`describe`], and a line in each function below that turns it into text.
+
+use std::fmt::{self, Display};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ending::{seconds, signal, status_text};
+use crate::error::LaunchError;
+use crate::report::LaunchReport;
+use crate::stop::{SIGKILL, is_request};
+use crate::wire;
+
+/// The pause before the first restart. It doubles with each restart.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause before a restart.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The failure that ended an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Failure {
+    pub node: u32,
+    #[serde(deserialize_with = "wire::text")]
+    pub host: String,
+    /// The time since the start of the attempt.
+    #[serde(with = "wire::milliseconds")]
+    pub after: Duration,
+    /// Why there is no other attempt, whatever the settings say.
+    pub no_restart: Option<NoRestart>,
+    pub cause: Cause,
+}
+
+/// Why nothing restarts although restarts are left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum NoRestart {
+    /// The exit code says that the command line is wrong or cannot be executed.
+    Code(i32),
+    /// This process received a signal to exit, or to prepare for it.
+    Signal,
+    /// The failure is not a worker's.
+    Launch,
+    /// Nothing reads what the workers write.
+    Output,
+}
+
+/// Returns what an exit code means after which nothing restarts, because another attempt would end
+/// in the same way.
+pub(super) fn meaning_of_code(code: i32) -> Option<&'static str> {
+    match code {
+        2 => Some("an invalid command line"),
+        126 | 127 => Some("that the command cannot be started"),
+        _ => None,
+    }
+}
+
+impl fmt::Display for NoRestart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NoRestart::Code(code) => {
+                let meaning = meaning_of_code(*code).unwrap_or("that a restart would not help");
+                write!(f, "exit code {code} means {meaning}")
+            }
+            NoRestart::Signal => f.write_str("mpienv received a signal that ends the job"),
+            NoRestart::Output => f.write_str("nothing reads the output of the workers"),
+            NoRestart::Launch => f.write_str("mpienv itself failed, not a worker"),
+        }
+    }
+}
+
+/// What failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Cause {
+    Worker {
+        rank: u32,
+        #[serde(with = "wire::status")]
+        status: ExitStatus,
+        #[serde(deserialize_with = "wire::lines")]
+        stderr: Option<Vec<String>>,
+    },
+    /// No rank was active for this time.
+    Stalled {
+        #[serde(with = "wire::milliseconds")]
+        timeout: Duration,
+        /// What the ranks were doing.
+        #[serde(deserialize_with = "wire::text")]
+        summary: String,
+    },
+    Other {
+        #[serde(deserialize_with = "wire::text")]
+        text: String,
+    },
+}
+
+impl Failure {
+    /// Returns whether a worker was killed from outside the job.
+    pub(super) fn is_from_outside(&self) -> bool {
+        matches!(self.cause, Cause::Worker { status, .. } if signal(status) == Some(SIGKILL))
+    }
+
+    /// Keeps only the part of the output that a summary shows.
+    pub(super) fn shorten(&mut self) {
+        if let Cause::Worker { stderr: Some(lines), .. } = &mut self.cause {
+            lines.drain(..lines.len().saturating_sub(1));
+        }
+    }
+
+    /// Returns one line, with at most the last line of stderr:
+    /// `rank 1 on node0: signal 9 (SIGKILL) after 3.2 s`.
+    pub(super) fn summary(&self) -> String {
+        let after = seconds(self.after);
+        match &self.cause {
+            Cause::Worker { rank, status, stderr, .. } => {
+                let (host, status) = (&self.host, status_text(*status));
+                let last = stderr.as_ref().and_then(|lines| lines.last());
+                let last = last.map_or(String::new(), |line| format!(", stderr: {}", line.trim()));
+                format!("rank {rank} on {host}: {status} after {after}{last}")
+            }
+            Cause::Stalled { timeout, summary } => {
+                format!("stalled, silent for {}: {summary}", seconds(*timeout))
+            }
+            Cause::Other { text } => format!("node {} ({}): {text}", self.node, self.host),
+        }
+    }
+}
+
+/// Returns what failed, and why it would fail again.
+pub(super) fn describe(error: &LaunchError) -> (Cause, Option<NoRestart>) {
+    let other = |error: &dyn Display| Cause::Other { text: error.to_string() };
+    match error {
+        LaunchError::Failed { rank, status, stderr, report, .. } => {
+            let (rank, status) = (*rank, *status);
+            let stderr = stderr.is_some().then(|| report.stderr.clone());
+            let code = status.code().filter(|code| meaning_of_code(*code).is_some());
+            (Cause::Worker { rank, status, stderr }, code.map(NoRestart::Code))
+        }
+        LaunchError::Stopped { rank: Some(rank), signal, .. } => (
+            Cause::Worker { rank: *rank, status: ExitStatus::from_raw(*signal), stderr: None },
+            Some(NoRestart::Signal),
+        ),
+        LaunchError::Stopped { rank: None, .. } => (other(error), Some(NoRestart::Signal)),
+        // The other nodes add this node's name to the text.
+        LaunchError::OtherNode { reason, .. } => (other(reason), Some(NoRestart::Launch)),
+        error => (other(error), Some(NoRestart::Launch)),
+    }
+}
+
+impl From<Failure> for LaunchError {
+    /// Returns the error for a failure on another node.
+    fn from(failure: Failure) -> LaunchError {
+        let Failure { node, host, cause, no_restart, .. } = failure;
+        let (rank, status, stderr) = match cause {
+            Cause::Other { text } => return LaunchError::OtherNode { node, host, reason: text },
+            Cause::Stalled { timeout, summary } => {
+                return LaunchError::Stalled { timeout, summary, report: Box::default() };
+            }
+            Cause::Worker { rank, status, stderr } => (rank, status, stderr),
+        };
+        let request = signal(status).filter(|signal| is_request(*signal));
+        if let Some(signal) = request.filter(|_| no_restart == Some(NoRestart::Signal)) {
+            return LaunchError::stopped(Some(rank), Some(host), signal, None);
+        }
+        let stderr = stderr.map(|stderr| LaunchReport { stderr, ..Default::default() }.quote());
+        let (passed_on, after, report) = (false, None, Box::default());
+        LaunchError::Failed { rank, host: Some(host), status, passed_on, after, stderr, report }
+    }
+}
+
+/// Returns the pause before a restart. The first restart has number 1.
+pub(super) fn pause(again: u32) -> Duration {
+    let doublings = again.saturating_sub(1).min(16);
+    FIRST_PAUSE.saturating_mul(1 << doublings).min(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_half_a_minute() {
+        let pauses = [1, 2, 3, 6, 7, 8, u32::MAX].map(|again| pause(again).as_secs_f64());
+        assert_eq!(pauses, [0.5, 1.0, 2.0, 16.0, 30.0, 30.0, 30.0]);
+    }
+}
