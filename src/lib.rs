@@ -47,12 +47,12 @@
 //!
 //! | feature | what it is for | on by default |
 //! | --- | --- | --- |
-//! | `cli` | the command; includes `launch`, `pmix` and `rendezvous` | no |
+//! | `ask` | asking the launcher for rank 0's host, the system for routes and interfaces ([`ask`]) | with `cli`, `launch` and `rendezvous` |
+//! | `cli` | the command; includes `launch` and `rendezvous` | no |
 //! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
 //! | `half` | `collective` with `f16` and `bf16` of the crate `half` | no |
 //! | `launch` | starting the ranks of a node (`Launch`), which stop with the process that started them | with `cli` |
 //! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
-//! | `pmix` | asking the launcher: PMI, `--ask-pmix`, `ClusterInfoBuilder::ask_launcher` | with `cli` |
 //! | `rendezvous` | ranks meet at the master and exchange a few bytes | with `cli` |
 //! | `testing` | jobs of every launcher as strategies for property tests; your tests also need proptest | no |
 //!
@@ -83,12 +83,12 @@
 pub mod command;
 pub mod guide;
 
+#[cfg(feature = "ask")]
+#[doc(inline)]
+pub use mpienv_ask as ask;
 #[cfg(feature = "collective")]
 #[doc(inline)]
 pub use mpienv_collective as collective;
-#[cfg(feature = "rendezvous")]
-#[doc(inline)]
-pub use mpienv_core::OwnAddr;
 #[cfg(feature = "testing")]
 #[doc(inline)]
 pub use mpienv_core::testing;
@@ -96,9 +96,9 @@ pub use mpienv_core::testing;
 pub use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Dialect, Environment, Error, ErrorKind, Exports, Finding,
     Host, HostError, Interface, InterfaceError, LaunchStyle, Launcher, MasterPort, Munge,
-    MungeError, NcclIfname, OwnInterface, Port, PortError, PortRange, PortRangeError, Provenance,
-    Rank, RankError, ReadError, Reason, Severity, Subnet, SubnetError, Target, Token, UnknownName,
-    Unrepresentable, host_name, printable, simulate,
+    MungeError, NcclIfname, OwnAddr, OwnInterface, Port, PortError, PortRange, PortRangeError,
+    Provenance, Rank, RankError, ReadError, Reason, Severity, Subnet, SubnetError, Target, Token,
+    UnknownName, Unrepresentable, host_name, printable, simulate,
 };
 #[cfg(feature = "launch")]
 #[doc(inline)]

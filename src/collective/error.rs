@@ -5,8 +5,8 @@ use std::io;
 use super::call::Call;
 use crate::rendezvous::RendezvousError;
 use crate::value::printable::printable;
+use mpienv_ask::seam::Owner;
 use mpienv_core::ErrorKind;
-use mpienv_core::seam::Owner;
 
 /// What calls return.
 pub(super) type Result<T, E = CollectiveError> = std::result::Result<T, E>;

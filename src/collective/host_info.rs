@@ -6,8 +6,6 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::value::host_name::host_name;
-
 /// A rank's host and cores. In an MPI job, rank 0 adds where its watch listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostInfo {
@@ -49,7 +47,7 @@ impl HostInfo {
         let cores = cores();
         let parallel = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
         let quota = (parallel < cores.len()).then_some(parallel);
-        let host = host_name().unwrap_or_default();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         // A machine's containers share its boot ID.
         let machine = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .unwrap_or_else(|_| host.clone());

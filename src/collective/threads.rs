@@ -19,7 +19,7 @@ use super::split;
 use super::transport::Transport;
 use crate::rendezvous::LONGEST_TIMEOUT;
 use crate::value::rank::{Rank, RankError};
-use mpienv_core::seam::Owner;
+use mpienv_ask::seam::Owner;
 
 /// The host that errors name.
 const HOST: &str = "this process";

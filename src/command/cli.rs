@@ -37,10 +37,11 @@ use std::time::Duration;
 use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use mpienv_core::seam::Reader;
-use mpienv_core::seam::{FindingSeam as _, TargetSeam as _, named};
+use mpienv_core::seam::{FindingSeam as _, TargetSeam as _};
 
 use self::exit_code::ExitCode;
 use self::failure::Failure;
+use self::overrides::named;
 use self::warn::Quiet;
 
 pub use self::stream::before_main;

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 use crate::command::check::SIMULATED;
 use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
-use mpienv_core::seam::{self, ASKED, InfoSeam as _, interfaces, is_bridge, is_link_local};
+use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
+use mpienv_core::seam::{self, ASKED, InfoSeam as _};
 use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
@@ -76,7 +77,7 @@ pub(crate) fn cores_shared(host: &str, ranks: &Cpus, idle: &Cpus) -> Option<Find
 /// Returns the place with the interface that `exec` and `launch` select, or the finding
 /// `no-interface`.
 pub(crate) fn on_interface(info: ClusterInfo) -> (ClusterInfo, Option<Finding>) {
-    match info.on_interface() {
+    match mpienv_ask::on_interface(&info) {
         Ok(info) => (info, None),
         Err(error) => (info, interface::not_found(&error)),
     }

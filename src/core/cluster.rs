@@ -1,8 +1,6 @@
 //! A process's place in its cluster, and how mpienv determines it.
 
-#[cfg(feature = "pmix")]
-#[cfg_attr(not(target_os = "linux"), path = "cluster/ask/other_system.rs")]
-pub(crate) mod ask;
+pub(crate) mod answer;
 pub(crate) mod attempt;
 pub(crate) mod azure;
 pub(crate) mod device;
@@ -16,8 +14,6 @@ pub(crate) mod overrides;
 pub(crate) mod own_variables;
 pub(crate) mod provenance;
 mod require;
-#[cfg(feature = "routes")]
-pub(crate) mod route;
 pub(crate) mod threads;
 pub(crate) mod warn;
 mod workers;

@@ -238,7 +238,9 @@ impl Error {
         ErrorKind::Environment
     }
 
-    pub(crate) fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(reason: impl Into<Reason>, remedy: impl Into<Cow<'static, str>>) -> Error {
         let reason = reason.into();
         Error(Box::new(Details {
             launcher: None,
@@ -249,17 +251,23 @@ impl Error {
         }))
     }
 
-    pub(crate) fn by(mut self, launcher: Launcher) -> Error {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn by(mut self, launcher: Launcher) -> Error {
         self.0.launcher = Some(launcher);
         self
     }
 
-    pub(crate) fn of(mut self, variable: impl Into<Cow<'static, str>>) -> Error {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of(mut self, variable: impl Into<Cow<'static, str>>) -> Error {
         self.0.variable = Some(variable.into());
         self
     }
 
-    pub(crate) fn found(mut self, value: impl Into<String>) -> Error {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn found(mut self, value: impl Into<String>) -> Error {
         self.0.value = Some(value.into());
         self
     }
@@ -317,7 +325,7 @@ impl Error {
 const LONGEST_QUOTE: usize = 120;
 
 /// Quotes a value, escapes control characters, and truncates a very long value.
-pub(crate) fn quote(value: &str) -> String {
+pub fn quote(value: &str) -> String {
     match value.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{value:?}"),
         Some((end, _)) => format!("{:?}...", &value[..end]),

@@ -3,7 +3,7 @@
 //! This crate is the part of mpienv that every other part builds on: the values ([`Rank`],
 //! [`Host`], [`Port`], ...), the launchers, [`ClusterInfo`], and its exports to the variables of
 //! other programs. It reads the environment, the files that variables name, and Linux's /proc. It
-//! opens no connection and starts no process: with its default features it has no code for either.
+//! opens no connection, looks no name up and starts no process: mpienv-ask does.
 //!
 //! Programs depend on `mpienv`, which re-exports all of it.
 
@@ -29,21 +29,12 @@ pub mod environment;
 pub mod export;
 #[doc(hidden)]
 pub mod finding;
-#[cfg(feature = "system")]
-mod helper;
 mod hostlist;
 mod launcher;
 mod plan;
-#[cfg(all(feature = "pmix", target_os = "linux"))]
-mod pmi;
-#[cfg(feature = "pmix")]
-mod pmix;
-mod process;
 #[doc(hidden)]
 pub mod seam;
 pub mod simulate;
-#[cfg_attr(not(feature = "system"), path = "system/not_asked.rs")]
-mod system;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
@@ -51,12 +42,10 @@ pub mod value;
 
 pub use cluster::discover::ClusterInfoBuilder;
 pub use cluster::info::ClusterInfo;
-pub use cluster::interface::{Interface, InterfaceError, OwnInterface};
+pub use cluster::interface::{Interface, InterfaceError, OwnAddr, OwnInterface};
 pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
 pub use cluster::provenance::Provenance;
-#[cfg(feature = "routes")]
-pub use cluster::route::OwnAddr;
 pub use environment::{Environment, ReadError};
 pub use error::{Error, Reason};
 pub use error_kind::ErrorKind;

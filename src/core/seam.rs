@@ -1,52 +1,41 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
-#[cfg(feature = "pmix")]
-mod asking;
-
 use crate::cluster::azure::AzureVars;
-use crate::cluster::discover::{ClusterInfoBuilder, unplaced};
+use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::interface::{Interface, OwnAddr, OwnInterface};
 use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Target};
 use crate::finding::{Finding, Severity};
 use crate::launcher::markers;
-use crate::launcher::starter::Starter;
+use crate::launcher::starter::{Starter, ancestors};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::port_range::PortRange;
 
-#[cfg(feature = "pmix")]
-pub use self::asking::*;
-
+pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
 pub use crate::cluster::device::{Shown, is_device, shown, visible};
-#[cfg(feature = "cli")]
-pub use crate::cluster::overrides::options::named;
-pub use crate::cluster::overrides::{ASKED, MASTER_PORT, Overrides, PORT_RANGE, SIMULATED};
+pub use crate::cluster::nccl::{DEFAULT as NCCL_DEFAULT, VARIABLE as NCCL_IFNAME};
+pub use crate::cluster::overrides::{ASK, ASKED, INTERFACE, MASTER_PORT, PORT_RANGE, SIMULATED};
 pub use crate::cluster::own_variables::OWN_VARIABLES;
-#[cfg(feature = "routes")]
-pub use crate::cluster::route::{interfaces, is_bridge, is_link_local, names_of, resolve};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;
 pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
-#[cfg(feature = "system")]
-pub use crate::helper::{Helper, Printed};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
+pub use crate::launcher::context::Server;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
-pub use crate::process::Owner;
-pub use crate::system::user;
 pub use crate::value::counted::counted;
 pub use crate::value::port::UNPRIVILEGED;
 pub use crate::value::printable::commands;
 pub use crate::value::rank::share;
 pub use crate::value::rank_list::{list as list_of_ranks, ranges, runs as runs_of_ranks};
-pub use crate::value::resolve::resolve as look_up;
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The variables of Azure that name the master.
@@ -91,9 +80,22 @@ methods! {
             let default = &self.meeting.default_port;
             default.is_used.then_some(default.range)
         }
-        #[cfg(feature = "routes")]
-        fn on_own_interfaces(self: Self) -> ClusterInfo { ClusterInfo::on_own_interfaces(self) }
-        fn asks_for_interface(self: &Self) -> bool { self.surroundings.asked_interface.is_some() }
+        fn environment(self: &Self) -> &Environment { &self.inherited }
+        fn asked_interface(self: &Self) -> Option<&Sourced<Interface>> {
+            ClusterInfo::asked_interface(self)
+        }
+        fn with_interface(self: &Self, found: Option<OwnInterface>) -> ClusterInfo {
+            ClusterInfo::with_interface(self, found)
+        }
+        fn nccl_is_default(self: &Self) -> bool { self.surroundings.nccl.is_default }
+        fn without_nccl_default(self: Self, why: &'static str) -> ClusterInfo {
+            let mut info = self;
+            info.surroundings.nccl.ifname = Sourced::new(None, why);
+            info
+        }
+        fn with_own_addr(self: &Self, own: Result<OwnAddr, Error>) -> ClusterInfo {
+            ClusterInfo::with_own_addr(self, own)
+        }
         fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
         fn users_master(self: &Self) -> Option<(&Sourced<Host>, Host)> {
             ClusterInfo::users_master(self)
@@ -110,22 +112,21 @@ methods! {
         fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
             ClusterInfo::warnings_and(self, others)
         }
-        fn placeholders(self: &Self) -> Placeholders { ClusterInfo::placeholders(self) }
-        fn per_node_placeholders(self: &Self) -> Result<Placeholders, Error> {
-            ClusterInfo::per_node_placeholders(self)
-        }
         fn omp_threads(self: &Self, count: ThreadCount) -> Option<u32> {
             ClusterInfo::omp_threads(self, count)
         }
         fn users_threads(self: &Self) -> Option<usize> { ClusterInfo::users_threads(self) }
         fn keeps_binding(self: &Self) -> bool { self.earlier.keeps_binding }
         fn ranks_on_host(self: &Self) -> Option<u32> { ClusterInfo::ranks_on_host(self) }
+        fn parents(self: &Self) -> Vec<u32> {
+            ancestors(&self.inherited).map(|parent| parent.id).collect()
+        }
         fn starter(self: &Self) -> Option<u32> {
             Some(Starter::of(self.launcher(), &self.inherited)?.id())
         }
-        #[cfg(feature = "routes")]
-        fn own_endpoint(self: &Self) -> Result<String, Error> { ClusterInfo::own_endpoint(self) }
-        #[cfg(feature = "routes")]
+        fn own_endpoint(self: &Self, own: &OwnAddr) -> Result<String, Error> {
+            ClusterInfo::own_endpoint(self, own)
+        }
         fn with_endpoints(self: &Self, endpoints: Vec<String>) -> ClusterInfo {
             ClusterInfo::with_endpoints(self, endpoints)
         }
@@ -159,6 +160,9 @@ methods! {
         fn advice(self: Self) -> &'static Advice { &self.spec().advice }
         fn mpi_family(self: Self) -> MpiFamily { self.spec().mpi }
         fn starts(self: Self) -> Starts { self.spec().starts }
+        fn refused(self: Self, reason: Reason, variable: &str, value: &str) -> Error {
+            self.refuse(reason, variable, value)
+        }
         fn variables(self: Self) -> impl Iterator<Item = &'static Variable> {
             Launcher::variables(self)
         }
@@ -178,11 +182,15 @@ methods! {
     }
 }
 
-/// Returns a builder with these overrides.
-pub fn builder(overrides: Overrides) -> ClusterInfoBuilder {
-    let mut builder = ClusterInfo::builder();
-    builder.overrides = overrides;
-    builder
+methods! {
+    /// What is asked with an environment.
+    EnvironmentSeam of Environment {
+        fn is_current(self: &Self) -> bool { Environment::is_current(self) }
+        fn text(self: &Self, name: &str) -> Option<&str> { Environment::text(self, name) }
+        fn number(self: &Self, name: &'static str) -> Result<Option<u32>, Error> {
+            Ok(self.setting::<u32>(name)?.map(|number| number.value))
+        }
+    }
 }
 
 /// Returns a finding.

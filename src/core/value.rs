@@ -13,7 +13,6 @@ pub mod port_range;
 pub mod printable;
 pub mod rank;
 pub(crate) mod rank_list;
-pub(crate) mod resolve;
 pub(crate) mod sourced;
 pub mod subnet;
 pub mod token;

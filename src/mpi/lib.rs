@@ -60,7 +60,7 @@
 //!   before it can return an error.
 //! - `libmpi_abi` of Intel MPI 2021.18 exits the process on every error, because it mistakes
 //!   MPI_ERRORS_RETURN for MPI_ERRORS_ABORT. Its `libmpi.so.12`, which is tried first, does not.
-//! - Under Open MPI 4, a process that has queried PMIx (feature `pmix`) can no longer initialize
+//! - Under Open MPI 4, a process that has asked PMIx (`mpienv::ask`) can no longer initialize
 //!   MPI.
 
 // docs.rs shows which feature enables each item.

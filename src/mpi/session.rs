@@ -12,7 +12,7 @@ use super::abi::{Abi, Comm};
 use super::api::Api;
 use super::error::{MpiError, Result};
 use super::load::Loaded;
-use mpienv_core::seam::Owner;
+use mpienv_ask::seam::Owner;
 
 /// How long a dropped session waits for the other ranks.
 const DROP_LIMIT: Duration = Duration::from_secs(1);

@@ -17,7 +17,7 @@ use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use link::{Bad, Introduced, Link, is_timeout};
-use mpienv_core::seam::look_up;
+use mpienv_ask::seam::look_up;
 
 /// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);

@@ -10,7 +10,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::error::RendezvousError;
 use crate::value::host::Host;
 use crate::value::port::Port;
-use mpienv_core::seam::look_up;
+use mpienv_ask::seam::look_up;
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::auth::{Bytes32, LENGTH, nonce};
 use crate::value::munge::Munge;
 use crate::value::printable::printable;
-use mpienv_core::seam::{Helper, Printed, user};
+use mpienv_ask::seam::{Helper, Printed};
 
 /// The longest credential that a rank decodes, in bytes.
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;
@@ -90,7 +90,7 @@ pub(super) fn answers(munge: &Munge, within: Duration) -> Result<(), String> {
 pub(super) fn seal(munge: &Munge, deadline: Instant) -> Result<(Bytes32, Vec<u8>), String> {
     let key = nonce().map_err(|error| error.to_string())?;
     let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    let only = format!("--restrict-uid={}", own_uid()?);
+    let only = format!("--restrict-uid={}", own_uid());
     // The longest lifetime that munged permits.
     let words = ["--cipher=aes256", "--mac=sha256", "--ttl=-1", &only];
     let output = run(munge, "munge", &words, format!("{PURPOSE}{digits}").as_bytes(), deadline)?;
@@ -116,7 +116,7 @@ pub(super) fn open(
     credential: &[u8],
     deadline: Instant,
 ) -> Result<Bytes32, Unreadable> {
-    let own = own_uid().map_err(Unreadable::Missing)?;
+    let own = own_uid();
     // munged gets nothing else from a stranger.
     if credential.len() > LONGEST_CREDENTIAL || !is_credential(credential) {
         return Err(Unreadable::Refused("it is not a MUNGE credential".to_owned()));
@@ -217,8 +217,8 @@ pub(super) fn unfinished(program: &str) -> String {
 }
 
 /// The user whose processes may decode a credential.
-fn own_uid() -> Result<u32, String> {
-    user().ok_or_else(|| "MUNGE exists on Unix only".to_owned())
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 #[cfg(test)]

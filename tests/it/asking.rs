@@ -16,7 +16,7 @@ use crate::support::pmi::{ANSWERS, ANSWERS_OF_FLUX, Server, heard, question};
 use crate::support::python::from_python;
 use crate::support::timeout::PATIENT;
 use crate::support::tool::{clean, is_there};
-use mpienv_core::seam::{Answer, Link};
+use mpienv_ask::seam::{Answer, Link};
 use proptest::prelude::*;
 use serde_json::Value;
 

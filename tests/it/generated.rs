@@ -191,8 +191,6 @@ fn powershell_completions_name_every_verb() {
     }
 }
 
-// Without PMIx, the command has one option fewer.
-#[cfg(feature = "pmix")]
 #[test]
 fn what_packages_carry_is_what_the_command_prints() {
     let share = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".dist/data/share");

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::support::hosts::Hosts;
 use crate::support::namespace::unshared;
 use crate::support::tool::{clean, is_there};
-use mpienv::{ClusterInfo, Interface, NcclIfname, Reason};
+use mpienv::{ClusterInfo, Interface, NcclIfname, Reason, ask};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -296,12 +296,13 @@ fn reading_finds_no_interface_and_keeps_the_request() {
     assert_eq!(exports.get("GLOO_SOCKET_IFNAME"), None);
 
     let alone = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MPIENV_INTERFACE", "no-such-interface")];
-    let error = ClusterInfo::from_vars(alone).unwrap().on_interface().unwrap_err();
+    let error = ask::on_interface(&ClusterInfo::from_vars(alone).unwrap()).unwrap_err();
     assert_eq!(error.variable(), Some("MPIENV_INTERFACE"));
     assert!(matches!(error.reason(), Reason::NoInterface(_)), "{error}");
 
     let lo = ClusterInfo::builder().interface("127.0.0.1".parse().unwrap());
-    let lo = lo.nccl_ifname(NcclIfname::Unset).vars(alone).read().unwrap().on_interface().unwrap();
+    let lo = lo.nccl_ifname(NcclIfname::Unset).vars(alone).read().unwrap();
+    let lo = ask::on_interface(&lo).unwrap();
     assert_eq!(lo.nccl_socket_ifname(), None);
     let workers = lo.workers(2).unwrap();
     let names: Vec<_> = workers

@@ -166,10 +166,8 @@ fn slurm_starts_four_and_batch_scripts_are_no_tasks() {
         let mpirun = shown(&batch(&format!("mpirun --oversubscribe -n 4 bash {show}")));
         assert_four_on_one_node(&mpirun, "open-mpi");
     }
-    if std::cfg!(feature = "pmix") {
-        let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
-        assert_four_on_one_node(&pmix, "slurm");
-    }
+    let pmix = shown(&run(&["srun", "--mpi=pmix", "-n4", "bash", &show_asked]));
+    assert_four_on_one_node(&pmix, "slurm");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What mpienv knows about a process's node besides its place: device, restarts, the platform, its
 //! own address.
 
+use mpienv::ask::own_addr;
 use mpienv::simulate::{Job, JobError};
 use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher};
 use serde_json::Value;
@@ -240,7 +241,7 @@ fn show_prints_the_facts_of_a_node_and_json_has_null_for_what_is_not_known() {
 
 #[test]
 fn the_own_address_of_one_node_is_a_loopback_address() {
-    let own = read(&[]).own_addr().unwrap();
+    let own = own_addr(&read(&[])).unwrap();
     assert!(own.address.is_loopback(), "{own:?}");
     let output = clean("mpienv").args(["show", "--json", "--own-addr"]).output().unwrap();
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -268,7 +269,7 @@ fn of_two_nodes(master: &str) -> ClusterInfo {
 #[test]
 fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
     for master in ["localhost", "127.0.0.1"] {
-        let error = of_two_nodes(master).own_addr().unwrap_err();
+        let error = own_addr(&of_two_nodes(master)).unwrap_err();
         assert_eq!((error.variable(), error.value()), (Some("MASTER_ADDR"), Some(master)));
         let text = error.to_string();
         assert!(
@@ -277,21 +278,20 @@ fn on_several_nodes_a_way_to_this_host_itself_is_an_error_with_the_remedy() {
             "{text}"
         );
     }
-    let error = of_two_nodes("no-such-host.invalid").own_addr().unwrap_err().to_string();
+    let error = own_addr(&of_two_nodes("no-such-host.invalid")).unwrap_err().to_string();
     assert!(
         error.starts_with("MASTER_ADDR=\"no-such-host.invalid\": this host's own address"),
         "{error}"
     );
     let unknown: Pairs = &[("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     assert!(
-        read(unknown)
-            .own_addr()
+        own_addr(&read(unknown))
             .unwrap_err()
             .to_string()
             .contains("no variable names rank 0's host")
     );
     let main: Pairs = &[("AWS_BATCH_JOB_NODE_INDEX", "0"), ("AWS_BATCH_JOB_NUM_NODES", "2")];
-    let error = read(main).own_addr().unwrap_err().to_string();
+    let error = own_addr(&read(main)).unwrap_err().to_string();
     assert!(error.contains("does not know its own address"), "{error}");
 }
 

@@ -75,10 +75,11 @@ fn the_lock_files_of_the_programs_on_burn_and_candle_have_what_the_library_needs
 }
 
 fn check_lock_file(example: &str) {
-    let crates: [(&str, &str, &[&str]); 4] = [
+    let crates: [(&str, &str, &[&str]); 5] = [
         ("mpienv", ".", &["collective"]),
         ("mpienv-collective", "src/collective", &[]),
-        ("mpienv-core", "src/core", &["routes"]),
+        ("mpienv-ask", "src/ask", &[]),
+        ("mpienv-core", "src/core", &[]),
         ("mpienv-rendezvous", "src/rendezvous", &[]),
     ];
     let lock = text(&format!("examples/{example}/Cargo.lock"));

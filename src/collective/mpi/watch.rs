@@ -27,7 +27,7 @@ use crate::rendezvous::nonce;
 use crate::rendezvous::star::{Star, Times, Waker};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
-use mpienv_core::seam::Owner;
+use mpienv_ask::seam::Owner;
 use serde::{Deserialize, Serialize};
 
 /// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.

@@ -15,7 +15,7 @@ use super::peer::{Fault, Peer, Reason};
 use crate::call::Call;
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
-use mpienv_core::seam::Owner;
+use mpienv_ask::seam::Owner;
 
 pub(crate) use self::beside::Beside;
 

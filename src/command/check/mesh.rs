@@ -78,7 +78,7 @@ impl Mesh {
         is_simulated: bool,
     ) -> Result<Mesh, CheckError> {
         let master = info.master_addr()?.clone();
-        let chosen = info.on_interface()?.interface().map(|own| own.address);
+        let chosen = mpienv_ask::on_interface(info)?.interface().map(|own| own.address);
         let mut listeners = Vec::new();
         // The simulated hosts are all this one, so only the node's number tells them apart.
         let node = info.node_rank().filter(|_| is_simulated).map(|node| format!("node {node}"));

@@ -71,7 +71,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { overrides, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet } = options;
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute };
     let environment = Environment::current();
-    let info = ask.read(overrides, &environment, quiet)?;
+    let info = ask.read(&overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;

@@ -62,7 +62,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { overrides, ask, timeout, json } = options;
     let environment = Environment::current();
     // A rank that is inspected alone must not wait for the others.
-    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(overrides, &environment)?;
+    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(&overrides, &environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let (info, no_interface) = doctor::on_interface(info);

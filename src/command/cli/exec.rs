@@ -6,6 +6,7 @@ use std::process::Command;
 use crate::command::doctor::{self, port};
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
 use clap::Args;
+use mpienv_ask::on_interface;
 use mpienv_core::seam::{ExportsSeam as _, TargetFile};
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::{
@@ -96,7 +97,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         return Ok(words::print(&words)?);
     }
     options.bind(&info, &environment, program, threads, &mut planned)?;
-    let info = info.on_interface()?;
+    let info = on_interface(&info)?;
     let plan = options.meet.complete(Plan::new(&info, &planned), &info, &mut planned)?;
     perform(plan, &info, planned)
 }
@@ -104,14 +105,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 impl Options {
     /// Reads this process's place, and waits for its master.
     fn place(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
-        let info = self.ask.read(self.overrides.clone(), environment, self.quiet)?;
+        let info = self.ask.read(&self.overrides, environment, self.quiet)?;
         self.template.check(&self.command)?;
         if !self.dry_run {
             // This host's own address depends on the route to the master, so the master's name must
             // resolve first.
             self.master.wait(&info)?;
         }
-        Ok(info)
+        Ok(self.template.complete(info, &self.command))
     }
 
     /// Returns what decides what the command gets, as far as the options tell.

@@ -5,6 +5,8 @@ use std::ffi::OsString;
 use crate::command::doctor::port;
 use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
+use mpienv_ask::on_interface;
+use mpienv_ask::seam::on_own_interfaces;
 use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions};
 
@@ -94,7 +96,7 @@ fn line(dialect: Dialect) -> Option<String> {
 
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
     let Options { overrides, ask, shell, program, per_node, threads, verbose, quiet } = options;
-    let info = ask.read(overrides, environment, quiet)?;
+    let info = ask.read(&overrides, environment, quiet)?;
     let threads = threads.in_shell(&info, environment)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
@@ -102,9 +104,9 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
         quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }
     // Without an option or a variable, export resolves no name.
-    let info = match info.asks_for_interface() {
-        true => info.on_interface()?,
-        false => info.on_own_interfaces(),
+    let info = match info.asked_interface().is_some() {
+        true => on_interface(&info)?,
+        false => on_own_interfaces(info),
     };
     let reader = program.reader(per_node);
     let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });

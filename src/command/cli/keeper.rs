@@ -7,7 +7,7 @@
 //! succeeded and no MPI program has said it.
 //!
 //! Over PMIx, the rank has said goodbye, but the launcher must not see the end of the connection
-//! before the rank exits (`src/core/pmix/relay.rs`).
+//! before the rank exits (`src/ask/pmix/relay.rs`).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,7 +15,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::process::{self, Command, Stdio};
 
-use mpienv_core::seam::{Connection, Link, Server, inherited};
+use mpienv_ask::seam::{Connection, Link, inherited};
+use mpienv_core::seam::Server;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, setsid};

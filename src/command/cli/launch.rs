@@ -9,6 +9,7 @@ use crate::command::doctor::{self, port};
 use crate::command::open_files::OpenFiles;
 use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
 use clap::Args;
+use mpienv_ask::on_interface;
 use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_core::seam::{Plan, PlanOptions, WordsError};
 use mpienv_launch::seam::{
@@ -138,14 +139,14 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = options.ask.read(options.overrides.clone(), &environment, options.quiet)?;
+    let info = options.ask.read(&options.overrides, &environment, options.quiet)?;
     let workers = options.count(&info, &environment)?;
     let words = &options.command[..];
     options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
-    let info = info.on_interface()?;
+    let info = on_interface(&options.template.complete(info, words))?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);

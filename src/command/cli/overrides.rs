@@ -1,11 +1,110 @@
 //! Reads the process's place with the options that take precedence over the environment.
 
-use crate::{ClusterInfo, Environment, Error, Finding, Severity};
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use crate::{
+    ClusterInfo, ClusterInfoBuilder, Environment, Error, Finding, Host, Interface, Launcher,
+    MasterPort, NcclIfname, PortRange, Rank, Severity, UnknownName,
+};
 use clap::Args;
-pub(super) use mpienv_core::seam::Overrides;
-use mpienv_core::seam::{asked, builder, finding, keep_pmix, precludes_mpi};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use mpienv_ask::seam::{asked, keep_pmix, precludes_mpi, read_with_pmix};
+use mpienv_core::seam::finding;
 
 use super::{Quiet, keeper, stream};
+
+/// The values that take precedence over the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct Overrides {
+    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
+    ///
+    /// `user` reads a RANK and a WORLD_SIZE that you have set yourself; `alone` is for a single
+    /// process.
+    #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
+    launcher: Option<Launcher>,
+    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
+    #[arg(long, value_name = "HOST")]
+    master_addr: Option<Host>,
+    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
+    /// MPIENV_MASTER_PORT]
+    #[arg(long, value_name = "PORT")]
+    master_port: Option<MasterPort>,
+    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
+    /// MPIENV_PORT_RANGE]
+    #[arg(long, value_name = "LOW-HIGH")]
+    port_range: Option<PortRange>,
+    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
+    #[arg(long, value_name = "VALUE", value_parser = ifname)]
+    nccl_ifname: Option<NcclIfname>,
+    /// Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a
+    /// range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]
+    ///
+    /// auto: the interface with the route to rank 0's host. Sets GLOO_SOCKET_IFNAME,
+    /// TP_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, UCX_NET_DEVICES and VLLM_HOST_IP, each unless you have
+    /// set it. Without this option, `exec` and `launch` set only GLOO_SOCKET_IFNAME, and only if
+    /// the job is on several nodes and gloo would use a loopback address, because this host's name
+    /// has no other one (`default`); `keep` sets nothing.
+    #[arg(long, value_name = "INTERFACE")]
+    interface: Option<Interface>,
+    /// This is the only process on its node, and its rank is the number of the node
+    #[arg(long, conflicts_with_all = ["node_rank", "nnodes"])]
+    one_per_node: bool,
+    /// The number of this node, from 0, if the platform does not set it; needs --nnodes
+    #[arg(
+        long,
+        value_name = "R",
+        alias = "node_rank",
+        requires = "nnodes",
+        conflicts_with = "launcher"
+    )]
+    node_rank: Option<u32>,
+    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
+    /// as --master-addr
+    #[arg(long, value_name = "N", requires = "node_rank")]
+    nnodes: Option<u32>,
+    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
+    #[arg(long)]
+    ask_pmix: bool,
+}
+
+/// Returns a parser of one of these by name for clap, whose help and completions list the names.
+pub(super) fn named<T>(
+    all: &'static [T],
+    name_of: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Send + Sync + FromStr<Err = UnknownName>,
+{
+    PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
+}
+
+/// Parses the value of `--nccl-ifname`, which may be any text.
+fn ifname(text: &str) -> Result<NcclIfname, Infallible> {
+    Ok(text.into())
+}
+
+impl Overrides {
+    /// Returns what reads a process's place with these values.
+    fn builder(&self, environment: &Environment) -> Result<ClusterInfoBuilder, Error> {
+        let own = self.clone();
+        let mut builder = ClusterInfo::builder().environment(environment);
+        builder = own.launcher.into_iter().fold(builder, ClusterInfoBuilder::launcher);
+        builder = own.master_addr.into_iter().fold(builder, ClusterInfoBuilder::master_addr);
+        builder = own.master_port.into_iter().fold(builder, ClusterInfoBuilder::master_port);
+        builder = own.port_range.into_iter().fold(builder, ClusterInfoBuilder::port_range);
+        builder = own.nccl_ifname.into_iter().fold(builder, ClusterInfoBuilder::nccl_ifname);
+        builder = own.interface.into_iter().fold(builder, ClusterInfoBuilder::interface);
+        if let Some((rank, nodes)) = own.node_rank.zip(own.nnodes) {
+            let outside = |error| {
+                let remedy = "give a number below --nnodes";
+                Error::new(error, remedy).of("--node-rank").found(rank.to_string())
+            };
+            builder = builder.node(Rank::new(rank, nodes).map_err(outside)?);
+        }
+        Ok(if own.one_per_node { builder.one_per_node() } else { builder })
+    }
+}
 
 /// Whether a command that all ranks run asks the launcher for what its variables do not say.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -23,30 +122,30 @@ impl AskOption {
     /// Reads the process's place, and asks the launcher if nothing names the master.
     pub(super) fn read(
         self,
-        overrides: Overrides,
+        overrides: &Overrides,
         environment: &Environment,
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
-        let read = read(overrides.clone(), environment, quiet);
-        if !self.no_ask {
-            return asked(read, overrides, environment, keeper::start);
+        let read = read(overrides, environment, quiet);
+        if self.no_ask {
+            return read;
         }
-        read
+        asked(read, &overrides.builder(environment)?, keeper::start)
     }
 
     /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
     /// returns what the variables say, and the finding `launcher-no-answer`.
     pub(super) fn inspect(
         self,
-        overrides: Overrides,
+        overrides: &Overrides,
         environment: &Environment,
     ) -> Result<(ClusterInfo, Option<Finding>), Error> {
-        let read = read(overrides.clone(), environment, Quiet::NEVER);
+        let read = read(overrides, environment, Quiet::NEVER);
         if self.no_ask {
             return Ok((read?, None));
         }
         let unasked = read.as_ref().ok().cloned();
-        match (asked(read, overrides, environment, keeper::start), unasked) {
+        match (asked(read, &overrides.builder(environment)?, keeper::start), unasked) {
             (Ok(info), _) => Ok((info, None)),
             (Err(error), None) => Err(error),
             (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),
@@ -73,14 +172,18 @@ fn no_answer(error: &Error) -> Finding {
 }
 
 pub(super) fn read(
-    overrides: Overrides,
+    overrides: &Overrides,
     environment: &Environment,
     quiet: Quiet,
 ) -> Result<ClusterInfo, Error> {
-    if overrides.ask_pmix && !quiet.is_asked(environment) {
+    let builder = overrides.builder(environment)?;
+    if !overrides.ask_pmix {
+        return builder.read();
+    }
+    if !quiet.is_asked(environment) {
         warn_of_asking(environment);
     }
-    let info = builder(overrides).environment(environment).read()?;
+    let info = read_with_pmix(&builder)?;
     keep_pmix(&info, keeper::start)?;
     Ok(info)
 }

@@ -5,7 +5,9 @@ use std::io;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, counted, finding, would_ask};
+use mpienv_ask::on_interface;
+use mpienv_ask::seam::{on_own_interfaces, would_ask};
+use mpienv_core::seam::{InfoSeam as _, counted, finding};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
@@ -38,18 +40,18 @@ pub(super) struct Options {
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { overrides, own_addr, warn, json } = options;
     let environment = Environment::current();
-    let info = overrides::read(overrides, &environment, Quiet::NEVER)?;
+    let info = overrides::read(&overrides, &environment, Quiet::NEVER)?;
     let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
     let too_many = threads.finding();
     if warn {
         Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
     }
     // Without an option or a variable, show resolves no name.
-    let info = match info.asks_for_interface() {
-        true => info.on_interface()?,
-        false => info.on_own_interfaces(),
+    let info = match info.asked_interface().is_some() {
+        true => on_interface(&info)?,
+        false => on_own_interfaces(info),
     };
-    let own = if own_addr { Some(info.own_addr()?) } else { None };
+    let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let cores = Binding::here(&topology(&environment));
     let details = Details { info: &info, environment: &environment, own, threads, cores };
     let binding = doctor::cpu_binding(&info, &environment);
@@ -96,7 +98,7 @@ impl Details<'_> {
     fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
         object["threads"] = serde_json::to_value(self.threads.shown())?;
-        if self.info.asks_for_interface() {
+        if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info, self.environment);
         }
         if let Some(own) = &self.own {

@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 
+use super::overrides::named;
 use crate::command::check::SIMULATED;
 use crate::simulate::{Job, JobError};
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
-use mpienv_core::seam::named;
 use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
 
 use super::exec::command;

@@ -6,6 +6,7 @@ use crate::command::check::{Measures, exchange_endpoints, exchange_secret};
 use crate::command::resolve;
 use crate::{ClusterInfo, Error};
 use clap::Args;
+use mpienv_ask::own_addr;
 use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions};
 
@@ -61,7 +62,7 @@ impl MeetOption {
         if !needs.endpoints {
             plan.variables.as_ref().map_err(Error::clone)?;
         }
-        let own = needs.endpoints.then(|| info.own_endpoint()).transpose()?;
+        let own = needs.endpoints.then(|| info.own_endpoint(&own_addr(info)?)).transpose()?;
         self.wait(info)?;
         let others = own.map(|own| exchange_endpoints(info, &own, patience)).transpose()?;
         options.secret = needs.secret.then(|| exchange_secret(info, patience)).transpose()?;

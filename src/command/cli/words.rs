@@ -5,6 +5,7 @@ use std::io;
 
 use crate::{ClusterInfo, Finding, Severity};
 use clap::Args;
+use mpienv_ask::seam::with_own_addr;
 use mpienv_core::seam::{Placeholders, TemplateError, finding, shell_quoted};
 
 /// Whether the command's words have placeholders.
@@ -36,6 +37,12 @@ impl TemplateOption {
     /// Checks the words for errors that would occur on every node.
     pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
         if self.template { Placeholders::check_words(words) } else { Ok(()) }
+    }
+
+    /// Returns the place with this host's own address, if the words need it.
+    pub(super) fn complete(self, info: ClusterInfo, words: &[OsString]) -> ClusterInfo {
+        let needs_own = self.template && Placeholders::name_own_addr(words);
+        if needs_own { with_own_addr(&info) } else { info }
     }
 
     /// Reports processes of a node that would all get the same words for the node.

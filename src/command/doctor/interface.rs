@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::machine::Machine;
 use super::{finding, several_nodes};
 use crate::{ClusterInfo, Environment, Error, Finding, Severity};
-use mpienv_core::seam::is_bridge;
+use mpienv_ask::seam::is_bridge;
 
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
 pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::mpi_library::MpiLibrary;
 use crate::{ClusterInfo, Environment, Host, host_name};
-use mpienv_core::seam::{self, interfaces, names_of};
+use mpienv_ask::seam::{self, interfaces, names_of};
 use mpienv_launch::seam::{Cpus, Topology, allowed_cpus, count_cores, topology, usable_cpus};
 use mpienv_rendezvous::seam::listen::{PortState, state_of};
 

@@ -1,7 +1,5 @@
 //! Determines a process's place step by step: detect, read, complete, lint, meet.
 
-#[cfg(feature = "pmix")]
-mod asking;
 mod auth;
 mod builder;
 mod by_hand;
@@ -11,8 +9,6 @@ mod hosts;
 mod lints;
 mod nodes;
 mod parents;
-#[cfg(feature = "pmix")]
-mod pmix;
 pub(crate) mod surroundings;
 mod token_file;
 pub(crate) mod unplaced;
@@ -24,7 +20,7 @@ use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{Carried, ClusterInfo, Earlier, Inherited};
 use crate::cluster::master::{self, Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
-use crate::cluster::overrides::{self, Overrides, answer};
+use crate::cluster::overrides::{self, Overrides};
 use crate::cluster::threads;
 use crate::environment::Environment;
 use crate::error::Error;
@@ -79,14 +75,14 @@ impl ClusterInfoBuilder {
     fn place<'a>(&self, detected: Detected<'a>) -> Result<Place<'a>, Error> {
         let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
-        let (placement, choice) = match self.overrides.node()? {
+        let (placement, choice) = match self.overrides.node {
             Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
             None => (placement?, choice),
         };
         let mut placement =
             if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
         if let Some(answer) = &self.overrides.answer {
-            placement = answer::complete(placement, answer)?;
+            placement = answer.complete(placement)?;
         }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),
@@ -107,7 +103,7 @@ impl ClusterInfoBuilder {
         }
         let (own, outer) = match choice.is_of_context {
             true => (context, None),
-            false => (None, context.filter(|_| self.overrides.node_rank.is_none())),
+            false => (None, context.filter(|_| self.overrides.node.is_none())),
         };
         let azure = None;
         Ok(Place { whole, environment, placement, choice, is_unplaced, own, outer, azure, threads })
@@ -115,11 +111,13 @@ impl ClusterInfoBuilder {
 
     /// Reads what the launcher provides about this process.
     fn placement(&self, detected: &Detected<'_>) -> Result<Placement, Error> {
-        #[cfg(feature = "pmix")]
-        if self.overrides.ask_pmix {
-            return self::pmix::placement(detected);
+        match &self.overrides.answer {
+            Some(answer) if answer.places(&detected.environment, detected.is_unplaced) => {
+                answer.place(&detected.environment)
+            }
+            Some(answer) => answer.correct(read(detected)?),
+            None => read(detected),
         }
-        read(detected)
     }
 }
 

@@ -1,25 +1,26 @@
 //! Which network interface the libraries of a program use, as asked for, and the variables of it.
 
-#[cfg(feature = "routes")]
-mod find;
-
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::nccl;
+use crate::error::Error;
+use crate::value::sourced::Sourced;
 use crate::value::subnet::Subnet;
 
 /// Which network interface the program's libraries use for connections to other hosts.
 ///
 /// The text form, as for `--interface`, is `auto`, `default`, `keep`, a name such as `eth0`, or a
-/// range of addresses such as `10.0.0.0/16`. [`ClusterInfo::on_interface`] finds the interface.
+/// range of addresses such as `10.0.0.0/16`. `mpienv::ask::on_interface` finds the interface.
 ///
 /// ```
-/// use mpienv::{ClusterInfo, Interface, InterfaceError, OwnInterface};
+/// use mpienv::{ClusterInfo, Interface, InterfaceError, OwnInterface, ask};
 ///
 /// let local = ClusterInfo::builder().interface("127.0.0.0/8".parse()?);
-/// let info = local.vars([("RANK", "0"), ("WORLD_SIZE", "1")]).read()?.on_interface()?;
+/// let info = local.vars([("RANK", "0"), ("WORLD_SIZE", "1")]).read()?;
+/// let info = ask::on_interface(&info)?;
 /// let own: &OwnInterface = info.interface().expect("a host has a loopback interface");
 /// assert_eq!(info.exports()?.get("GLOO_SOCKET_IFNAME"), Some(&*own.name));
 /// assert_eq!("eth0".parse(), Ok(Interface::Name("eth0".to_owned())));
@@ -83,6 +84,26 @@ impl fmt::Display for Interface {
 #[non_exhaustive]
 pub struct InterfaceError;
 
+/// The source address of this host's packets to rank 0, as `mpienv::ask::own_addr` finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OwnAddr {
+    /// The address, which the other ranks can reach if they reach rank 0 the same way.
+    pub address: IpAddr,
+    /// The name of the interface with this address, such as `eth0`. `None` if the system lists no
+    /// such interface.
+    pub interface: Option<String>,
+}
+
+impl OwnAddr {
+    /// An address and its interface.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(address: IpAddr, interface: Option<String>) -> OwnAddr {
+        OwnAddr { address, interface }
+    }
+}
+
 /// The interface that was found, and the variables that name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,11 +120,58 @@ pub struct OwnInterface {
     pub kept: Vec<&'static str>,
 }
 
+impl OwnInterface {
+    /// An interface, and the variables that are to name it.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(
+        name: String,
+        address: IpAddr,
+        source: String,
+        variables: Vec<(&'static str, String)>,
+        kept: Vec<&'static str>,
+    ) -> OwnInterface {
+        OwnInterface { name, address, source, variables, kept }
+    }
+}
+
 impl ClusterInfo {
-    /// Returns the interface that [`ClusterInfo::on_interface`] has found. `None` before that, and
+    /// Returns the interface that `mpienv::ask::on_interface` has found. `None` before that, and
     /// if there is nothing to set.
     #[must_use]
     pub fn interface(&self) -> Option<&OwnInterface> {
         self.surroundings.interface.as_ref()
+    }
+
+    /// Returns which interface an option or a variable asks for.
+    pub(crate) fn asked_interface(&self) -> Option<&Sourced<Interface>> {
+        self.surroundings.asked_interface.as_ref()
+    }
+
+    /// Returns the same place, whose exports name this interface.
+    pub(crate) fn with_interface(&self, found: Option<OwnInterface>) -> ClusterInfo {
+        let mut info = self.clone();
+        for (name, value) in found.iter().flat_map(|own| &own.variables) {
+            if *name == nccl::VARIABLE {
+                let asked =
+                    self.asked_interface().map_or(&Interface::Default, |asked| &asked.value);
+                info.surroundings.nccl.ifname =
+                    Sourced::new(Some(value.clone()), format!("the interface {asked}"));
+            }
+        }
+        info.surroundings.interface = found;
+        info
+    }
+
+    /// Returns this host's own address if it was asked for.
+    pub(crate) fn known_own_addr(&self) -> Option<&Result<OwnAddr, Error>> {
+        self.surroundings.own_addr.as_ref()
+    }
+
+    /// Returns the same place with this host's own address, or why it has none.
+    pub(crate) fn with_own_addr(&self, own: Result<OwnAddr, Error>) -> ClusterInfo {
+        let mut info = self.clone();
+        info.surroundings.own_addr = Some(own);
+        info
     }
 }

@@ -9,9 +9,9 @@ use crate::error::Error;
 use crate::value::sourced::{Known, Sourced};
 
 /// The variable that NCCL reads.
-pub(crate) const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
+pub const VARIABLE: &str = "NCCL_SOCKET_IFNAME";
 /// All interfaces except Docker's bridge and loopback, as in Azure's published helper.
-pub(crate) const DEFAULT: &str = "^docker0,lo";
+pub const DEFAULT: &str = "^docker0,lo";
 
 /// What to do with `NCCL_SOCKET_IFNAME`.
 ///

@@ -1,14 +1,10 @@
 //! Overrides: values that users request, which take precedence over everything else in the
 //! environment.
 
-#[cfg_attr(not(feature = "pmix"), path = "overrides/no_answer.rs")]
-pub(crate) mod answer;
-#[cfg(feature = "cli")]
-pub(crate) mod options;
-
 use std::fmt;
 use std::str::FromStr;
 
+use crate::cluster::answer::Answer;
 use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
@@ -19,10 +15,6 @@ use crate::value::port::{Port, PortError};
 use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, by};
-
-use self::answer::Answer;
-#[cfg(feature = "cli")]
-use self::options::{ifname, launcher, parse};
 
 /// Selects a launcher: `open-mpi`, `user`, ...
 pub(crate) const LAUNCHER: &str = "MPIENV_LAUNCHER";
@@ -37,12 +29,11 @@ pub const PORT_RANGE: &str = "MPIENV_PORT_RANGE";
 /// Sets the value of `NCCL_SOCKET_IFNAME`, or requests to `keep` or `unset` it.
 pub(crate) const NCCL_IFNAME: &str = "MPIENV_NCCL_IFNAME";
 /// Selects the network interface of the program's libraries.
-pub(crate) const INTERFACE: &str = "MPIENV_INTERFACE";
+pub const INTERFACE: &str = "MPIENV_INTERFACE";
 
 pub(crate) use crate::environment::TOKEN;
 /// How long the other ranks may take to ask the launcher too, in seconds; 0 does not ask.
-#[cfg(feature = "pmix")]
-pub(crate) const ASK: &str = "MPIENV_ASK";
+pub const ASK: &str = "MPIENV_ASK";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 /// How the ranks authenticate, other than by a token.
@@ -103,71 +94,21 @@ impl fmt::Display for MasterPort {
     }
 }
 
-/// The values that a program or a command line sets, each with its source. The documentation of
-/// each field is the help of its option.
-// An option is optional only if its type is literally an `Option`: clap sees no alias.
+/// The values that a program sets, each with its source.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "cli", derive(clap::Args))]
-pub struct Overrides {
-    /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
-    ///
-    /// `user` reads a RANK and a WORLD_SIZE that you have set yourself; `alone` is for a single
-    /// process.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", value_parser = launcher()))]
+pub(crate) struct Overrides {
     pub launcher: Option<Sourced<Launcher>>,
-    /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "HOST", value_parser = parse::<Host>))]
     pub master_addr: Option<Sourced<Host>>,
-    /// The port at the host of rank 0, or `auto` to derive one from the job [env:
-    /// MPIENV_MASTER_PORT]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "PORT", value_parser = parse::<MasterPort>))]
     pub master_port: Option<Sourced<MasterPort>>,
-    /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
-    /// MPIENV_PORT_RANGE]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "LOW-HIGH", value_parser = parse::<PortRange>))]
     pub port_range: Option<Sourced<PortRange>>,
-    /// NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "VALUE", value_parser = ifname))]
     pub nccl_ifname: Option<Sourced<NcclIfname>>,
-    /// Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a
-    /// range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]
-    ///
-    /// auto: the interface with the route to rank 0's host. Sets GLOO_SOCKET_IFNAME,
-    /// TP_SOCKET_IFNAME, NCCL_SOCKET_IFNAME, UCX_NET_DEVICES and VLLM_HOST_IP, each unless you have
-    /// set it. Without this option, `exec` and `launch` set only GLOO_SOCKET_IFNAME, and only if
-    /// the job is on several nodes and gloo would use a loopback address, because this host's name
-    /// has no other one (`default`); `keep` sets nothing.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "INTERFACE", value_parser = parse::<Interface>))]
     pub interface: Option<Sourced<Interface>>,
-    /// This is the only process on its node, and its rank is the number of the node
-    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["node_rank", "nnodes"]))]
+    /// Whether this is the only process on its node, and its rank is the number of the node.
     pub one_per_node: bool,
-    /// The number of this node, from 0, if the platform does not set it; needs --nnodes
-    #[cfg_attr(
-        feature = "cli",
-        arg(
-            long,
-            value_name = "R",
-            alias = "node_rank",
-            requires = "nnodes",
-            conflicts_with = "launcher"
-        )
-    )]
-    pub node_rank: Option<u32>,
-    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
-    /// as --master-addr
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N", requires = "node_rank"))]
-    pub nnodes: Option<u32>,
-    /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
-    #[cfg_attr(feature = "cli", arg(long))]
-    pub ask_pmix: bool,
-    /// Whether the launcher is asked if nothing names the master
-    #[cfg(feature = "pmix")]
-    #[cfg_attr(feature = "cli", arg(skip))]
-    pub(crate) ask_launcher: bool,
-    /// What the launcher has answered
-    #[cfg_attr(feature = "cli", arg(skip))]
-    pub(crate) answer: Option<Answer>,
+    /// The number of this node and of all nodes.
+    pub node: Option<Rank>,
+    /// What the launcher's server has said.
+    pub answer: Option<Answer>,
 }
 
 impl Overrides {
@@ -187,16 +128,6 @@ impl Overrides {
         })
     }
 
-    /// Returns the number of this node and of all nodes.
-    pub(crate) fn node(&self) -> Result<Option<Rank>, Error> {
-        let Some((rank, nodes)) = self.node_rank.zip(self.nnodes) else { return Ok(None) };
-        let outside = |error| {
-            let remedy = "give a number below --nnodes";
-            Error::new(error, remedy).of("--node-rank").found(rank.to_string())
-        };
-        Rank::new(rank, nodes).map(Some).map_err(outside)
-    }
-
     /// Returns the variables that request the same overrides, except those that place only this
     /// process.
     pub(crate) fn exported(&self) -> Vec<(&'static str, String)> {
@@ -210,7 +141,7 @@ impl Overrides {
 
     /// Returns the job's secret, if the launcher has passed it on.
     pub(crate) fn secret(&self) -> Option<&str> {
-        self.answer.as_ref().and_then(answer::secret)
+        self.answer.as_ref()?.secret.as_deref()
     }
 
     /// Returns the launcher whose variables show the same place to processes that inherit the
@@ -218,11 +149,11 @@ impl Overrides {
     /// context.
     pub(crate) fn reader(&self, launcher: Launcher) -> Option<Launcher> {
         // No launcher's variables show that a process is the only one on its node.
-        if self.node_rank.is_some() || self.one_per_node {
+        if self.node.is_some() || self.one_per_node {
             return Some(Launcher::User);
         }
-        let has_answer = self.answer.is_some() || self.ask_pmix;
         let places = self.launcher.is_some() || self.master_addr.is_some();
+        let has_answer = self.answer.is_some();
         (places || has_answer || self.master_port.is_some()).then_some(launcher)
     }
 }

@@ -61,6 +61,12 @@ impl Placeholders {
         secret::check_words(words)
     }
 
+    /// Returns whether the words contain this host's own address or its interface.
+    pub fn name_own_addr(words: &[OsString]) -> bool {
+        let pieces = words.iter().filter_map(|word| parse(word.to_str()?).ok()).flatten();
+        pieces.flat_map(|piece| piece.names()).any(|name| ASKED.contains(&name))
+    }
+
     /// Returns whether the words contain the node, but nothing that differs between the node's
     /// processes.
     pub fn are_for_a_node(words: &[OsString]) -> bool {

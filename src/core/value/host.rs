@@ -44,7 +44,8 @@ impl Host {
 
     /// Every interface of this machine, on which rank 0 listens if it does not know its own
     /// address.
-    pub(crate) const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+    #[doc(hidden)]
+    pub const ANY: Host = Host(HostKind::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
 
     /// Returns the IP address, or `None` if the host is a name.
     #[must_use]

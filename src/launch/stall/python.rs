@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::tell;
+use mpienv_ask::seam::{Helper, Printed};
 use mpienv_core::printable;
-use mpienv_core::seam::{Helper, Printed};
 
 /// How long all calls of py-spy may take together.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use once_cell::sync::OnceCell;
 
+use crate::cluster::answer::Answer;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
@@ -124,19 +125,7 @@ impl ClusterInfoBuilder {
     /// # Errors
     /// Same as [`ClusterInfo::from_env`].
     pub fn read(&self) -> Result<ClusterInfo, Error> {
-        match &self.environment {
-            Some(environment) => self.read_from(environment),
-            None => self.read_from(&Environment::current()),
-        }
-    }
-
-    fn read_from(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
-        let read = self.discover(environment);
-        #[cfg(feature = "pmix")]
-        if self.overrides.ask_launcher {
-            return self.ask(environment, read);
-        }
-        read
+        self.discover(&self.snapshot())
     }
 
     /// Reads only this launcher's variables. Overrides the variable `MPIENV_LAUNCHER`.
@@ -191,8 +180,7 @@ impl ClusterInfoBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn node(mut self, node: Rank) -> ClusterInfoBuilder {
-        self.overrides.node_rank = Some(node.index());
-        self.overrides.nnodes = Some(node.size());
+        self.overrides.node = Some(node);
         self
     }
 
@@ -219,9 +207,23 @@ impl ClusterInfoBuilder {
     }
 
     /// Sets which network interface the program's libraries use. Overrides the variable
-    /// `MPIENV_INTERFACE`. Reading does not look for it: `ClusterInfo::on_interface` does.
+    /// `MPIENV_INTERFACE`. Reading does not look for it: `mpienv::ask::on_interface` does.
     pub fn interface(mut self, interface: Interface) -> ClusterInfoBuilder {
         self.overrides.interface = by(ASKED, Some(interface));
+        self
+    }
+
+    /// Returns the environment that is read.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn snapshot(&self) -> Environment {
+        self.environment.clone().unwrap_or_else(Environment::current)
+    }
+
+    /// Adds what the launcher's server has said.
+    #[doc(hidden)]
+    pub fn answer(mut self, answer: Answer) -> ClusterInfoBuilder {
+        self.overrides.answer = Some(answer);
         self
     }
 }

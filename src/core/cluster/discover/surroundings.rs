@@ -1,7 +1,7 @@
 //! What the variables show besides this process's place.
 
 use crate::cluster::device;
-use crate::cluster::interface::{Interface, OwnInterface};
+use crate::cluster::interface::{Interface, OwnAddr, OwnInterface};
 use crate::cluster::nccl;
 use crate::cluster::overrides::{Overrides, RESTART_COUNT};
 use crate::environment::Environment;
@@ -24,6 +24,8 @@ pub(crate) struct Surroundings {
     pub asked_interface: Option<Sourced<Interface>>,
     /// The one that was found.
     pub interface: Option<OwnInterface>,
+    /// This host's own address, or why it has none, once it was asked for.
+    pub own_addr: Option<Result<OwnAddr, Error>>,
 }
 
 impl Surroundings {
@@ -36,6 +38,7 @@ impl Surroundings {
             platform: platform(whole, placement),
             asked_interface: asked.interface,
             interface: None,
+            own_addr: None,
         })
     }
 }

@@ -5,7 +5,6 @@ use std::io::Read;
 
 use crate::cluster::overrides::TOKEN_FILE;
 use crate::error::{Error, Reason};
-use crate::system;
 use crate::value::token::Token;
 
 /// The longest secret that a rendezvous accepts, in bytes.
@@ -58,13 +57,20 @@ fn new_secret(path: &str) -> String {
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
 fn other_owner(metadata: &Metadata) -> Option<(u32, u32)> {
-    let (owner, own) = owner_and_mode(metadata).map(|(owner, _)| owner).zip(system::user())?;
+    let (owner, own) = owner_and_mode(metadata).map(|(owner, _)| owner).zip(user())?;
     (owner != own && owner != 0).then_some((owner, own))
 }
 
 /// Returns the file's permissions if they let anyone but the owner read or change it.
 fn shared_mode(metadata: &Metadata) -> Option<u32> {
     owner_and_mode(metadata).map(|(_, mode)| mode).filter(|mode| mode & 0o066 != 0)
+}
+
+/// Returns the effective user of this process. `None` without Linux's /proc.
+fn user() -> Option<u32> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 fn owner_and_mode(metadata: &Metadata) -> Option<(u32, u32)> {

@@ -1,10 +1,10 @@
 //! Where each rank listens, for programs that need a list of all ranks.
 
-#[cfg(feature = "routes")]
-mod own;
+use std::net::SocketAddr;
 
 use super::Target;
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::interface::OwnAddr;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::LaunchStyle;
 use crate::value::launcher::Launcher;
@@ -32,6 +32,23 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
     let remedy = "start all ranks on one node, or one process on each node of a platform that lists its nodes";
     Err(Error::new(Reason::HostsUnknown { program: target.title(), world_size: size }, remedy)
         .by(info.launcher()))
+}
+
+impl ClusterInfo {
+    /// Returns where this rank listens, for programs that need a list of all ranks: `host:port`
+    /// with its host's own address.
+    pub(crate) fn own_endpoint(&self, own: &OwnAddr) -> Result<String, Error> {
+        let program = "the list of all ranks";
+        let remedy = "start all ranks on one node";
+        let missing = || Error::new(Reason::NoLocalRank { program }, remedy);
+        let port = port(self, self.local_rank().ok_or_else(missing)?, program)?;
+        Ok(SocketAddr::new(own.address, port.get()).to_string())
+    }
+
+    /// Returns the same place with the [`own_endpoint`](ClusterInfo::own_endpoint) of each rank.
+    pub(crate) fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
+        ClusterInfo { endpoints: Some(endpoints.into()), ..self.clone() }
+    }
 }
 
 /// Returns the host and the port of each rank, in rank order, for programs that only know IPv4.

@@ -1,13 +1,9 @@
 //! The placeholders' names and values.
 
-#[cfg_attr(not(feature = "routes"), path = "placeholder/not_asked.rs")]
-mod own;
-
 use crate::cluster::info::ClusterInfo;
+use crate::cluster::interface::OwnAddr;
 use crate::error::Error;
 use crate::value::host::Host;
-
-use self::own::{interface, own_addr};
 
 /// The placeholders, each with what replaces it.
 pub(super) const PLACEHOLDERS: &[Placeholder] = &[
@@ -93,6 +89,21 @@ pub(super) enum Value {
 pub(super) enum Unknown {
     Error(Error),
     Because(String),
+}
+
+fn own(info: &ClusterInfo) -> Result<&OwnAddr, Unknown> {
+    let why = || Unknown::Because("this host was not asked for its own address".to_owned());
+    info.known_own_addr().ok_or_else(why)?.as_ref().map_err(|error| Unknown::Error(error.clone()))
+}
+
+fn own_addr(info: &ClusterInfo) -> Result<Value, Unknown> {
+    Ok(Value::Text(own(info)?.address.to_string()))
+}
+
+fn interface(info: &ClusterInfo) -> Result<Value, Unknown> {
+    let OwnAddr { address, interface } = own(info)?;
+    let why = || Unknown::Because(format!("no interface has {address}"));
+    interface.clone().map(Value::Text).ok_or_else(why)
 }
 
 fn number(value: u32) -> Value {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::link::Link;
 use super::nodes::Nodes;
 use super::{FORM, PmiError, link};
-use crate::value::host::Host;
+use mpienv_core::Host;
 
 /// Separates a value's words: PMI allows no blanks, and launchers' own values have it too.
 const BETWEEN: char = '#';

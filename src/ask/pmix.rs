@@ -22,7 +22,8 @@ use std::time::Duration;
 use library::{Client, Got, RANK_WILDCARD};
 use relay::{Relay, Server};
 
-use crate::environment::Environment;
+use mpienv_core::Environment;
+use mpienv_core::seam::{EnvironmentSeam as _, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
 
 /// Returns whether a rank that asks, and the programs that it starts, can no longer call
 /// `MPI_Init`: under Open MPI 4.
@@ -37,9 +38,6 @@ pub(crate) fn is_harmless(environment: &Environment) -> bool {
     let has_server = [NAMESPACE, RANK].iter().all(|name| environment.is_set(name));
     environment.is_current() && has_server && !precludes_mpi(environment)
 }
-
-pub(crate) const NAMESPACE: &str = "PMIX_NAMESPACE";
-pub(crate) const RANK: &str = "PMIX_RANK";
 
 /// The variables that say where the server listens, in the order in which libpmix looks for them.
 /// Their names say which version the server has.

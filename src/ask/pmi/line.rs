@@ -1,7 +1,7 @@
 //! One line of PMI-1: `cmd=get_result rc=0 msg=success value=...`.
 
 use super::{FORM, PmiError};
-use crate::error::quote;
+use mpienv_core::error::quote;
 
 /// The longest line that is accepted, in bytes. Servers announce values of at most a few kilobytes.
 pub(super) const LONGEST: usize = 1 << 16;

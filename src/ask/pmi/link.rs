@@ -11,7 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, SocketType, recv, send, sockopt};
 
 use super::PmiError;
 use super::line::{LONGEST, Line};
-use crate::value::resolve::resolve;
+use crate::names::look_up;
 
 /// How long the server may take to answer what it answers alone. It usually takes under 1 ms.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,7 +64,7 @@ impl Link {
     pub fn of_port(host: &str, port: u16, id: u32) -> Result<Link, PmiError> {
         let none = || io::Error::from(io::ErrorKind::TimedOut);
         let connect = || {
-            let found = resolve(host.to_owned(), port, PATIENCE).ok_or_else(none)??;
+            let found = look_up(host.to_owned(), port, PATIENCE).ok_or_else(none)??;
             let mut last = io::Error::other("the name has no address");
             for address in found {
                 match TcpStream::connect_timeout(&address, PATIENCE) {
@@ -105,9 +105,15 @@ impl Link {
     }
 
     /// Returns the process at the other end, if that is on this machine.
+    #[cfg(target_os = "linux")]
     pub(crate) fn server(&self) -> Option<u32> {
         let credentials = sockopt::socket_peercred(&self.socket).ok()?;
         credentials.pid.as_raw_nonzero().get().try_into().ok()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn server(&self) -> Option<u32> {
+        None
     }
 
     /// Sends a request and returns the answer, which must have this command.

@@ -1,0 +1,287 @@
+//! Finds the network interface, and what each library calls it.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use mpienv_core::seam::{ASKED, INTERFACE, InfoSeam as _, NCCL_DEFAULT, NCCL_IFNAME, Sourced};
+use mpienv_core::{
+    ClusterInfo, Error, Host, Interface, LaunchStyle, OwnAddr, OwnInterface, Reason, host_name,
+};
+
+use crate::names::resolve;
+use crate::route::{
+    self, address_towards, interfaces, is_bridge, is_link_local, name_of, names_of, own_addr_within,
+};
+
+/// The variable that gloo reads.
+const GLOO: &str = "GLOO_SOCKET_IFNAME";
+/// How long a name may take to resolve if no setting names an interface.
+const PATIENCE_OF_DEFAULT: Duration = Duration::from_secs(2);
+/// How many other hosts are tried if there is no route to the master.
+const MOST_TRIED: usize = 2;
+/// Where Linux describes its devices.
+const DEVICES: &str = "/sys/class";
+/// A table of an InfiniBand port has at most so many addresses.
+const MOST_GIDS: usize = 256;
+
+/// An interface, this host's address on it, and why it is this one.
+struct Found {
+    name: String,
+    address: IpAddr,
+    why: String,
+}
+
+/// Returns the same place, whose exports also tell the libraries of a program which network
+/// interface to use.
+///
+/// The builder's [`interface`](mpienv_core::ClusterInfoBuilder::interface) or the variable
+/// `MPIENV_INTERFACE` selects it; without them, it is [`Interface::Default`]. These variables are
+/// set, each unless it has a value already: `GLOO_SOCKET_IFNAME`, `TP_SOCKET_IFNAME`,
+/// `NCCL_SOCKET_IFNAME`, `UCX_NET_DEVICES` and `VLLM_HOST_IP`. With the default, it is only the
+/// first. [`ClusterInfo::interface`] returns them. If all ranks are on this host, and the default of
+/// `NCCL_SOCKET_IFNAME` excludes all its interfaces, that variable is not set.
+///
+/// No packet is sent to the job's hosts. For [`Interface::Auto`], the names of hosts are resolved,
+/// each for at most 10 seconds; for the default at most 2 seconds. `mpienv exec` and `launch` call
+/// this function.
+///
+/// ```
+/// use mpienv::{ClusterInfo, ask};
+///
+/// let vars = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MPIENV_INTERFACE", "auto")];
+/// let info = ask::on_interface(&ClusterInfo::from_vars(vars)?)?;
+/// let own = info.interface().expect("a host has a loopback interface");
+/// assert_eq!(info.exports()?.get("NCCL_SOCKET_IFNAME"), Some(&*format!("={}", own.name)));
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns an error if this host has no such interface, or several. Also returns an error for
+/// [`Interface::Auto`] if [`own_addr`](crate::own_addr) does and the host has not exactly one
+/// interface that other hosts may reach. The default returns no error.
+pub fn on_interface(info: &ClusterInfo) -> Result<ClusterInfo, Error> {
+    let default = Sourced::new(Interface::Default, "default");
+    let asked = info.asked_interface().unwrap_or(&default);
+    let found = match &asked.value {
+        Interface::Default if gloo_finds_nothing(info) => {
+            towards_the_job(info, PATIENCE_OF_DEFAULT).ok()
+        }
+        Interface::Auto => Some(towards_the_job(info, route::PATIENCE)?),
+        Interface::Name(name) => {
+            let all = interfaces();
+            let own = address_on(&all, |own, _| own == name);
+            Some(own.ok_or_else(|| refuse(asked, "no interface has this name", &all))?)
+        }
+        Interface::Within(subnet) => {
+            let all = interfaces();
+            let own = address_on(&all, |_, address| subnet.contains(address));
+            let own = own.ok_or_else(|| refuse(asked, "no address is in this range", &all))?;
+            let others =
+                address_on(&all, |name, address| name != own.name && subnet.contains(address));
+            if others.is_some() {
+                return Err(refuse(asked, "several interfaces are in this range", &all));
+            }
+            Some(own)
+        }
+        // Every library chooses by itself.
+        _ => None,
+    };
+    let found = found.map(|found| named(info, found, asked));
+    Ok(on_own_interfaces(info.with_interface(found)))
+}
+
+/// Returns the same place without NCCL's default where that excludes all interfaces of the job's
+/// only host. Resolves no name.
+#[must_use]
+pub fn on_own_interfaces(info: ClusterInfo) -> ClusterInfo {
+    if nccl_finds_nothing(&info) {
+        return info.without_nccl_default(
+            "not set, because the default excludes all interfaces of this host",
+        );
+    }
+    info
+}
+
+/// Returns whether the default leaves NCCL no interface on the only host of the job. NCCL then
+/// chooses one itself, and otherwise fails.
+fn nccl_finds_nothing(info: &ClusterInfo) -> bool {
+    let is_default = info.nccl_is_default() && info.nccl_socket_ifname() == Some(NCCL_DEFAULT);
+    is_default && info.node_count() == Some(1) && nccl_has_none(&interfaces())
+}
+
+/// Returns what an interface is called in each variable that is to be set.
+fn named(info: &ClusterInfo, found: Found, asked: &Sourced<Interface>) -> OwnInterface {
+    let Found { name, address, why } = found;
+    let is_default = asked.value == Interface::Default;
+    let values = [
+        // A list of complete names, one for each device.
+        (GLOO, name.clone()),
+        ("TP_SOCKET_IFNAME", name.clone()),
+        // Without `=`, a name would be a prefix.
+        (NCCL_IFNAME, format!("={name}")),
+        ("UCX_NET_DEVICES", ucx_devices(Path::new(DEVICES), &name)),
+        ("VLLM_HOST_IP", address.to_string()),
+    ];
+    let is_kept = |variable: &'static str| match variable {
+        NCCL_IFNAME => !info.nccl_is_default(),
+        other => info.environment().is_set(other),
+    };
+    let (kept, set): (Vec<_>, Vec<_>) = values
+        .into_iter()
+        .filter(|(variable, _)| !is_default || *variable == GLOO)
+        .partition(|(variable, _)| is_kept(variable));
+    let kept = kept.into_iter().map(|(variable, _)| variable).collect();
+    let source = match &*asked.source {
+        "default" => format!("default: {why}"),
+        source => format!("{} ({source}): {why}", asked.value),
+    };
+    OwnInterface::new(name, address, source, set, kept)
+}
+
+/// Returns whether the job is known to be on several nodes and gloo would use a loopback
+/// address, because this host's name has no other.
+fn gloo_finds_nothing(info: &ClusterInfo) -> bool {
+    let is_on_several =
+        matches!(info.launch_style(), LaunchStyle::PerNode | LaunchStyle::PerProcess)
+            || info.node_count().is_some_and(|nodes| nodes > 1);
+    // The ranks of a job that meets on a loopback address are all on this host.
+    let is_here = info.master_addr().is_ok_and(Host::is_loopback);
+    is_on_several && !is_here && !info.environment().is_set(GLOO) && {
+        let own = host_name().and_then(|name| resolve(name, 0, PATIENCE_OF_DEFAULT).ok());
+        let own = own.unwrap_or_default();
+        let own = own.iter().map(|address| address.ip().to_canonical());
+        gloo_takes(own, &interfaces()).is_none_or(|address| address.is_loopback())
+    }
+}
+
+/// Returns the interface with the route to the master. From the master's own host, which may
+/// know itself by a loopback address, it is the one with the route to another host of the job,
+/// or the only one that other hosts may reach.
+fn towards_the_job(info: &ClusterInfo, patience: Duration) -> Result<Found, Error> {
+    let found =
+        |address: IpAddr, why: String| name_of(address).map(|name| Found { name, address, why });
+    let error = match own_addr_within(info, patience) {
+        Ok(OwnAddr { address, .. }) => {
+            let why = info.master_addr().map(|master| format!("the route to {master}"))?;
+            let reason = Reason::NoOwnAddr(format!("no interface has the address {address}"));
+            return found(address, why).ok_or_else(|| {
+                Error::new(reason, format!("set {INTERFACE} to an interface's name"))
+                    .by(info.launcher())
+            });
+        }
+        Err(error) => error,
+    };
+    let master = info.master_addr().ok();
+    let others = info.hosts().unwrap_or_default().iter().filter(|host| Some(*host) != master);
+    let mut routes = others.take(MOST_TRIED).filter_map(|host| {
+        let address = address_towards(info, host, patience).ok()?;
+        found(address, format!("the route to {host}"))
+    });
+    routes.next().or_else(|| only(&interfaces())).ok_or(error)
+}
+
+/// Returns the address that gloo uses: the first of this host's name that is one of this host.
+fn gloo_takes(
+    mut of_name: impl Iterator<Item = IpAddr>,
+    interfaces: &[(String, IpAddr)],
+) -> Option<IpAddr> {
+    of_name.find(|address| {
+        address.is_loopback() || interfaces.iter().any(|(_, own)| own.to_canonical() == *address)
+    })
+}
+
+/// Returns whether NCCL's default, whose entries are prefixes, excludes all interfaces.
+fn nccl_has_none(interfaces: &[(String, IpAddr)]) -> bool {
+    let excluded = NCCL_DEFAULT.trim_start_matches('^');
+    let is_excluded = |name: &str| excluded.split(',').any(|prefix| name.starts_with(prefix));
+    // An empty list is one that could not be read.
+    !interfaces.is_empty() && interfaces.iter().all(|(name, _)| is_excluded(name))
+}
+
+/// Returns the only interface that other hosts may reach.
+fn only(interfaces: &[(String, IpAddr)]) -> Option<Found> {
+    let may_reach = |name: &str, address: IpAddr| {
+        !address.is_loopback() && !is_link_local(&address) && !is_bridge(name)
+    };
+    let own = address_on(interfaces, may_reach)?;
+    let is_other = |name: &str, address| name != own.name && may_reach(name, address);
+    let why = "the only interface that other hosts may reach".to_owned();
+    address_on(interfaces, is_other).is_none().then_some(Found { why, ..own })
+}
+
+/// Returns the first address that is wanted: IPv4 before IPv6, and link-local ones last, because
+/// few programs accept a zone.
+fn address_on(
+    interfaces: &[(String, IpAddr)],
+    is_wanted: impl Fn(&str, IpAddr) -> bool,
+) -> Option<Found> {
+    let wanted = interfaces.iter().filter(|(name, address)| is_wanted(name, *address));
+    let (name, address) =
+        wanted.min_by_key(|(_, address)| (is_link_local(address), address.is_ipv6()))?;
+    let why = format!("this host's {address}");
+    Some(Found { name: name.clone(), address: address.to_canonical(), why })
+}
+
+fn refuse(asked: &Sourced<Interface>, why: &str, interfaces: &[(String, IpAddr)]) -> Error {
+    let variable = if asked.source == ASKED { "--interface" } else { INTERFACE };
+    let listed = names_of(interfaces).into_iter().map(|name| {
+        let own = interfaces.iter().filter(|(own, _)| own == name);
+        let own: Vec<_> = own.map(|(_, address)| address.to_string()).collect();
+        format!("{name} ({})", own.join(" "))
+    });
+    let reason = format!("{why}; this host has {}", listed.collect::<Vec<_>>().join(", "));
+    let remedy = "name one of these interfaces, or a range with an address of only one";
+    Error::new(Reason::NoInterface(reason), remedy).of(variable).found(asked.value.to_string())
+}
+
+/// Returns the devices of an interface as UCX calls them: its RDMA devices with their ports, and
+/// the interface itself, which UCX uses for TCP. Without the former, UCX would give up RDMA.
+fn ucx_devices(devices: &Path, name: &str) -> String {
+    // An address may have a label of its own, such as `eth0:1`.
+    let name = name.split(':').next().unwrap_or(name);
+    let mut ports = Vec::new();
+    for device in entries(&devices.join("infiniband")) {
+        for port in entries(&devices.join("infiniband").join(&device).join("ports")) {
+            let table = devices.join("infiniband").join(&device).join("ports").join(&port);
+            if has(&table.join("gid_attrs/ndevs"), name) {
+                ports.push(format!("{device}:{port}"));
+            }
+        }
+    }
+    if ports.is_empty() {
+        // InfiniBand's own table names no interface. The interface's number counts from 0.
+        let interface = devices.join("net").join(name);
+        let number = read(&interface.join("dev_port")).and_then(|text| text.parse::<u32>().ok());
+        let port = number.unwrap_or(0) + 1;
+        ports.extend(
+            entries(&interface.join("device/infiniband"))
+                .into_iter()
+                .map(|device| format!("{device}:{port}")),
+        );
+    }
+    ports.push(name.to_owned());
+    ports.join(",")
+}
+
+/// Returns whether one of an RDMA port's addresses is an interface's.
+fn has(table: &Path, name: &str) -> bool {
+    let mut rows = (0..MOST_GIDS).map(|row| table.join(row.to_string()));
+    rows.any(|row| read(&row).is_some_and(|owner| owner == name))
+}
+
+fn read(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let found = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        found.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! Asks the launcher what its variables do not say: rank 0's host, and the nodes.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use mpienv_core::seam::{
+    ASK, Answer, EnvironmentSeam as _, InfoSeam as _, LauncherSeam as _, MpiFamily, PMIX_RANK,
+    Server, refused,
+};
+use mpienv_core::{
+    ClusterInfo, ClusterInfoBuilder, Environment, Error, Launcher, Reason, host_name,
+};
+
+use crate::pmi::{self, Link, PmiError, Question};
+use crate::pmix;
+
+pub use crate::pmix::precludes_mpi;
+
+/// How long the other ranks may take to ask too, unless `MPIENV_ASK` says otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reads this process's place, and asks the launcher for rank 0's host and the nodes if no variable
+/// names the master.
+///
+/// The launchers of MPICH, Intel MPI, MVAPICH and Flux answer over PMI, those of Open MPI 5 and
+/// PRRTE over PMIx, for which a libpmix is loaded. All ranks must ask, because over PMI they wait
+/// for each other: 60 seconds, or as many as the variable `MPIENV_ASK` says; 0 does not ask. Where
+/// no launcher can be asked, and under Open MPI 4, which would refuse a later `MPI_Init`, the place
+/// is as the builder reads it.
+///
+/// A process that has asked over PMI, and the programs that it starts, can no longer call
+/// `MPI_Init`, except under Flux: it takes its leave of the launcher at once, because the launcher
+/// would otherwise take its exit for a failure and kill the other ranks. `mpienv exec` asks without
+/// this limit. Over PMIx, the connection stays open until the process exits. If it replaces itself
+/// by another program, `MPI_Init` of that program may hang.
+///
+/// Only this process's own environment is asked about, not the builder's
+/// [`vars`](ClusterInfoBuilder::vars).
+///
+/// ```no_run
+/// use mpienv::{ClusterInfo, ask};
+///
+/// let info = ask::read(&ClusterInfo::builder())?;
+/// println!("rank 0 runs on {}", info.master_addr()?);
+/// # Ok::<(), mpienv::Error>(())
+/// ```
+///
+/// # Errors
+/// Returns an error if the variables contradict each other or are incomplete, if the launcher does
+/// not answer, or if not all ranks ask.
+pub fn read(builder: &ClusterInfoBuilder) -> Result<ClusterInfo, Error> {
+    let read = builder.read();
+    if let Some(info) = ask_pmix(builder, &read)? {
+        return Ok(info);
+    }
+    let info = read?;
+    let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
+    let answer = ask_over(&info, &mut link, patience)?;
+    if needs_goodbye(&info, &link) {
+        link.finalize().map_err(|error| no_answer(&info, &error))?;
+    }
+    builder.clone().answer(answer).read()
+}
+
+/// A connection that must stay open until a process exits.
+#[derive(Debug)]
+pub struct Connection {
+    /// What it leads to. A connection to PMI must say goodbye at the end.
+    pub server: Server,
+    /// A copy of the connection.
+    pub socket: OwnedFd,
+    /// The process that the launcher has started as this rank: this one, or a parent such as a
+    /// shell.
+    pub process: u32,
+}
+
+/// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
+///
+/// Calls `keep` with the connection that must outlive this process: over PMI, before this rank's
+/// first question.
+///
+/// # Errors
+/// Returns an error if the launcher does not answer, or if not all ranks ask.
+pub fn asked(
+    read: Result<ClusterInfo, Error>,
+    builder: &ClusterInfoBuilder,
+    keep: impl FnOnce(Connection) -> io::Result<()>,
+) -> Result<ClusterInfo, Error> {
+    if let Some(info) = ask_pmix(builder, &read)? {
+        keep_pmix(&info, keep)?;
+        return Ok(info);
+    }
+    let info = read?;
+    let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
+    // From the first word on, the launcher takes this process for an MPI program.
+    if needs_goodbye(&info, &link) {
+        let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
+        kept.map_err(|error| no_answer(&info, &PmiError::NotKept(error)))?;
+    }
+    let answer = ask_over(&info, &mut link, patience)?;
+    builder.clone().answer(answer).read()
+}
+
+/// Returns whether [`asked`] would ask the launcher.
+#[must_use]
+pub fn would_ask(info: &ClusterInfo) -> bool {
+    let environment = info.environment();
+    let is_wanted = patience(environment).is_ok_and(|patience| !patience.is_zero());
+    let has_pmi =
+        environment.is_set(pmi::FD) || environment.is_set(pmi::PORT) && environment.is_set(pmi::ID);
+    is_wanted && (is_served_pmi(info) && has_pmi || is_served_pmix(info))
+}
+
+/// Asks the launcher's PMIx server, even if a variable names the master and a program that is
+/// started later can no longer call `MPI_Init`.
+///
+/// # Errors
+/// Returns an error if the variables cannot be read, if the server does not answer, or if it speaks
+/// of another process.
+pub fn read_with_pmix(builder: &ClusterInfoBuilder) -> Result<ClusterInfo, Error> {
+    let environment = builder.snapshot();
+    let launcher = match builder.read() {
+        Ok(info) => info.launcher(),
+        // `prterun` sets no size, so that its variables alone place no process.
+        Err(_) if environment.get(PMIX_RANK).is_some() => Launcher::OpenMpi,
+        Err(error) => return Err(error),
+    };
+    let refuse = |error: pmix::PmixError| refused(launcher, error.to_string());
+    let said = pmix::ask(&environment).map_err(refuse)?;
+    let host = said.rank0_host.parse();
+    let host = host.map_err(|error| refused(launcher, format!("{}: {error}", said.rank0_host)))?;
+    let answer = Answer {
+        server: Server::Pmix,
+        rank: Some(said.rank),
+        size: said.job_size,
+        host: Some(host),
+        secret: None,
+        node_rank: said.node_rank,
+        node_count: said.node_count,
+        local_rank: said.local_rank,
+        local_size: said.local_size,
+        hosts: said.hosts,
+    };
+    builder.clone().answer(answer).read()
+}
+
+/// Calls `keep` with the connection to the launcher's PMIx server, if this process has asked it.
+///
+/// # Errors
+/// Returns an error if the connection cannot be kept.
+pub fn keep_pmix(
+    info: &ClusterInfo,
+    keep: impl FnOnce(Connection) -> io::Result<()>,
+) -> Result<(), Error> {
+    let Some(connection) = pmix::take_connection() else { return Ok(()) };
+    let process = process_of_rank(info, None).unwrap_or_else(std::process::id);
+    let connection = Connection { server: Server::Pmix, socket: connection.into(), process };
+    keep(connection).map_err(|error| {
+        let give = info.launcher().advice().give_master;
+        let text = format!("cannot keep the connection to its server open: {error}");
+        let remedy = format!("do not ask PMIx, and give rank 0's host to all ranks: {give}");
+        Error::new(Reason::Pmix(text), remedy).by(info.launcher())
+    })
+}
+
+/// Asks the launcher's PMIx server if nothing names the master, and a program that is started later
+/// can still call `MPI_Init`. `None` if there is nothing to ask.
+fn ask_pmix(
+    builder: &ClusterInfoBuilder,
+    read: &Result<ClusterInfo, Error>,
+) -> Result<Option<ClusterInfo>, Error> {
+    let environment = builder.snapshot();
+    let is_open = match read {
+        Ok(info) => is_served_pmix(info),
+        // `prterun` sets no size.
+        Err(error) => error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
+    };
+    if !is_open || environment.number(ASK)? == Some(0) {
+        return Ok(None);
+    }
+    read_with_pmix(builder).map(Some)
+}
+
+/// Returns whether nothing names the master of this process, and its launcher serves PMIx without
+/// harm to a later `MPI_Init`.
+fn is_served_pmix(info: &ClusterInfo) -> bool {
+    // Other launchers name the master, or their own server is PMI's.
+    let is_open = info.launcher() == Launcher::OpenMpi && info.master_addr().is_err();
+    is_open && pmix::is_harmless(info.environment())
+}
+
+/// Returns whether nothing names the master of this process, and its launcher serves PMI-1.
+fn is_served_pmi(info: &ClusterInfo) -> bool {
+    // `srun --mpi=pmi2` serves PMI-2 at the same descriptor, and Slurm's variables name its master.
+    let is_served = matches!(info.launcher().mpi_family(), MpiFamily::Mpich | MpiFamily::Pmi);
+    // The descriptors of another process are not known here.
+    info.master_addr().is_err() && is_served && info.environment().is_current()
+}
+
+/// Returns whether the launcher takes this process's exit for a failure unless a process says
+/// goodbye, and no other process will. Flux does not care.
+fn needs_goodbye(info: &ClusterInfo, link: &Link) -> bool {
+    info.launcher().mpi_family() == MpiFamily::Mpich && !link.is_kept()
+}
+
+fn ask_over(info: &ClusterInfo, link: &mut Link, patience: Duration) -> Result<Answer, Error> {
+    let (rank, size) = (info.rank().index(), info.world_size());
+    let question = Question { rank, size, host: host_name(), patience };
+    let said = question.ask(link).map_err(|error| no_answer(info, &error))?;
+    let nodes = said.nodes.as_ref();
+    Ok(Answer {
+        server: Server::Pmi,
+        rank: None,
+        size: None,
+        host: said.host,
+        secret: said.secret,
+        node_rank: nodes.map(|nodes| nodes.rank),
+        node_count: nodes.map(|nodes| nodes.count),
+        local_rank: nodes.map(|nodes| nodes.local_rank),
+        local_size: nodes.map(|nodes| nodes.local_size),
+        hosts: None,
+    })
+}
+
+fn connection(info: &ClusterInfo, link: &Link) -> io::Result<Connection> {
+    let unknown = || io::Error::other("/proc does not show which process it has started");
+    let process = process_of_rank(info, link.server()).ok_or_else(unknown)?;
+    Ok(Connection { server: Server::Pmi, socket: link.copy()?, process })
+}
+
+/// Returns the connection to the launcher's server, and how long the other ranks may take. `None`
+/// if there is nothing to ask, or if a user does not want that.
+fn link(info: &ClusterInfo) -> Result<Option<(Link, Duration)>, Error> {
+    let environment = info.environment();
+    if !is_served_pmi(info) {
+        return Ok(None);
+    }
+    let patience = patience(environment)?;
+    let refuse = |reason, name, value: &str| info.launcher().refused(reason, name, value);
+    let link = if let Some(text) = environment.text(pmi::FD) {
+        let number = text.parse().map_err(|_| refuse(Reason::NotANumber, pmi::FD, text))?;
+        (!patience.is_zero()).then(|| Link::of_number(number))
+    } else if let Some((port, id)) = environment.text(pmi::PORT).zip(environment.text(pmi::ID)) {
+        let id = id.parse().map_err(|_| refuse(Reason::NotANumber, pmi::ID, id))?;
+        let (host, number) = port
+            .rsplit_once(':')
+            .and_then(|(host, port)| Some((host, port.parse().ok()?)))
+            .ok_or_else(|| {
+                refuse(Reason::Malformed("not of the form host:port".into()), pmi::PORT, port)
+            })?;
+        (!patience.is_zero()).then(|| Link::of_port(host, number, id))
+    } else {
+        None
+    };
+    let link = link.transpose().map_err(|error| no_answer(info, &error))?;
+    Ok(link.map(|link| (link, patience)))
+}
+
+/// Returns the process that the launcher has started as this rank, given the one that serves PMI on
+/// this machine.
+fn process_of_rank(info: &ClusterInfo, server: Option<u32>) -> Option<u32> {
+    let below = |above: u32| {
+        let tracer = tracer();
+        let (mut child, mut traced) = (std::process::id(), None);
+        for parent in info.parents() {
+            if parent == above {
+                return Some(traced.unwrap_or(child));
+            }
+            // `strace -f` waits for whatever it traces, so nothing traced may wait for it, or for a
+            // shell that does.
+            if Some(parent) == tracer {
+                traced = Some(child);
+            }
+            child = parent;
+        }
+        None
+    };
+    server.and_then(below).or_else(|| below(info.starter()?))
+}
+
+fn no_answer(info: &ClusterInfo, error: &PmiError) -> Error {
+    let environment = info.environment();
+    let name = if environment.is_set(pmi::FD) { pmi::FD } else { pmi::PORT };
+    let give = info.launcher().advice().give_master;
+    let remedy = format!("or give rank 0's host to all ranks: {give}; {ASK}=0 does not ask");
+    let error = Error::new(Reason::Pmi(error.to_string()), remedy).by(info.launcher());
+    error.of(name).found(environment.text(name).unwrap_or_default())
+}
+
+/// Returns the process that traces this one.
+fn tracer() -> Option<u32> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok()
+}
+
+/// Returns how long the other ranks may take. Zero if a user does not want to ask.
+fn patience(environment: &Environment) -> Result<Duration, Error> {
+    let seconds = environment.number(ASK)?;
+    Ok(seconds.map_or(PATIENCE, |seconds| Duration::from_secs(seconds.into())))
+}

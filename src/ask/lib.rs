@@ -1,0 +1,51 @@
+//! Asks the launcher, the system and the name service for what no variable says.
+//!
+//! [`ClusterInfo::from_env`](mpienv_core::ClusterInfo::from_env) only reads. These functions also
+//! ask, which takes time and may fail:
+//!
+//! - [`read`] asks the launcher for rank 0's host if no variable names it.
+//! - [`own_addr`] finds this host's own address on the way to rank 0.
+//! - [`on_interface`] finds the network interface that a program's libraries are to use.
+//!
+//! ```no_run
+//! use mpienv::{ClusterInfo, ask};
+//!
+//! let info = ask::read(&ClusterInfo::builder())?;
+//! println!("rank 0 runs on {}", info.master_addr()?);
+//! println!("this host is {}", ask::own_addr(&info)?.address);
+//! # Ok::<(), mpienv::Error>(())
+//! ```
+
+// docs.rs shows which feature enables each item.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
+#![warn(clippy::missing_errors_doc, clippy::missing_panics_doc)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod interface;
+mod launcher;
+mod names;
+mod pmi;
+mod pmix;
+mod process;
+mod program;
+mod route;
+
+pub use interface::on_interface;
+pub use launcher::read;
+pub use mpienv_core::OwnAddr;
+pub use route::own_addr;
+
+/// What mpienv's other crates need of this one and programs do not. Any version may change it.
+#[doc(hidden)]
+pub mod seam {
+    pub use crate::interface::on_own_interfaces;
+    pub use crate::launcher::{
+        Connection, asked, keep_pmix, precludes_mpi, read_with_pmix, would_ask,
+    };
+    pub use crate::names::{look_up, resolve};
+    pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
+    pub use crate::process::Owner;
+    pub use crate::program::{Helper, Printed};
+    pub use crate::route::{interfaces, is_bridge, is_link_local, names_of, with_own_addr};
+}

@@ -1,3 +1,0 @@
-//! What the launcher has answered.
-
-pub(crate) use crate::cluster::ask::{Answer, complete, secret};
