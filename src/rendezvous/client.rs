@@ -1,7 +1,5 @@
 //! Every rank except 0: finds rank 0, says hello, and waits for the report.
 
-pub(super) mod link;
-
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -12,12 +10,11 @@ use super::error::{ConnectFailure, RendezvousError};
 use super::frame::{
     GREETING, Hello, LONGEST_TEXT, Purpose, ReplyHead, ReplyKind, Secret, Version, take,
 };
+use super::handshake::{Bad, Introduced, Link, is_timeout};
 use super::munge::{self, Unreadable};
 use super::{Channel, GRACE, Gathered, LONGEST_BLOB, Meeting, Rendezvous, table};
-use crate::value::port::Port;
-use crate::value::printable::printable;
-use link::{Bad, Introduced, Link, is_timeout};
 use mpienv_ask::seam::look_up;
+use mpienv_core::{Port, printable};
 
 /// Pause after the first failed attempt. It doubles with every attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);

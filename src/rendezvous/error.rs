@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::frame::LONGEST_TEXT;
 use super::munge::REMEDY as MUNGE_REMEDY;
 use super::{LONGEST_BLOB, LONGEST_TOKEN};
-use crate::value::port::Port;
-use mpienv_core::ErrorKind;
+use mpienv_core::{ErrorKind, Port};
 
 /// Why the ranks did not meet: what happened, why, and what to do.
 ///

@@ -14,7 +14,7 @@ use super::auth::Bytes32;
 use super::frame::Message;
 use super::listen::is_out_of_files;
 use super::sorted::Sorted;
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// How many connections one wait can name.
 pub(super) const MOST_READY: usize = 1024;

@@ -8,9 +8,8 @@ use mio::net::TcpListener;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::error::RendezvousError;
-use crate::value::host::Host;
-use crate::value::port::Port;
 use mpienv_ask::seam::look_up;
+use mpienv_core::{Host, Port};
 
 /// How many connections may wait to be accepted. The system may allow fewer.
 const BACKLOG: i32 = 4096;

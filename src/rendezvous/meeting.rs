@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use super::auth::{self, Bytes32};
 use super::table::{Origin, Row};
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// What a rank gets from [`Rendezvous::gather_with_reply`](super::Rendezvous::gather_with_reply).
 ///

@@ -9,9 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, LENGTH, nonce};
-use crate::value::munge::Munge;
-use crate::value::printable::printable;
 use mpienv_ask::seam::{Helper, Printed};
+use mpienv_core::{Munge, printable};
 
 /// The longest credential that a rank decodes, in bytes.
 pub(super) const LONGEST_CREDENTIAL: usize = 4096;

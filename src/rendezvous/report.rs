@@ -7,9 +7,8 @@ use super::error::{RendezvousError, seconds};
 use super::frame::Version;
 use super::most_in_all;
 use super::sorted::Sorted;
-use crate::value::host::Host;
-use crate::value::port::Port;
 use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
+use mpienv_core::{Host, Port};
 
 /// How many items of a kind the text names. It only counts the rest.
 const NAMED: usize = 8;
@@ -311,7 +310,7 @@ mod tests {
 
     use super::*;
     use crate::Rendezvous;
-    use crate::value::rank::Rank;
+    use mpienv_core::Rank;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));

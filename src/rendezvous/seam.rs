@@ -6,8 +6,8 @@ use self::star::Channel;
 pub use crate::auth::{Role, nonce};
 use crate::munge::NoMunge;
 pub use crate::munge::REMEDY as MUNGE_REMEDY;
-use crate::value::munge::Munge;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
+use mpienv_core::Munge;
 
 /// Ten years, so that adding a timeout to an instant never overflows.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -58,7 +58,9 @@ pub fn stay_connected(
 
 /// The meeting's handshake on other connections.
 pub mod handshake {
-    pub use crate::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
+    pub use crate::handshake::{
+        Admitted, ConnectionKey, Directions, Guest, Introduced, Purpose, Refusal, Stranger,
+    };
 }
 
 /// What happens to sockets that listen.
@@ -68,5 +70,6 @@ pub mod listen {
 
 /// Connections that last as long as a job runs.
 pub mod star {
-    pub use crate::star::{Admitted, Channel, Guest, Heard, Star, Stranger, Times, Waker};
+    pub use crate::handshake::{Admitted, Guest, Stranger};
+    pub use crate::star::{Channel, Heard, Star, Times, Waker};
 }

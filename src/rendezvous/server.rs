@@ -4,10 +4,8 @@
 mod admission;
 mod blobs;
 mod delivery;
-mod guesses;
 mod hello;
 mod liveness;
-mod outliers;
 mod visitor;
 
 use std::collections::BTreeMap;
@@ -24,11 +22,11 @@ use super::report::Problems;
 use super::sorted::Sorted;
 use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
-use crate::value::port::Port;
+use admission::Guesses;
 use blobs::Blobs;
-use guesses::Guesses;
+use delivery::Outliers;
 use liveness::{Liveness, Presence};
-use outliers::Outliers;
+use mpienv_core::Port;
 use visitor::{Connection, Stage, Visitor};
 
 /// After the first problem, how long rank 0 waits for missing ranks, so that they get the report

@@ -4,7 +4,7 @@
 use super::{GREETING, MAGIC, REPLY_HEAD, ReplyHead, Version, greeting, take};
 use crate::LONGEST_BLOB;
 use crate::auth::{Bytes32, Directions, Exchange, JobKey, LENGTH, Role, Run, digest};
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// Length of the part before the proof.
 const CLAIM: usize = 83;

@@ -1,6 +1,8 @@
-//! Accepts connections, even when open files run out.
+//! Which connections rank 0 accepts: any until open files run out, and none from an address that has
+//! tried too many wrong tokens.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 
@@ -10,7 +12,8 @@ use crate::auth::Exchange;
 use crate::error::RendezvousError;
 use crate::frame::greeting;
 use crate::lines::Arrival;
-use crate::value::port::Port;
+use crate::sorted::Sorted;
+use mpienv_core::Port;
 
 /// How many connections to accept before reading from the others again.
 const AT_ONCE: usize = 512;
@@ -80,5 +83,123 @@ impl Server<'_> {
         {
             self.close(id);
         }
+    }
+}
+
+/// How many wrong tokens an address may try at once: more than another job usually has ranks on one
+/// host.
+const GUESSES_AT_ONCE: u32 = 200;
+/// How many wrong tokens an address may try per second after that.
+const GUESSES_PER_SECOND: u32 = 20;
+/// How many addresses are counted one by one. All others count as one address.
+const REMEMBERED: usize = 10_000;
+/// Shortest time between two removals of addresses.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// The wrong tokens of all addresses.
+#[derive(Debug, Default)]
+pub(super) struct Guesses {
+    by_address: Sorted<IpAddr, Left>,
+    /// When addresses without recent wrong tokens were last removed.
+    swept: Option<Instant>,
+}
+
+/// How many tries an address has left, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    tries: u32,
+    since: Instant,
+}
+
+impl Left {
+    fn at(self, now: Instant) -> Left {
+        let more = now.saturating_duration_since(self.since).as_millis()
+            * u128::from(GUESSES_PER_SECOND)
+            / 1000;
+        match u32::try_from(more).unwrap_or(u32::MAX) {
+            0 => self,
+            more => {
+                Left { tries: self.tries.saturating_add(more).min(GUESSES_AT_ONCE), since: now }
+            }
+        }
+    }
+}
+
+impl Guesses {
+    /// Returns whether this address may try a token now.
+    pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
+        self.by_address.get(self.key(address)).is_none_or(|left| left.at(now).tries > 0)
+    }
+
+    /// Counts a wrong token.
+    pub(super) fn count(&mut self, address: IpAddr, now: Instant) {
+        if self.by_address.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP)
+        {
+            self.by_address.retain(|left| left.at(now).tries < GUESSES_AT_ONCE);
+            self.swept = Some(now);
+        }
+        let key = self.key(address);
+        let left = self
+            .by_address
+            .get(key)
+            .map_or(Left { tries: GUESSES_AT_ONCE, since: now }, |left| left.at(now));
+        self.by_address.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
+    }
+
+    fn key(&self, address: IpAddr) -> IpAddr {
+        let key = network(address);
+        let is_known = self.by_address.get(key).is_some() || self.by_address.len() < REMEMBERED;
+        if is_known { key } else { Ipv6Addr::UNSPECIFIED.into() }
+    }
+}
+
+/// Returns the /64 network of an IPv6 address, because one host can use all 2^64 addresses in it.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_waits_after_its_wrong_tokens_and_no_other_does() {
+        let (guesser, other): (IpAddr, IpAddr) = ([10, 0, 0, 9].into(), [10, 0, 0, 1].into());
+        let (begun, mut guesses, mut tried) = (Instant::now(), Guesses::default(), 0);
+        // A try each millisecond for ten seconds.
+        for milliseconds in 0..10_000 {
+            let now = begun + Duration::from_millis(milliseconds);
+            assert!(guesses.allow(other, now));
+            if guesses.allow(guesser, now) {
+                guesses.count(guesser, now);
+                tried += 1;
+            }
+        }
+        assert!(
+            (GUESSES_AT_ONCE + 9 * GUESSES_PER_SECOND..=GUESSES_AT_ONCE + 10 * GUESSES_PER_SECOND)
+                .contains(&tried),
+            "{tried}"
+        );
+    }
+
+    #[test]
+    fn the_addresses_of_one_ipv6_network_are_one() {
+        let (now, mut guesses) = (Instant::now(), Guesses::default());
+        let address = |host: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, host]);
+        (0..200).for_each(|host| guesses.count(address(host), now));
+        assert!(!guesses.allow(address(999), now));
+        assert!(guesses.allow(IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]), now));
+    }
+
+    #[test]
+    fn a_hundred_thousand_addresses_take_no_more_memory_than_ten_thousand() {
+        let (now, mut guesses) = (Instant::now(), Guesses::default());
+        (0..100_000u32)
+            .for_each(|address| guesses.count(std::net::Ipv4Addr::from(address).into(), now));
+        assert!(guesses.by_address.len() <= REMEMBERED + 1);
+        assert!(!guesses.allow([1, 2, 3, 4].into(), now), "the rest count as one address");
     }
 }

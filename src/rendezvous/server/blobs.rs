@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::guesses::network;
+use super::admission::network;
 use crate::sorted::Sorted;
 
 /// How many bytes of unfinished long blobs rank 0 holds at most.

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
 use super::visitor::Altered;
-use super::{Connection, Joined, Server, Stage, outliers};
+use super::{Connection, Joined, Server, Stage, delivery};
 use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
 use crate::lines::read;
 use crate::most_in_all;
 use crate::table::{Origin, Row};
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// How long after a newer connection an older one's close may arrive.
 const OVERTAKEN: Duration = Duration::from_millis(200);
@@ -93,7 +93,7 @@ impl Server<'_> {
             Reject::OtherRun { .. } if is_elsewhere => self.close(id),
             Reject::OtherRun { rank, run } => {
                 self.problems.rejected += 1;
-                let text = outliers::of_another_run(rank, run, self.secret.run);
+                let text = delivery::of_another_run(rank, run, self.secret.run);
                 self.turn_away(id);
                 self.say(id, &Message::new(ReplyKind::TurnedAway, text.as_bytes()));
             }

@@ -6,7 +6,7 @@ use crate::LONGEST_BLOB;
 use crate::auth::{Bytes32, Directions, Exchange, LENGTH, digest};
 use crate::frame::{HERE, HelloReader, Message, Purpose, ReplyKind};
 use crate::lines::Line;
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
 const PATIENCE: usize = LONGEST_BLOB + 1024;

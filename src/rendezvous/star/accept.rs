@@ -7,11 +7,11 @@ use std::ops::Range;
 use mio::net::TcpStream;
 
 use super::{AT_ONCE, Heard, Member, Party, Star};
-use crate::auth::{Directions, Exchange, digest};
-use crate::frame::{FIRST, HelloReader, ReplyKind, greeting, reply};
-use crate::handshake::ConnectionKey;
+use crate::auth::Directions;
+use crate::frame::FIRST;
+use crate::handshake::{Admitted, ConnectionKey, Guest};
 use crate::lines::{Arrival, read};
-use crate::value::port::Port;
+use mpienv_core::Port;
 
 /// How many connections, besides one for each rank, may be unidentified before the oldest is
 /// closed.
@@ -25,53 +25,6 @@ pub(super) struct Door {
     /// The ranks that have not arrived, in order.
     absent: Vec<u32>,
     rejected: u64,
-}
-
-/// An accepted connection that has not said hello.
-#[derive(Debug)]
-pub struct Guest(Box<HelloReader>);
-
-/// A rank that has proven that it has the key.
-#[derive(Debug)]
-pub struct Admitted {
-    /// Its number.
-    pub rank: u32,
-    /// The keys of its messages and of the answers.
-    pub directions: Directions,
-    /// The first bytes to send to the rank.
-    pub welcome: Vec<u8>,
-}
-
-/// The peer is not one of this job's ranks.
-#[derive(Debug)]
-pub struct Stranger;
-
-impl Guest {
-    /// A guest for a new connection, and the greeting to send first.
-    pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
-        let exchange = Exchange::new()?;
-        let greeting = greeting(&exchange.public, &[]);
-        Ok((Guest(Box::new(HelloReader::new(exchange, key.purposes()))), greeting))
-    }
-
-    /// Takes the next bytes. Returns the rank once its hello is complete and has the world size
-    /// `size`.
-    pub fn feed(
-        &mut self,
-        bytes: &[u8],
-        key: &ConnectionKey,
-        size: u32,
-    ) -> Result<Option<Admitted>, Stranger> {
-        let Some(hello) = self.0.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
-            return Ok(None);
-        };
-        let directions = self.0.take_directions().filter(|_| hello.size == size);
-        let mut directions = directions.ok_or(Stranger)?;
-        let mut welcome = reply(ReplyKind::Welcome, &[]);
-        let tag = directions.outgoing.tag(&digest(&[&welcome]));
-        welcome.extend(tag);
-        Ok(Some(Admitted { rank: hello.rank, directions, welcome }))
-    }
 }
 
 impl Star {
