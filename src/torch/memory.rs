@@ -1,11 +1,13 @@
 //! The caller's memory, by its addresses. What can be told from an address, its length and its
 //! alignment is checked here; the caller vouches only for what cannot: that the bytes are its own.
-#![expect(unsafe_code, reason = "the caller of a C ABI vouches for its addresses")]
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::slice;
 
-use crate::failure::Failure;
+use mpienv_collective::seam::ElementKind;
+
+use crate::Failure;
 
 /// A buffer in a list, as the caller passes it.
 #[repr(C)]
@@ -65,31 +67,28 @@ pub(crate) unsafe fn bytes_mut<'a>(
     Ok(if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(address, length) } })
 }
 
-/// The list of `count` buffers, of `length` bytes each, for the ranks that get one; nothing if the
-/// list is null.
+/// Two lists of buffers, each of at most one for each rank. The second follows the first.
 ///
 /// # Safety
-/// `pieces` is null or that of `count` buffers.
+/// `list` is that of as many buffers.
 pub(crate) unsafe fn pieces<'a>(
-    pieces: *const Piece,
-    count: usize,
+    list: *const Piece,
+    counts: [usize; 2],
     ranks: usize,
-    length: usize,
-) -> Result<&'a [Piece], Failure> {
-    if pieces.is_null() && count == 0 {
-        return Ok(&[]);
-    }
-    if count != ranks {
+    kind: ElementKind,
+) -> Result<(&'a [Piece], &'a [Piece]), Failure> {
+    if let Some(count) = counts.into_iter().find(|&count| count > ranks) {
         return Err(Failure::argument(format!("{count} buffers for {ranks} ranks")));
     }
-    check_place(pieces)?;
-    // SAFETY: it is neither null nor misaligned, and a list for all ranks fits into memory.
-    let pieces = unsafe { slice::from_raw_parts(pieces, count) };
-    if let Some(other) = pieces.iter().find(|piece| piece.length != length) {
-        let text = format!("a buffer of {} bytes in place of {length}", other.length);
-        return Err(Failure::argument(text));
+    check_place(list)?;
+    // SAFETY: it is neither null nor misaligned, and two lists for all ranks fit into memory.
+    let pieces = unsafe { slice::from_raw_parts(list, counts[0] + counts[1]) };
+    match pieces.iter().find(|piece| !piece.length.is_multiple_of(kind.size())) {
+        None => Ok(pieces.split_at(counts[0])),
+        Some(Piece { length, .. }) => {
+            Err(Failure::argument(format!("{length} bytes are not {}", kind.name())))
+        }
     }
-    Ok(pieces)
 }
 
 /// The buffers of a list to which a call writes.
@@ -117,32 +116,15 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Result<&'a str, Failure> {
 }
 
 /// What is sent, or a copy of it if a call would write where it reads.
-pub(crate) enum Sent<'a> {
-    Place(&'a [u8]),
-    Copy(Vec<u8>),
-}
-
-impl<'a> Sent<'a> {
-    /// # Safety
-    /// As [`bytes`]; `into` are the buffers that the call writes to.
-    pub(crate) unsafe fn apart_from(
-        address: *const u8,
-        length: usize,
-        into: &[Piece],
-    ) -> Result<Sent<'a>, Failure> {
-        // SAFETY: the caller vouches for the bytes.
-        let place = unsafe { bytes(address, length) }?;
-        let own = Piece { address: address.cast_mut(), length };
-        Ok(match into.iter().any(|&other| own.overlaps(other)) {
-            true => Sent::Copy(place.to_vec()),
-            false => Sent::Place(place),
-        })
-    }
-
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        match self {
-            Sent::Place(place) => place,
-            Sent::Copy(copy) => copy,
-        }
-    }
+///
+/// # Safety
+/// As [`bytes`]; `into` are the buffers that the call writes to.
+pub(crate) unsafe fn bytes_apart<'a>(
+    sent: Piece,
+    into: &[Piece],
+) -> Result<Cow<'a, [u8]>, Failure> {
+    // SAFETY: the caller vouches for the bytes.
+    let bytes = unsafe { bytes(sent.address, sent.length) }?;
+    let is_apart = !into.iter().any(|&other| sent.overlaps(other));
+    Ok(if is_apart { Cow::Borrowed(bytes) } else { Cow::Owned(bytes.to_vec()) })
 }

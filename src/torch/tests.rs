@@ -1,56 +1,89 @@
 //! The C functions, as a program calls them.
-#![expect(unsafe_code, reason = "the C functions take addresses")]
-
-mod any_call;
 
 use std::ffi::CString;
 use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
-use std::ptr;
-use std::thread;
+use std::os::fd::{AsFd as _, IntoRawFd};
+use std::time::{Duration, Instant};
+use std::{array, ptr, slice, thread};
 
-use crate::abi::*;
+use super::*;
+use crate::call::*;
 use crate::memory::Piece;
+use crate::messages::*;
 
 /// Longer than any call takes on a machine under load.
-pub(crate) const TIMEOUT_MS: u64 = 300_000;
+const TIMEOUT_MS: u64 = 300_000;
 
 /// A connected group, which may move to another thread.
 #[derive(Clone, Copy)]
-pub(crate) struct Connected(pub(crate) *mut Handle);
+struct Connected(*mut Handle);
 
 // SAFETY: the functions lock the group.
 unsafe impl Send for Connected {}
 
-/// The number of a type, for calls of a group; that of a message is its low byte.
-pub(crate) fn typed(name: &str) -> u16 {
+/// The number of a type.
+fn kind(name: &str) -> u16 {
     let name = CString::new(name).unwrap();
     // SAFETY: it is a string.
     u16::try_from(unsafe { mpienv_torch_kind(name.as_ptr()) }).unwrap()
 }
 
-pub(crate) fn kind(name: &str) -> u8 {
-    u8::try_from(typed(name)).unwrap()
+/// The buffer of some numbers.
+fn piece<T>(numbers: &mut [T]) -> Piece {
+    Piece { address: numbers.as_mut_ptr().cast(), length: size_of_val(numbers) }
 }
 
-/// Buffers of this length, as a list.
-fn pieces<const N: usize>(addresses: [*mut u8; N], length: usize) -> [Piece; N] {
-    addresses.map(|address| Piece { address, length })
+/// A request with its buffers.
+fn request(kind: u16, [root, other]: [i64; 2], lists: [&[Piece]; 2]) -> Vec<u64> {
+    let [sent, received] = lists.map(|list| list.len() as u64);
+    let head = [kind.into(), root.cast_unsigned(), other.cast_unsigned(), sent, received];
+    let buffers = lists.concat().into_iter();
+    let buffers =
+        buffers.flat_map(|piece| [piece.address.expose_provenance() as u64, piece.length as u64]);
+    head.into_iter().chain(buffers).collect()
 }
 
-fn reduction(name: &str) -> u8 {
-    let name = CString::new(name).unwrap();
-    // SAFETY: it is a string.
-    u8::try_from(unsafe { mpienv_torch_reduction(name.as_ptr()) }).unwrap()
+/// Makes a call; returns its code.
+fn call(
+    handle: *const Handle,
+    (name, by): (&str, &str),
+    kind: u16,
+    ranks: [i64; 2],
+    lists: [&[Piece]; 2],
+) -> i32 {
+    let [name, by] = [name, by].map(|text| CString::new(text).unwrap());
+    let request = request(kind, ranks, lists);
+    // SAFETY: these are strings and a request, whose buffers the tests own or the call refuses.
+    unsafe { mpienv_torch_call(handle, name.as_ptr(), by.as_ptr(), request.as_ptr().cast()) }
+}
+
+/// Reduces numbers on all ranks.
+fn reduce<T>(handle: *const Handle, by: &str, kind: u16, values: &mut [T]) -> i32 {
+    call(handle, ("reduce", by), kind, [-1, 0], [&[], &[piece(values)]])
+}
+
+fn barrier(handle: *const Handle) -> i32 {
+    call(handle, ("barrier", ""), 0, [0, 0], [&[], &[]])
 }
 
 /// The text of this thread's last failure, and the rank that it names.
-pub(crate) fn failure() -> (String, i64) {
+fn failure() -> (String, i64) {
     let (mut text, mut rank) = (vec![0_u8; 500], 0);
     // SAFETY: both places are large enough.
     let length = unsafe { mpienv_torch_error(text.as_mut_ptr(), text.len(), &raw mut rank) };
     text.truncate(length);
     (String::from_utf8(text).unwrap(), rank)
+}
+
+fn close(Connected(handle): Connected) {
+    // SAFETY: it is not used again.
+    unsafe { mpienv_torch_close(handle) };
+}
+
+/// Fails unless a call was refused for this reason.
+fn is_refused(code: i32, expected: &str) {
+    assert_eq!(code, 1, "{expected}");
+    assert!(failure().0.contains(expected), "{} and not {expected}", failure().0);
 }
 
 fn connect(
@@ -73,6 +106,7 @@ fn connect(
             port,
             secret.as_ptr(),
             TIMEOUT_MS,
+            None,
             &raw mut handle,
         )
     };
@@ -80,7 +114,7 @@ fn connect(
 }
 
 /// Runs `work` on each rank of a group, in a thread, and closes the group.
-pub(crate) fn run<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Sync) -> Vec<T> {
+fn run_ranks<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Sync) -> Vec<T> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut listener = Some(listener);
@@ -91,8 +125,7 @@ pub(crate) fn run<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Syn
             scope.spawn(move || {
                 let Connected(handle) = connect(rank, size, listener, port, "secret").unwrap();
                 let result = work(rank, handle);
-                // SAFETY: it is not used again.
-                unsafe { mpienv_torch_close(handle) };
+                close(Connected(handle));
                 result
             })
         };
@@ -103,41 +136,17 @@ pub(crate) fn run<T: Send>(size: u32, work: impl Fn(u32, *mut Handle) -> T + Syn
 
 #[test]
 fn numbers_are_reduced_by_type_and_reduction() {
-    let results = run(3, |rank, handle| {
+    let results = run_ranks(3, |rank, handle| {
         let mut sum = [rank as f32, 1.0];
         let mut largest = [i64::from(rank), -i64::from(rank)];
-        let values: Vec<f64> = (0..6).map(|index| f64::from(index * rank)).collect();
+        let mut values: Vec<f64> = (0..6).map(|index| f64::from(index * rank)).collect();
         let mut part = [0.0_f64; 2];
-        // SAFETY: these are the numbers and their counts.
-        let codes = unsafe {
-            [
-                mpienv_torch_reduce(
-                    handle,
-                    sum.as_mut_ptr().cast(),
-                    2,
-                    typed("f32"),
-                    reduction("sum"),
-                    -1,
-                ),
-                mpienv_torch_reduce(
-                    handle,
-                    largest.as_mut_ptr().cast(),
-                    2,
-                    typed("i64"),
-                    reduction("max"),
-                    1,
-                ),
-                mpienv_torch_reduce_scatter(
-                    handle,
-                    values.as_ptr().cast(),
-                    values.len(),
-                    part.as_mut_ptr().cast(),
-                    2,
-                    typed("f64"),
-                    reduction("sum"),
-                ),
-            ]
-        };
+        let lists = [&[piece(&mut values)][..], &[piece(&mut part)]];
+        let codes = [
+            reduce(handle, "sum", kind("f32"), &mut sum),
+            call(handle, ("reduce", "max"), kind("i64"), [1, 0], [&[], &[piece(&mut largest)]]),
+            call(handle, ("reduce_scatter", "sum"), kind("f64"), [0, 0], lists),
+        ];
         assert_eq!(codes, [0; 3]);
         (sum, largest, part)
     });
@@ -151,54 +160,24 @@ fn numbers_are_reduced_by_type_and_reduction() {
 
 #[test]
 fn values_go_to_places_of_their_own_even_where_the_call_reads() {
-    let results = run(2, |rank, handle| {
-        let (own, other) = (rank as usize, 1 - rank as usize);
+    let results = run_ranks(2, |rank, handle| {
+        let (own, other, byte) = (rank as usize, 1 - rank as usize, kind("u8"));
         let mut all = [[0_u8; 3]; 2];
         all[own] = [rank as u8 + 1; 3];
-        let base = all.as_mut_ptr().cast::<u8>();
-        // SAFETY: both rows are of three bytes.
-        let places = unsafe { [base, base.add(3)] };
-        let byte = typed("u8");
-        // SAFETY: the call reads the row that it also writes.
-        let list = pieces(places, 3);
-        // SAFETY: as above.
-        let code =
-            unsafe { mpienv_torch_gather(handle, places[own], 3, list.as_ptr(), 2, byte, -1) };
-        assert_eq!(code, 0);
-        let mut exchanged = [0_u8; 2];
-        let into = exchanged.as_mut_ptr();
-        let sent = [10 * rank as u8, 10 * rank as u8 + 1];
-        let parts = [0, 1].map(|index| (&raw const sent[index]).cast_mut());
-        // SAFETY: each part is one byte.
-        let places = unsafe { [into, into.add(1)] };
-        // SAFETY: as above.
-        let (parts, places) = (pieces(parts, 1), pieces(places, 1));
-        // SAFETY: as above.
-        let code = unsafe {
-            mpienv_torch_scatter(handle, parts.as_ptr(), 2, places.as_ptr(), 2, 1, byte, -1)
-        };
-        assert_eq!(code, 0);
-        let (sent, mut received) = ([rank], [9_u32]);
-        // SAFETY: one number is sent and one is received.
-        let code = unsafe {
-            mpienv_torch_pass(
-                handle,
-                sent.as_ptr().cast(),
-                1,
-                other as i64,
-                received.as_mut_ptr().cast(),
-                1,
-                other as i64,
-                typed("u32"),
-            )
-        };
-        assert_eq!(code, 0);
+        let rows = all.each_mut().map(|row| piece(row));
+        // The call reads the row that it also writes.
+        assert_eq!(call(handle, ("gather", ""), byte, [-1, 0], [&rows[own..=own], &rows]), 0);
+        let (mut sent, mut exchanged) = ([10 * rank as u8, 10 * rank as u8 + 1], [0_u8; 2]);
+        let parts = sent.each_mut().map(|part| piece(slice::from_mut(part)));
+        let places = exchanged.each_mut().map(|part| piece(slice::from_mut(part)));
+        assert_eq!(call(handle, ("scatter", ""), byte, [-1, 0], [&parts, &places]), 0);
+        let (mut sent, mut received) = ([rank], [9_u32]);
+        let lists = [&[piece(&mut sent)][..], &[piece(&mut received)]];
+        assert_eq!(call(handle, ("pass", ""), kind("u32"), [other as i64; 2], lists), 0);
         let mut weights = [if rank == 1 { 0.5_f32 } else { 0.0 }];
-        // SAFETY: it is one number.
-        let code = unsafe {
-            mpienv_torch_broadcast(handle, weights.as_mut_ptr().cast(), 1, typed("f32"), 1)
-        };
-        assert_eq!((code, weights), (0, [0.5]));
+        let places = [piece(&mut weights)];
+        assert_eq!(call(handle, ("broadcast", ""), kind("f32"), [1, 0], [&[], &places]), 0);
+        assert_eq!(weights, [0.5]);
         (all, exchanged, received)
     });
     assert_eq!(results[0], ([[1; 3], [2; 3]], [0, 10], [1]));
@@ -207,15 +186,10 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
 
 #[test]
 fn a_failure_has_a_code_a_text_and_the_rank_that_it_names() {
-    let results = run(2, |rank, handle| {
-        let mut values = [0.0_f32; 10];
-        let (values, by) = (values.as_mut_ptr().cast(), reduction("sum"));
-        // SAFETY: there are ten numbers.
-        let code = unsafe {
-            match rank {
-                0 => mpienv_torch_reduce(handle, values, 10, typed("f32"), by, -1),
-                _ => mpienv_torch_barrier(handle),
-            }
+    let results = run_ranks(2, |rank, handle| {
+        let code = match rank {
+            0 => reduce(handle, "sum", kind("f32"), &mut [0.0_f32; 10]),
+            _ => barrier(handle),
         };
         (code, failure())
     });
@@ -228,85 +202,91 @@ fn a_failure_has_a_code_a_text_and_the_rank_that_it_names() {
 
 #[test]
 fn arguments_that_no_group_can_take_are_failures() {
-    let Connected(handle) = connect(0, 1, None, 1, "").unwrap();
+    let group = connect(0, 1, None, 1, "").unwrap();
+    let (Connected(handle), float) = (group, kind("f32"));
     let mut values = [0_u64; 4];
-    let place: *mut u8 = values.as_mut_ptr().cast();
-    let (float, sum) = (typed("f32"), reduction("sum"));
-    let refused = |call: &dyn Fn() -> i32, expected: &str| {
-        assert_eq!(call(), 1);
-        assert!(failure().0.contains(expected), "{}", failure().0);
+    let first: *mut u8 = values.as_mut_ptr().cast();
+    let at = |skipped: usize, length| Piece { address: first.wrapping_add(skipped), length };
+    let none = Piece { address: ptr::null_mut(), length: 4 };
+    let (one, two) = ([at(0, 4)], [at(0, 4), at(4, 4)]);
+
+    let reduce = |kind, by, values| call(handle, ("reduce", by), kind, [-1, 0], [&[], &[values]]);
+    is_refused(reduce(99, "sum", one[0]), "no type has the number 99");
+    is_refused(reduce(float | 200 << 8, "sum", one[0]), "no type has the number 200");
+    is_refused(reduce(float, "median", one[0]), "no reduction is called \"median\"");
+    is_refused(reduce(float, "sum", at(0, usize::MAX - 3)), "more than memory has");
+    is_refused(reduce(float, "sum", at(0, 7)), "7 bytes are not f32");
+    is_refused(reduce(float, "sum", at(1, 4)), "not aligned");
+    is_refused(reduce(float, "sum", none), "at no address");
+    let make = |name: &str, root, lists: [&[Piece]; 2]| {
+        call(handle, (name, "sum"), float, [root, 0], lists)
     };
-    // SAFETY: the functions refuse before they read.
-    unsafe {
-        refused(
-            &|| mpienv_torch_reduce(handle, place, 1, 99, sum, -1),
-            "no type has the number 99",
-        );
-        refused(&|| mpienv_torch_reduce(handle, place, 1, float, 99, -1), "no reduction has");
-        refused(&|| mpienv_torch_reduce(handle, place, usize::MAX, float, sum, -1), "too many");
-        refused(&|| mpienv_torch_reduce(handle, place.add(1), 1, float, sum, -1), "not aligned");
-        refused(&|| mpienv_torch_broadcast(handle, place, 1, float, 7), "rank 7 of a group of 1");
-        for count in [0, 1, 3, usize::MAX] {
-            let scatter = || {
-                let into = place.add(16);
-                mpienv_torch_reduce_scatter(handle, place, count, into, 2, float, sum)
-            };
-            refused(&scatter, &format!("{count} numbers are not 1 parts of 2"));
-        }
-        refused(
-            &|| mpienv_torch_reduce(handle, ptr::null_mut(), 1, float, sum, -1),
-            "at no address",
-        );
-        refused(
-            &|| mpienv_torch_reduce(handle, place, 1, float | 200 << 8, sum, -1),
-            "no type has the number 200",
-        );
-        refused(&|| mpienv_torch_agree(handle, 200, 1, float, 0), "no call has the number 200");
-        let (one, two) = (pieces([place], 4), pieces([place, place.add(4)], 4));
-        let gather = |all: &[Piece]| {
-            mpienv_torch_gather(handle, place, 1, all.as_ptr(), all.len(), float, -1)
+    is_refused(make("broadcast", 7, [&[], &one]), "rank 7 of a group of 1");
+    for length in [0, 4, 12, usize::MAX - 3] {
+        let scatter = make("reduce_scatter", 0, [&[at(0, length)], &[at(16, 8)]]);
+        let expected = match length {
+            0..100 => format!("{length} bytes are not 1 parts of 8"),
+            _ => "more than memory has".to_owned(),
         };
-        assert_eq!(gather(&one), 0);
-        refused(&|| gather(&two), "2 buffers for 1 ranks");
-        refused(&|| gather(&pieces([place], 3)), "a buffer of 3 bytes in place of 4");
-        refused(&|| gather(&pieces([ptr::null_mut()], 4)), "at no address");
-        let null = ptr::null();
-        refused(&|| mpienv_torch_gather(handle, place, 1, null, 1, float, -1), "no place");
-        let scatter = |parts: &[Piece], into: &[Piece]| {
-            let lists = (parts.as_ptr(), parts.len(), into.as_ptr(), into.len());
-            mpienv_torch_scatter(handle, lists.0, lists.1, lists.2, lists.3, 1, float, -1)
-        };
-        refused(&|| scatter(&two, &one), "2 buffers for 1 ranks");
-        refused(&|| scatter(&one, &two), "2 buffers for 1 ranks");
-        refused(&|| scatter(&pieces([place], 8), &one), "a buffer of 8 bytes in place of 4");
-        refused(&|| mpienv_torch_barrier(ptr::null()), "the group is closed");
-        mpienv_torch_close(handle);
-        mpienv_torch_close(ptr::null_mut());
+        is_refused(scatter, &expected);
     }
+    is_refused(make("agree", 0, [&[], &[]]), "no call is called \"sum\"");
+    assert_eq!(make("gather", -1, [&one, &one]), 0);
+    is_refused(make("gather", -1, [&one, &two]), "2 buffers for 1 ranks");
+    is_refused(make("gather", -1, [&one, &[at(0, 8)]]), "buffers of 4 and 8 bytes");
+    is_refused(make("gather", -1, [&one, &[none]]), "at no address");
+    is_refused(make("scatter", -1, [&two, &one]), "2 buffers for 1 ranks");
+    is_refused(make("scatter", -1, [&one, &two]), "2 buffers for 1 ranks");
+    is_refused(make("scatter", -1, [&[at(0, 8)], &one]), "buffers of 4 and 8 bytes");
+    is_refused(make("scatter", -1, [&one, &[]]), "no call scatter reads 1 buffers and writes 0");
+    is_refused(make("reduce", -1, [&one, &one]), "no call reduce reads 1 buffers and writes 1");
+    is_refused(make("sort", -1, [&[], &[]]), "no call sort reads 0 buffers and writes 0");
+    is_refused(barrier(ptr::null()), "the group is closed");
+    let request = request(float, [-1, 0], [&[], &one]);
+    for request in [ptr::null(), request.as_ptr().wrapping_byte_add(1)] {
+        // SAFETY: the function refuses before it reads.
+        let code = unsafe {
+            mpienv_torch_call(handle, c"reduce".as_ptr(), c"sum".as_ptr(), request.cast())
+        };
+        is_refused(code, "no place for a result");
+    }
+    // SAFETY: as above.
+    let unnamed =
+        unsafe { mpienv_torch_call(handle, ptr::null(), ptr::null(), request.as_ptr().cast()) };
+    is_refused(unnamed, "no text at an address");
+    close(group);
+    close(Connected(ptr::null_mut()));
     assert_eq!(connect(2, 2, None, 1, "secret").err(), Some(1));
 }
 
 #[test]
+fn two_buffers_for_results_cannot_share_memory() {
+    let codes = run_ranks(2, |_, handle| {
+        let mut values = [0_u64; 2];
+        let own = piece(&mut values[..1]);
+        let code = call(handle, ("gather", ""), kind("u64"), [-1, 0], [&[own], &[own, own]]);
+        (code, failure().0)
+    });
+    assert_eq!(
+        codes,
+        array::from_fn::<_, 2, _>(|_| { (1, "two buffers for results share memory".to_owned()) })
+    );
+}
+
+#[test]
 fn ranks_compare_the_types_and_the_calls_that_their_callers_mean() {
-    let int = typed("i32");
-    let short = typed("int16");
-    let name = CString::new("all_reduce (band)").unwrap();
-    // SAFETY: it is a string.
-    let built = u8::try_from(unsafe { mpienv_torch_built(name.as_ptr()) }).unwrap();
-    let results = run(2, |rank, handle| {
-        let (mut values, by) = ([1_i32; 4], reduction("sum"));
-        let place = values.as_mut_ptr().cast();
-        let meant = if rank == 0 { int } else { int | short };
-        // SAFETY: there are four numbers.
-        let code = unsafe { mpienv_torch_reduce(handle, place, 4, meant, by, -1) };
+    let int = kind("i32");
+    let results = run_ranks(2, |rank, handle| {
+        let meant = if rank == 0 { int } else { int | kind("int16") };
+        let code = reduce(handle, "sum", meant, &mut [1_i32; 4]);
         (code, failure().0)
     });
     let text = "rank 1 called all_reduce_sum of 4 int16, rank 0 all_reduce_sum of 4 i32";
     assert_eq!(results[0].0, 1);
     assert!(results[0].1.starts_with(text), "{}", results[0].1);
-    let results = run(2, |rank, handle| {
-        // SAFETY: the group is open.
-        let code = unsafe { mpienv_torch_agree(handle, built + rank as u8, 4, int, 0) };
+    let results = run_ranks(2, |rank, handle| {
+        let built = ["all_reduce (band)", "all_reduce (bor)"][rank as usize];
+        let code = call(handle, ("agree", built), int, [0, 4], [&[], &[]]);
         (code, failure().0)
     });
     let text = "rank 1 called all_reduce (bor) of 4 i32, rank 0 all_reduce (band) of 4 i32";
@@ -316,22 +296,323 @@ fn ranks_compare_the_types_and_the_calls_that_their_callers_mean() {
 
 #[test]
 fn a_call_ends_if_another_thread_cancels_it() {
-    let results = run(2, |rank, handle| {
-        if rank == 1 {
-            // It fails too, because rank 0 does not arrive.
-            // SAFETY: the group is open.
-            return (unsafe { mpienv_torch_barrier(handle) }, failure().0);
+    let results = run_ranks(2, |rank, handle| {
+        if rank == 0 {
+            let group = Connected(handle);
+            let cancel = move || {
+                let group = group;
+                // SAFETY: the group stays open until this thread has ended.
+                unsafe { mpienv_torch_cancel(group.0) };
+            };
+            thread::spawn(cancel).join().unwrap();
         }
-        let group = Connected(handle);
-        let canceling = thread::spawn(move || {
-            let group = group;
-            // SAFETY: the group stays open until this thread has ended.
-            unsafe { mpienv_torch_cancel(group.0) };
-        });
-        canceling.join().unwrap();
-        // SAFETY: the group is open.
-        (unsafe { mpienv_torch_barrier(handle) }, failure().0)
+        // That of rank 1 fails too, because rank 0 does not arrive.
+        (barrier(handle), failure().0)
     });
     assert_eq!(results[0].0, 4, "{}", results[0].1);
     assert_eq!(results[1].0, 2, "{}", results[1].1);
+}
+
+/// Connects a sender and a receiver, which errors call 5 and 3.
+fn pair() -> [Connected; 2] {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let end = |descriptor: i32| {
+        let [host, other_host] = ["127.0.0.1", "node07"].map(|text| CString::new(text).unwrap());
+        let (mut handle, mut is_ended) = (ptr::null_mut(), 0);
+        // SAFETY: these are strings, a key, a descriptor that is given away, a number, and a place.
+        let code = unsafe {
+            mpienv_torch_pair(
+                5,
+                3,
+                descriptor,
+                host.as_ptr(),
+                port,
+                [7; 32].as_ptr(),
+                other_host.as_ptr(),
+                TIMEOUT_MS,
+                -1,
+                &raw mut is_ended,
+                None,
+                &raw mut handle,
+            )
+        };
+        assert_eq!(code, 0, "{:?}", failure());
+        Connected(handle)
+    };
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| end(listener.into_raw_fd()));
+        let receiver = end(-1);
+        [sender.join().unwrap(), receiver]
+    })
+}
+
+/// Sends bytes, and returns the code.
+fn send(Connected(handle): Connected, values: &mut [u8], kind: u16, tag: i64) -> i32 {
+    call(handle, ("send", ""), kind, [0, tag], [&[piece(values)], &[]])
+}
+
+fn receive(Connected(handle): Connected, into: &mut [u8], kind: u16, tag: i64) -> i32 {
+    call(handle, ("receive", ""), kind, [0, tag], [&[], &[piece(into)]])
+}
+
+/// The code, and the next message; it is received if it is expected.
+fn next(Connected(handle): Connected, tag: u32, kind: u16, into: &mut [u8]) -> (i32, Next) {
+    let mut next = Next { length: into.len() as u64, tag, kind, is_received: 7 };
+    // SAFETY: the place is a message's, and these are the bytes and their number.
+    let code = unsafe { mpienv_torch_next(handle, TIMEOUT_MS, into.as_mut_ptr(), &raw mut next) };
+    (code, next)
+}
+
+#[test]
+fn the_receiver_sees_a_message_before_it_receives_it() {
+    let [sender, receiver] = pair();
+    let float = kind("f32");
+    let sending = thread::spawn(move || {
+        let codes = [1, 2].map(|value| send(sender, &mut [value; 8], float, 7));
+        close(sender);
+        codes
+    });
+    let found = Next { length: 8, tag: 7, kind: float, is_received: 0 };
+    let mut into = [0; 8];
+    assert_eq!(next(receiver, u32::MAX, 0, &mut []), (0, found));
+    assert_eq!(receive(receiver, &mut into, float, 7), 0);
+    assert_eq!(into, [1; 8]);
+    let mut into = [0; 8];
+    for (tag, kind, length) in [(6, float, 8), (7, kind("i32"), 8), (7, float, 4)] {
+        assert_eq!(next(receiver, tag, kind, &mut into[..length]), (0, found));
+        assert_eq!(into, [0; 8]);
+    }
+    let received = next(receiver, 7, float, &mut into);
+    assert_eq!((received, into), ((0, Next { is_received: 1, ..found }), [2; 8]));
+    assert_eq!(sending.join().unwrap(), [0; 2]);
+    assert_eq!(next(receiver, 7, float, &mut into).0, 2);
+    let left = "rank 5 on node07 is lost: it exited before this rank did";
+    assert_eq!(failure(), (left.to_owned(), 5));
+    close(receiver);
+}
+
+#[test]
+fn messages_that_no_pair_can_take_are_failures() {
+    let [sender, receiver] = pair();
+    let (float, closed) = (kind("f32"), Connected(ptr::null_mut()));
+    is_refused(send(sender, &mut [1; 7], float, 7), "7 bytes are not f32");
+    is_refused(send(sender, &mut [1; 8], 99, 7), "no type has the number 99");
+    is_refused(send(sender, &mut [1; 8], float, -1), "out of range");
+    is_refused(receive(receiver, &mut [0; 9], kind("i64"), 7), "9 bytes are not i64");
+    is_refused(send(closed, &mut [], float, 7), "the group is closed");
+    is_refused(next(closed, 7, float, &mut []).0, "the group is closed");
+    close(sender);
+    close(receiver);
+}
+
+#[test]
+fn connections_that_are_released_end_and_their_numbers_stay_taken() {
+    let [sender, receiver] = pair();
+    // SAFETY: the pair is open. Its sender is only closed.
+    let descriptor = unsafe {
+        mpienv_torch_release(sender.0);
+        mpienv_torch_release(ptr::null());
+        (*sender.0).connections.iter().flatten().next().unwrap().descriptor
+    };
+    assert_eq!(next(receiver, 0, 0, &mut []).0, 2);
+    assert_eq!(failure(), ("rank 5 on node07 is lost: it closed the connection".to_owned(), 5));
+    {
+        let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap();
+        assert_eq!(link.to_str(), Some("/dev/null"));
+    }
+    close(sender);
+    close(receiver);
+}
+
+#[test]
+fn a_copy_of_a_connection_shows_that_the_other_rank_has_left() {
+    let [sender, receiver] = pair();
+    let (mut host, mut descriptor) = ([0_u8; 64], -1);
+    let mut copy = |rank: u32| {
+        // SAFETY: the places are large enough.
+        let length = unsafe {
+            let into = &raw mut descriptor;
+            mpienv_torch_connection(receiver.0, rank, host.as_mut_ptr(), host.len(), into)
+        };
+        (String::from_utf8(host[..length].to_vec()).unwrap(), descriptor)
+    };
+    for rank in [1, 2, u32::MAX] {
+        assert_eq!(copy(rank), (String::new(), 0));
+    }
+    let (host, descriptor) = copy(0);
+    assert_eq!(host, "node07");
+    // SAFETY: the copy belongs to this test.
+    let copy = unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) };
+    assert!(!has_closed(copy.as_fd()));
+    close(sender);
+    while !has_closed(copy.as_fd()) {
+        thread::yield_now();
+    }
+    close(receiver);
+}
+
+// Any arguments of a call: a result or a failure, and never memory of another.
+
+/// Random numbers that are the same on all ranks (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let bits = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((bits ^ (bits >> 31)) % limit as u64) as usize
+    }
+
+    /// One in `limit`.
+    fn rarely(&mut self, limit: usize) -> bool {
+        self.below(limit) == 0
+    }
+
+    fn root(&mut self) -> i64 {
+        [-1, -1, -1, 0, 1, 1, 2, i64::MAX, i64::MIN][self.below(9)]
+    }
+
+    /// The number of a type, which may be none.
+    fn kind(&mut self) -> u16 {
+        let meant = if self.rarely(4) { self.below(20) << 8 } else { 0 };
+        (meant | if self.rarely(20) { self.below(256) } else { self.below(11) }) as u16
+    }
+
+    /// A count that differs from `count` now and then.
+    fn near(&mut self, count: usize) -> usize {
+        match self.below(24) {
+            0 => 0,
+            1 => count + 1 + self.below(9),
+            2 => usize::MAX - self.below(9),
+            3 => usize::MAX / (1 + self.below(9)),
+            _ => count,
+        }
+    }
+}
+
+/// A buffer, of exactly as many bytes as its caller says, so that a sanitizer sees one more.
+struct Buffer {
+    bytes: Vec<u64>,
+    skipped: usize,
+    is_null: bool,
+}
+
+impl Buffer {
+    fn new(random: &mut Random, length: usize) -> Buffer {
+        let skipped = if random.rarely(20) { 1 + random.below(7) } else { 0 };
+        let words = (length + skipped).div_ceil(8);
+        Buffer { bytes: vec![7; words], skipped, is_null: random.rarely(24) }
+    }
+
+    /// Where it begins so that it ends with the memory, unless it is not aligned then.
+    fn address(&mut self, length: usize) -> *mut u8 {
+        if self.is_null {
+            return ptr::null_mut();
+        }
+        let all = self.bytes.len() * 8;
+        let first = if self.skipped > 0 { self.skipped } else { (all - length) / 8 * 8 };
+        self.bytes.as_mut_ptr().cast::<u8>().wrapping_add(first.min(all))
+    }
+}
+
+const SIZES: [usize; 11] = [4, 8, 4, 8, 4, 8, 2, 2, 1, 1, 1];
+
+/// The size of a number of a type, or 1.
+fn size_of(kind: u16) -> usize {
+    SIZES.get(usize::from(kind & 255)).copied().unwrap_or(1)
+}
+
+/// A list of buffers, of which some may be of another length.
+fn list(random: &mut Random, count: usize, length: usize) -> (Vec<Buffer>, Vec<Piece>) {
+    let mut buffers = Vec::new();
+    let mut pieces = Vec::new();
+    for _ in 0..count {
+        let length = if random.rarely(24) { random.below(100) } else { length };
+        let mut buffer = Buffer::new(random, length);
+        pieces.push(Piece { address: buffer.address(length), length });
+        buffers.push(buffer);
+    }
+    if count > 1 && random.rarely(16) {
+        pieces[1] = pieces[0];
+    }
+    (buffers, pieces)
+}
+
+/// Makes any call; returns its code.
+fn any_call(random: &mut Random, handle: *const Handle) -> i32 {
+    let (kind, root, other) =
+        (random.kind(), random.root(), [-1, -1, 3, i64::MIN][random.below(4)]);
+    let by = ["sum", "mean", "min", "max", "product", "median", ""][random.below(7)];
+    let count = [0, 1, 2, 5, 31, 1000, 20_000][random.below(7)];
+    let length = count * size_of(kind);
+    // A length of more than the buffer has is refused before it is read, or not passed at all.
+    let (mut values, mut wide) = (Buffer::new(random, length), Buffer::new(random, length * 2));
+    let too_long = usize::MAX / 2 + 1 + random.below(99);
+    let is_too_long = random.rarely(20);
+    let [own, wide] = [(&mut values, length), (&mut wide, length * 2)]
+        .map(|(buffer, length)| Piece { address: buffer.address(length), length });
+    let own = Piece { length: if is_too_long { too_long } else { length }, ..own };
+    let all = if random.rarely(8) { random.below(length * 2 + 1) } else { wide.length };
+    let mut counts = [random.near(2).min(5), random.near(2).min(5)];
+    // Without parts, only the root refuses a call, and the other rank learns that from it.
+    if root >= 0 {
+        counts = [counts[0].max(1), 1];
+    }
+    let (_parts, parts) = list(random, counts[0], length);
+    let (_into, into) = list(random, counts[1], length);
+    let lists: (&str, [&[Piece]; 2]) = match random.below(9) {
+        0 => ("reduce", [&[], &[own]]),
+        1 => ("reduce_scatter", [&[Piece { length: all, ..wide }], &[own]]),
+        2 => ("broadcast", [&[], &[own]]),
+        3 => ("gather", [&[Piece { length, ..own }], &into]),
+        4 => ("scatter", [&parts, &into]),
+        5 => ("agree", [&[], &[]]),
+        6 => ("pass", [&[own], &[wide]]),
+        7 => ("barrier", [&[], &[]]),
+        _ => (["reduce", "gather", "barrier", "no call"][random.below(4)], [&parts, &into]),
+    };
+    let (name, lists) = lists;
+    let built = ["all_reduce (band)", "reduce (bor)", "all_gather (uneven)", "any"];
+    let by = if name == "agree" { built[random.below(4)] } else { by };
+    let root = if name == "pass" { root.min(-1) } else { root };
+    let handle = if name == "barrier" && random.rarely(2) { ptr::null() } else { handle };
+    call(handle, (name, by), kind, [root, other], lists)
+}
+
+#[expect(clippy::disallowed_methods, reason = "tests find settings where the shell does")]
+fn duration() -> Duration {
+    let seconds = std::env::var("MPIENV_FUZZ_SECONDS").ok();
+    Duration::from_secs(seconds.map_or(1, |seconds| seconds.parse().unwrap()))
+}
+
+#[test]
+fn any_arguments_give_a_result_or_a_failure_on_all_ranks() {
+    let begun = Instant::now();
+    let results = run_ranks(2, |rank, handle| {
+        let mut random = Random(1);
+        let (mut made, mut refused) = (0_u64, 0_u64);
+        loop {
+            for _ in 0..50 {
+                match any_call(&mut random, handle) {
+                    0 => made += 1,
+                    1 => refused += 1,
+                    code => panic!("code {code}: {}", failure().0),
+                }
+            }
+            // The group is as it was: no wrong call has sent a byte.
+            let mut is_over = u8::from(rank == 0 && begun.elapsed() > duration());
+            let place = piece(slice::from_mut(&mut is_over));
+            let code = call(handle, ("broadcast", ""), kind("u8"), [0, 0], [&[], &[place]]);
+            assert_eq!(code, 0, "{}", failure().0);
+            if is_over == 1 {
+                return (made, refused);
+            }
+        }
+    });
+    assert_eq!(results[0], results[1]);
+    let (made, refused) = results[0];
+    eprintln!("any call: {made} made, {refused} refused");
+    assert!(made > 0 && refused > 0);
 }

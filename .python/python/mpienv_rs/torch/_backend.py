@@ -16,34 +16,26 @@ from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
 
 from . import _sparse
 from ._calls import Call, Calls
-from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Group, number_of, pieces
+from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Group, pieces
 from ._links import Ranks
 from ._meeting import connect
 from ._messages import Messages
-from ._tensors import KINDS, WIDER, Place, check, meant, plain, typed
+from ._tensors import KINDS, WIDER, Place, check, meant, moved, plain, typed
 
 _REDUCTIONS = {
-    int(ReduceOp.SUM): number_of("reduction", "sum"),
-    int(ReduceOp.AVG): number_of("reduction", "mean"),
-    int(ReduceOp.MIN): number_of("reduction", "min"),
-    int(ReduceOp.MAX): number_of("reduction", "max"),
-    int(ReduceOp.PRODUCT): number_of("reduction", "product"),
+    int(ReduceOp.SUM): b"sum",
+    int(ReduceOp.AVG): b"mean",
+    int(ReduceOp.MIN): b"min",
+    int(ReduceOp.MAX): b"max",
+    int(ReduceOp.PRODUCT): b"product",
 }
-_SUM = number_of("reduction", "sum")
 _BITWISE = {
     int(ReduceOp.BAND): torch.bitwise_and,
     int(ReduceOp.BOR): torch.bitwise_or,
     int(ReduceOp.BXOR): torch.bitwise_xor,
 }
-# The calls that are built of others, which ranks compare first.
-_BUILT = {
-    (operation, number): number_of("built", f"{operation} ({name})")
-    for operation in ("all_reduce", "reduce", "reduce_scatter")
-    for number, name in zip(_BITWISE, ("band", "bor", "bxor"))
-}
-_SPARSE = number_of("built", "all_reduce (sparse)")
-_UNEVEN_GATHER = number_of("built", "all_gather (uneven)")
-_UNEVEN_REDUCE = number_of("built", "reduce_scatter (uneven)")
+# How ranks call the bitwise operations, which are built of other calls.
+_BUILT = dict(zip(_BITWISE, ("{} (band)", "{} (bor)", "{} (bxor)")))
 
 _KEY = "mpienv"
 # Where a rank of the group says in the store why it did not make a call.
@@ -281,7 +273,7 @@ class MpienvBackend(Backend):
 
         def add(group: Group) -> None:
             for tensor in tensors:
-                group.agree(_SPARSE, tensor.numel(), _kind(tensor.dtype), tensor.dim())
+                group.agree("all_reduce (sparse)", tensor.numel(), _kind(tensor.dtype), tensor.dim())
                 _sparse.add(tensor, self._size, lambda values, parts: self._gather_each(group, values, parts))
 
         return self._begin("all_reduce", opts, add, tensors)
@@ -302,8 +294,8 @@ class MpienvBackend(Backend):
             tensor = tensors[0]
             kind = KINDS.get(tensor.dtype)
             if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg():
-                address, count = tensor.data_ptr(), tensor.numel()
-                return lambda group: group.reduce(address, count, kind, by, root)
+                values = tensor.data_ptr(), tensor.nbytes
+                return lambda group: group.reduce(values, kind, by, root)
         for tensor in tensors:
             check(operation, tensor)
             _check_reduction(operation, tensor, number)
@@ -311,7 +303,7 @@ class MpienvBackend(Backend):
         def reduce(group: Group) -> None:
             for tensor in tensors:
                 if by is None:
-                    group.agree(_BUILT[operation, number], tensor.numel(), _kind(tensor.dtype), max(root, 0))
+                    group.agree(_BUILT[number].format(operation), tensor.numel(), _kind(tensor.dtype), max(root, 0))
                 self._reduce_in_place(group, tensor, number, root)
 
         return reduce
@@ -323,8 +315,8 @@ class MpienvBackend(Backend):
         if by is None:
             self._reduce_bits(group, values, _BITWISE[number])
         else:
-            kind = KINDS[values.dtype] | meant(tensor.dtype)
-            group.reduce(values.data_ptr(), values.numel(), kind, by, root)
+            buffer, kind = moved(values)
+            group.reduce(buffer, kind | meant(tensor.dtype), by, root)
         if root in (-1, self._own):
             place.put_back()
 
@@ -376,7 +368,7 @@ class MpienvBackend(Backend):
             self._reduce_row(group, output, torch.cat([part.reshape(-1) for part in parts]), number)
             return
         # Parts of different lengths: each rank is the root of its own.
-        group.agree(_UNEVEN_REDUCE, sum(part.numel() for part in parts), _kind(output.dtype), 0)
+        group.agree("reduce_scatter (uneven)", sum(part.numel() for part in parts), _kind(output.dtype), 0)
         for rank, part in enumerate(parts):
             values = plain(part).clone()
             self._reduce_in_place(group, values, number, rank)
@@ -388,14 +380,14 @@ class MpienvBackend(Backend):
         if by is None or output.dtype not in KINDS:
             values = plain(values).clone().reshape(-1)
             if by is None:
-                group.agree(_BUILT["reduce_scatter", number], values.numel(), _kind(values.dtype), 0)
+                group.agree(_BUILT[number].format("reduce_scatter"), values.numel(), _kind(values.dtype), 0)
             self._reduce_in_place(group, values, number, -1)
             part = values.view(self._size, -1)[self._own]
             output.detach().copy_(part.view_as(output))
             return
         values, place = plain(values).contiguous(), Place(output)
-        into, count = place.tensor.data_ptr(), place.tensor.numel()
-        group.reduce_scatter(values.data_ptr(), values.numel(), into, count, KINDS[output.dtype], by)
+        (sent, kind), (into, _) = moved(values), moved(place.tensor)
+        group.reduce_scatter(sent, into, kind, by)
         place.put_back()
 
     # Operations that move.
@@ -437,7 +429,7 @@ class MpienvBackend(Backend):
         if all(part.numel() == values.numel() for part in parts):
             self._gather_into(group, values, parts, -1)
             return
-        group.agree(_UNEVEN_GATHER, sum(part.numel() for part in parts), _kind(values.dtype), 0)
+        group.agree("all_gather (uneven)", sum(part.numel() for part in parts), _kind(values.dtype), 0)
         self._gather_each(group, values, parts)
 
     def _gather_each(self, group: Group, values: Any, parts: List[Any]) -> None:
@@ -447,10 +439,10 @@ class MpienvBackend(Backend):
             self._broadcast_from(group, part, rank)
 
     def _gather_into(self, group: Group, values: Any, parts: List[Any], root: int) -> None:
-        address, count, kind = typed(values := plain(values).contiguous())
-        places = _apart(parts)
-        into = pieces([place.tensor.data_ptr() for place in places], _length(values))
-        group.gather(address, count, *into, kind, root)
+        places, values = _apart(parts), plain(values).contiguous()
+        sent, kind = typed(values)
+        into = pieces([place.tensor.data_ptr() for place in places], values.nbytes)
+        group.gather(sent, into, kind, root)
         for place in places:
             place.put_back()
 
@@ -469,11 +461,11 @@ class MpienvBackend(Backend):
         return self._begin("all_gather", opts, move, outputs)
 
     def _gather_row(self, group: Group, output: Any, values: Any) -> None:
-        place = Place(output)
-        address, count, kind = typed(values := plain(values).contiguous())
-        first, length = place.tensor.data_ptr(), _length(values)
+        place, values = Place(output), plain(values).contiguous()
+        sent, kind = typed(values)
+        first, length = place.tensor.data_ptr(), values.nbytes
         into = pieces([first + rank * length for rank in range(self._size)], length)
-        group.gather(address, count, *into, kind, -1)
+        group.gather(sent, into, kind, -1)
         place.put_back()
 
     def gather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
@@ -506,11 +498,11 @@ class MpienvBackend(Backend):
 
     def _scatter_from(self, group: Group, outputs: List[Any], parts: List[Any], root: int) -> None:
         parts, places = [plain(part).contiguous() for part in parts], _apart(outputs)
-        _, count, kind = typed(places[0].tensor)
-        length = _length(places[0].tensor)
+        _, kind = typed(places[0].tensor)
+        length = places[0].tensor.nbytes
         into = pieces([place.tensor.data_ptr() for place in places], length)
         sent = pieces([part.data_ptr() for part in parts], length)
-        group.scatter(*sent, *into, count, kind, root)
+        group.scatter(sent, into, kind, root)
         for place in places:
             place.put_back()
 
@@ -544,9 +536,8 @@ class MpienvBackend(Backend):
         for step in range(1, size):
             to, source = (own + step) % size, (own - step) % size
             values, place = plain(inputs[to]).contiguous(), Place(outputs[source])
-            address, count, kind = typed(values)
-            received, room, _ = typed(place.tensor)
-            group.pass_on(address, count, to, received, room, source, kind)
+            (sent, kind), (received, _) = typed(values), typed(place.tensor)
+            group.pass_on(sent, to, received, source, kind)
             place.put_back()
 
     def barrier(self, opts: Any) -> Any:
@@ -587,18 +578,13 @@ def _kind(dtype: Any) -> int:
     return KINDS.get(dtype, KINDS[torch.uint8]) | meant(dtype)
 
 
-def _length(tensor: Any) -> int:
-    length: int = tensor.numel() * tensor.element_size()
-    return length
-
-
 def _apart(tensors: Sequence[Any]) -> List[Place]:
     """Places of tensors that share no memory, although the tensors may."""
     places: List[Place] = []
     ends: List[Tuple[int, int]] = []
     for tensor in tensors:
         place = Place(tensor)
-        first, last = place.tensor.data_ptr(), place.tensor.data_ptr() + _length(place.tensor)
+        first, last = place.tensor.data_ptr(), place.tensor.data_ptr() + place.tensor.nbytes
         if any(first < other_last and other_first < last for other_first, other_last in ends):
             place.tensor = place.tensor.clone()
         ends.append((first, last))

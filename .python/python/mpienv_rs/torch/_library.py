@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 from ctypes import byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+from struct import pack
 from typing import Any, Callable, Optional, Sequence, Tuple
 
 from ._signals import Handlers, interruptible
@@ -13,31 +14,19 @@ from ._signals import Handlers, interruptible
 _NAME = "libmpienv_torch.so"
 
 _ARGUMENTS = {
-    "connect": (c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_uint64, c_void_p),
-    "reduce": (c_void_p, c_void_p, c_size_t, c_uint16, c_uint8, c_int64),
-    "reduce_scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint16, c_uint8),
-    "broadcast": (c_void_p, c_void_p, c_size_t, c_uint16, c_uint32),
-    "gather": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_uint16, c_int64),
-    "scatter": (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_uint16, c_int64),
-    "pass": (c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_size_t, c_int64, c_uint16),
-    "agree": (c_void_p, c_uint8, c_uint64, c_uint16, c_uint32),
-    "barrier": (c_void_p,),
+    "connect": (c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_uint64, c_void_p, c_void_p),
+    "call": (c_void_p, c_char_p, c_char_p, c_void_p),
     "connection": (c_void_p, c_uint32, c_void_p, c_size_t, c_void_p),
     "pair": (
-        c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_char_p, c_uint64, c_int32, c_void_p, c_void_p,
+        c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_char_p, c_uint64, c_int32, c_void_p, c_void_p, c_void_p,
     ),
-    "send": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
-    "next": (c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p, c_void_p),
-    "receive": (c_void_p, c_void_p, c_size_t, c_uint8, c_uint32),
+    "next": (c_void_p, c_uint64, c_void_p, c_void_p),
     "release": (c_void_p,),
-    "ask": (c_void_p, c_void_p),
     "cancel": (c_void_p,),
     "close": (c_void_p,),
     "describe": (c_void_p, c_void_p, c_size_t),
     "error": (c_void_p, c_size_t, c_void_p),
     "kind": (c_char_p,),
-    "reduction": (c_char_p,),
-    "built": (c_char_p,),
 }
 
 # What `Failure.code` says.
@@ -50,6 +39,16 @@ ENVIRONMENT = 5
 _ENDED = "a signal's handler raised {} during an earlier call, which ended the group: destroy it and make a new one"
 _SIZES = ("connection", "describe", "error")
 _NOTHING = ("cancel", "close", "release")
+
+
+# The address and the length of each buffer of a call.
+Buffers = Tuple[int, ...]
+
+
+class _Next(ctypes.Structure):
+    """A message that is expected, or the one that is next."""
+
+    _fields_ = [("length", c_uint64), ("tag", c_uint32), ("kind", c_uint16), ("is_received", c_uint8)]
 
 
 class Failure(Exception):
@@ -78,9 +77,19 @@ def library() -> ctypes.CDLL:
     return loaded
 
 
-def number_of(what: str, name: str) -> int:
-    """The number of a ``kind`` of numbers, of a ``reduction``, or of a call that is ``built`` of others."""
-    number: int = getattr(library(), f"mpienv_torch_{what}")(name.encode())
+def request(kind: int, root: int, other: int, sent: Buffers, received: Buffers) -> bytes:
+    """What a call is about, as the table in the library's call.rs has it."""
+    return pack(
+        f"{5 + len(sent) + len(received)}q", kind, root, other, len(sent) // 2, len(received) // 2, *sent, *received
+    )
+
+
+_NOTHING_MOVES = request(0, 0, 0, (), ())
+
+
+def kind_of(name: str) -> int:
+    """The number of a type."""
+    number: int = library().mpienv_torch_kind(name.encode())
     if number < 0:
         raise ImportError(f"{_NAME} does not know {name}: it is another version; install mpienv-rs again")
     return number
@@ -103,10 +112,11 @@ class Connected:
         self._handle, self._handlers, self._process = c_void_p(), Handlers(), os.getpid()
         self._library = library()
         function = getattr(self._library, f"mpienv_torch_{connect}")
-        interruptible(lambda: check(function(*arguments, byref(self._handle))), end)
-        check(self._library.mpienv_torch_ask(self._handle, self._handlers.function))
+        interruptible(lambda: check(function(*arguments, self._handlers.function, byref(self._handle))), end)
+        self._call = self._calling("call")
 
     def _calling(self, name: str) -> Any:
+        """A function of the library, of which this raises the failures."""
         function, handle = getattr(self._library, f"mpienv_torch_{name}"), self._handle
         handlers = self._handlers
 
@@ -156,14 +166,31 @@ class Group(Connected):
         number = -1 if listener is None else listener
         milliseconds = max(1, int(timeout * 1000))
         super().__init__("connect", (rank, size, number, host.encode(), port, secret.encode(), milliseconds))
-        self.reduce = self._calling("reduce")
-        self.reduce_scatter = self._calling("reduce_scatter")
-        self.broadcast = self._calling("broadcast")
-        self.gather = self._calling("gather")
-        self.scatter = self._calling("scatter")
-        self.pass_on = self._calling("pass")
-        self.agree = self._calling("agree")
-        self.barrier = self._calling("barrier")
+
+    def reduce(self, values: Buffers, kind: int, by: bytes, root: int) -> None:
+        self._call(b"reduce", by, request(kind, root, 0, (), values))
+
+    def reduce_scatter(self, values: Buffers, part: Buffers, kind: int, by: bytes) -> None:
+        self._call(b"reduce_scatter", by, request(kind, 0, 0, values, part))
+
+    def broadcast(self, values: Buffers, kind: int, root: int) -> None:
+        self._call(b"broadcast", None, request(kind, root, 0, (), values))
+
+    def gather(self, values: Buffers, into: Buffers, kind: int, root: int) -> None:
+        self._call(b"gather", None, request(kind, root, 0, values, into))
+
+    def scatter(self, parts: Buffers, into: Buffers, kind: int, root: int) -> None:
+        self._call(b"scatter", None, request(kind, root, 0, parts, into))
+
+    def pass_on(self, sent: Buffers, to: int, received: Buffers, source: int, kind: int) -> None:
+        self._call(b"pass", None, request(kind, to, source, sent, received))
+
+    def barrier(self) -> None:
+        self._call(b"barrier", None, _NOTHING_MOVES)
+
+    def agree(self, built: str, count: int, kind: int, root: int) -> None:
+        """Compares a call that is built of others, before these."""
+        self._call(b"agree", built.encode(), request(kind, root, count, (), ()))
 
     def connection(self, rank: int) -> Tuple[int, str]:
         """A copy of the connection to a rank, which the caller closes, and the rank's host."""
@@ -201,20 +228,22 @@ class Pair(Connected):
             is_canceled.value = 1
 
         super().__init__("pair", arguments, end)
-        self.send = self._calling("send")
-        self.receive = self._calling("receive")
-        self._next = self._calling("next")
-        self._tag, self._kind, self._length, self._is_received = c_uint32(), c_uint8(), c_uint64(), c_uint8()
-        self._places = byref(self._tag), byref(self._kind), byref(self._length), byref(self._is_received)
+        self._wait_for_next, self._next = self._calling("next"), _Next()
+
+    def send(self, values: Buffers, kind: int, tag: int) -> None:
+        self._call(b"send", None, request(kind, 0, tag, values, ()))
+
+    def receive(self, values: Buffers, kind: int, tag: int) -> None:
+        self._call(b"receive", None, request(kind, 0, tag, (), values))
 
     def next(self, seconds: float, address: int, length: int, kind: int, tag: int) -> Tuple[bool, int, int, int]:
         """Waits for the next message, and receives it if it is this one. Returns whether it was, its tag, kind and length."""
-        self._tag.value, self._kind.value = tag, kind
-        self._next(max(1, int(seconds * 1000)), address, length, *self._places)
-        return bool(self._is_received.value), self._tag.value, self._kind.value, self._length.value
+        found = self._next
+        found.length, found.tag, found.kind = length, tag, kind
+        self._wait_for_next(max(1, int(seconds * 1000)), address, byref(found))
+        return bool(found.is_received), found.tag, found.kind, found.length
 
 
-def pieces(addresses: Sequence[int], length: int) -> Tuple[Any, int]:
-    """A list of buffers, each of `length` bytes, and how many there are."""
-    numbers = [number for address in addresses for number in (address, length)]
-    return ((c_size_t * len(numbers))(*numbers) if numbers else None), len(addresses)
+def pieces(addresses: Sequence[int], length: int) -> Buffers:
+    """Buffers, each of `length` bytes."""
+    return tuple(number for address in addresses for number in (address, length))

@@ -18,7 +18,7 @@ import torch
 from ._calls import Call, Calls, check_not_inside
 from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Pair
 from ._links import Link, Ranks
-from ._tensors import SIZES, Place, moved, plain
+from ._tensors import SIZES, Place, moved, moved_kind, plain
 
 # The most bytes of messages from one rank that wait for their receives.
 LIMIT = 1 << 30
@@ -29,11 +29,6 @@ _AWAKE = 0.02
 
 # Makes the error that the program gets.
 Failed = Callable[[Failure], Exception]
-
-
-def _length(tensor: Any) -> int:
-    length: int = tensor.numel() * tensor.element_size()
-    return length
 
 
 class Outgoing:
@@ -50,8 +45,7 @@ class Outgoing:
             try:
                 with torch.no_grad():
                     values = plain(tensor).contiguous()
-                    address, _, kind = moved(values)
-                    link.pair(timeout).send(address, _length(values), kind, tag)
+                    link.pair(timeout).send(*moved(values), tag)
             except Failure as failure:
                 raise failed(failure) from None
 
@@ -240,9 +234,8 @@ class Incoming:
             first = self._first()
             pair = self._link.pair(first.longest)
             tensor = first.place().tensor
-            address, _, expected = moved(tensor)
-            patience = first.deadline - time.monotonic()
-            is_received, tag, kind, length = pair.next(patience, address, _length(tensor), expected, first.tag)
+            patience, address, room = first.deadline - time.monotonic(), tensor.data_ptr(), tensor.nbytes
+            is_received, tag, kind, length = pair.next(patience, address, room, moved_kind(tensor), first.tag)
             with self.lock:
                 receive = self._pop(tag)
                 fits = receive is None and self._waiting_bytes + length <= LIMIT
@@ -294,15 +287,14 @@ class Incoming:
         """Receives the next message straight into its place."""
 
         def fill(tensor: Any) -> None:
-            address, _, own = moved(tensor)
             # If it is not what the sender has, both get an error.
-            pair.receive(address, _length(tensor), own, receive.tag)
+            pair.receive(*moved(tensor), receive.tag)
 
         receive.end(fill)
 
     def _keep(self, pair: Pair, tag: int, kind: int, length: int) -> None:
         values = torch.empty(length, dtype=torch.uint8)
-        pair.receive(values.data_ptr(), length, kind, tag)
+        pair.receive((values.data_ptr(), length), kind, tag)
         with self.lock:
             # It may have been begun meanwhile.
             receive = self._pop(tag)
@@ -316,10 +308,10 @@ class Incoming:
         """Ends a receive with a message that has waited."""
 
         def fill(tensor: Any) -> None:
-            address, _, own = moved(tensor)
-            if (own, _length(tensor)) != (kind, values.numel()):
-                raise self._differs(receive.tag, (kind, values.numel()), (own, _length(tensor)))
-            ctypes.memmove(address, values.data_ptr(), values.numel())
+            own = moved_kind(tensor), tensor.nbytes
+            if own != (kind, values.numel()):
+                raise self._differs(receive.tag, (kind, values.numel()), own)
+            ctypes.memmove(tensor.data_ptr(), values.data_ptr(), values.numel())
 
         receive.end(fill)
 

@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional, Tuple
 
 import torch
 
-from ._library import number_of
+from ._library import Buffers, kind_of
 
 # The types that the library reduces, by their names in Rust.
 _NAMES = {
@@ -22,7 +22,7 @@ _NAMES = {
     torch.uint64: "u64",
     torch.bool: "bool",
 }
-KINDS: Dict[Any, int] = {dtype: number_of("kind", name) for dtype, name in _NAMES.items()}
+KINDS: Dict[Any, int] = {dtype: kind_of(name) for dtype, name in _NAMES.items()}
 _BYTES = KINDS[torch.uint8]
 # The name in Rust of each kind, and how many bytes a number has.
 SIZES = {KINDS[dtype]: (name, dtype.itemsize) for dtype, name in _NAMES.items()}
@@ -32,8 +32,8 @@ _MEANT = (
     "int16", "uint16", "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
     "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2", "qint8", "quint8", "qint32",
 )
-MEANT = {getattr(torch, name): number_of("kind", name) for name in _MEANT if hasattr(torch, name)}
-_OTHER = number_of("kind", "bytes of another type")
+MEANT = {getattr(torch, name): kind_of(name) for name in _MEANT if hasattr(torch, name)}
+_OTHER = kind_of("bytes of another type")
 
 # Types that are reduced as a wider one, and rounded or wrapped around afterwards.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
@@ -52,12 +52,14 @@ def check(operation: str, tensor: Any) -> None:
         )
 
 
-def moved(tensor: Any) -> Tuple[int, int, int]:
-    """The address, the count and the type of the numbers of a contiguous tensor, to be moved as they are."""
-    kind = KINDS.get(tensor.dtype)
-    if kind is None:
-        return tensor.data_ptr(), tensor.numel() * tensor.element_size(), _BYTES
-    return tensor.data_ptr(), tensor.numel(), kind
+def moved_kind(tensor: Any) -> int:
+    """The type of the numbers of a tensor that are moved as they are."""
+    return KINDS.get(tensor.dtype, _BYTES)
+
+
+def moved(tensor: Any) -> Tuple[Buffers, int]:
+    """The buffer of a contiguous tensor, whose numbers are moved as they are, and their type."""
+    return (tensor.data_ptr(), tensor.nbytes), moved_kind(tensor)
 
 
 def meant(dtype: Any) -> int:
@@ -65,10 +67,10 @@ def meant(dtype: Any) -> int:
     return 0 if dtype in KINDS else MEANT.get(dtype, _OTHER)
 
 
-def typed(tensor: Any) -> Tuple[int, int, int]:
+def typed(tensor: Any) -> Tuple[Buffers, int]:
     """As `moved`, with the type that the other ranks must bring."""
-    address, count, kind = moved(tensor)
-    return address, count, kind | meant(tensor.dtype)
+    buffer, kind = moved(tensor)
+    return buffer, kind | meant(tensor.dtype)
 
 
 def plain(tensor: Any) -> Any:
