@@ -24,7 +24,6 @@
 
 mod interface;
 mod launcher;
-mod names;
 mod pmi;
 mod pmix;
 mod process;
@@ -43,9 +42,9 @@ pub mod seam {
     pub use crate::launcher::{
         Connection, asked, keep_pmix, precludes_mpi, read_with_pmix, would_ask,
     };
-    pub use crate::names::{look_up, resolve};
     pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
     pub use crate::process::Owner;
     pub use crate::program::{Helper, Printed};
     pub use crate::route::{interfaces, is_bridge, is_link_local, names_of, with_own_addr};
+    pub use crate::route::{look_up, resolve};
 }

@@ -11,7 +11,6 @@
 //! server anymore, so the goodbye must be the last that the launcher hears of it. Only the command
 //! can arrange that, with a process that outlasts the program (`keep`).
 
-mod line;
 mod link;
 mod nodes;
 mod question;

@@ -1,13 +1,12 @@
 //! Finds this host's own address and interface by the route to the master.
 
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc;
 use std::time::Duration;
+use std::{io, thread};
 
 use mpienv_core::seam::{InfoSeam as _, LauncherSeam as _};
 use mpienv_core::{ClusterInfo, Error, Host, LaunchStyle, OwnAddr, Reason};
-
-use crate::names::resolve;
 
 /// How long the master's name may take to resolve.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -132,4 +131,31 @@ pub fn names_of(interfaces: &[(String, IpAddr)]) -> Vec<&str> {
         }
     }
     names
+}
+
+/// Resolves a name in a thread that may be abandoned, because the system's resolver has no timeout.
+/// Returns `None` after `patience`.
+#[must_use]
+pub fn look_up(name: String, port: u16, patience: Duration) -> Option<io::Result<Vec<SocketAddr>>> {
+    let (sender, receiver) = mpsc::channel();
+    let ask = move || {
+        let answer = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+        // After the timeout, there is no receiver.
+        let _ = sender.send(answer);
+    };
+    match thread::Builder::new().name("resolve".to_owned()).spawn(ask) {
+        Ok(_) => receiver.recv_timeout(patience).ok(),
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Resolves a name, or tells why it does not resolve.
+///
+/// # Errors
+/// Returns what the system says, or that there was no answer in time.
+pub fn resolve(name: String, port: u16, patience: Duration) -> Result<Vec<SocketAddr>, String> {
+    match look_up(name, port, patience) {
+        Some(found) => found.map_err(|error| error.to_string()),
+        None => Err(format!("no answer within {} s", patience.as_secs_f64())),
+    }
 }

@@ -19,10 +19,28 @@ compile_error!("mpienv is for Linux; on macOS, the library reads, meets and comp
 #[doc(hidden)]
 #[macro_use]
 pub mod error;
-mod error_kind;
 
 #[doc(hidden)]
-pub mod cluster;
+pub mod cluster {
+    //! A process's place in its cluster, and how mpienv determines it.
+
+    pub(crate) mod answer;
+    pub(crate) mod attempt;
+    pub(crate) mod azure;
+    pub(crate) mod device;
+    pub(crate) mod discover;
+    pub mod info;
+    pub(crate) mod interface;
+    pub(crate) mod master;
+    pub(crate) mod meeting;
+    pub(crate) mod nccl;
+    pub(crate) mod overrides;
+    pub(crate) mod own_variables;
+    pub(crate) mod provenance;
+    pub(crate) mod threads;
+    pub(crate) mod warn;
+    mod workers;
+}
 #[doc(hidden)]
 pub mod environment;
 #[doc(hidden)]
@@ -38,7 +56,21 @@ pub mod simulate;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[doc(hidden)]
-pub mod value;
+pub mod value {
+    //! Values that are valid by construction, and the texts that go with them.
+
+    pub mod host;
+    pub(crate) mod job;
+    pub(crate) mod json;
+    pub mod launcher;
+    pub mod name;
+    pub mod port;
+    pub mod printable;
+    pub mod rank;
+    pub(crate) mod sourced;
+    pub mod subnet;
+    pub mod token;
+}
 
 pub use cluster::discover::ClusterInfoBuilder;
 pub use cluster::info::ClusterInfo;
@@ -47,20 +79,19 @@ pub use cluster::nccl::NcclIfname;
 pub use cluster::overrides::MasterPort;
 pub use cluster::provenance::Provenance;
 pub use environment::{Environment, ReadError};
-pub use error::{Error, Reason};
-pub use error_kind::ErrorKind;
+pub use error::{Error, ErrorKind, Reason};
 pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
 pub use launcher::placement::LaunchStyle;
+pub use value::host::host_name;
 pub use value::host::{Host, HostError};
-pub use value::host_name::host_name;
 #[doc(inline)]
 pub use value::launcher::Launcher;
-pub use value::munge::{Munge, MungeError};
 pub use value::name::UnknownName;
 pub use value::port::{Port, PortError};
-pub use value::port_range::{PortRange, PortRangeError};
+pub use value::port::{PortRange, PortRangeError};
 pub use value::printable::printable;
 pub use value::rank::{Rank, RankError};
 pub use value::subnet::{Subnet, SubnetError};
 pub use value::token::Token;
+pub use value::token::{Munge, MungeError};

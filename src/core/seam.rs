@@ -12,8 +12,7 @@ use crate::launcher::markers;
 use crate::launcher::starter::{Starter, ancestors};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use crate::value::port::{Port, PortRange};
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
@@ -24,18 +23,18 @@ pub use crate::cluster::own_variables::OWN_VARIABLES;
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;
-pub use crate::error_kind::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
+pub use crate::error::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal};
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
 pub use crate::launcher::context::Server;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
-pub use crate::value::counted::counted;
 pub use crate::value::port::UNPRIVILEGED;
 pub use crate::value::printable::commands;
+pub use crate::value::printable::counted;
 pub use crate::value::rank::share;
-pub use crate::value::rank_list::{list as list_of_ranks, ranges, runs as runs_of_ranks};
+pub use crate::value::rank::{list as list_of_ranks, ranges, runs as runs_of_ranks};
 pub use crate::value::sourced::{Given, Source, Sourced, by};
 
 /// The variables of Azure that name the master.

@@ -5,20 +5,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use socket2::{SockRef, TcpKeepalive};
-
-use super::handshake::{self, Absence, Joined};
+use super::handshake;
+use super::handshake::{Absence, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
 use crate::error::{CollectiveError, ConnectError, UNREADABLE};
+use crate::rendezvous;
 use crate::rendezvous::listen::on_free_port;
-use crate::rendezvous::{self, Meeting, Rendezvous};
+use crate::rendezvous::{Meeting, Rendezvous};
 use crate::timeouts::Timeouts;
-use crate::value::host::Host;
-use crate::value::host_name::host_name;
+use crate::value::host::{Host, host_name};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
+use socket2::{SockRef, TcpKeepalive};
 
 /// How many keep-alive probes may go unanswered. Together with the pauses between them, they take
 /// half the timeout.

@@ -2,26 +2,25 @@
 
 mod auth;
 mod builder;
-mod by_hand;
 mod choice;
 mod foreign;
-mod hosts;
 mod lints;
 mod nodes;
 mod parents;
 pub(crate) mod surroundings;
-mod token_file;
 pub(crate) mod unplaced;
 
 use std::borrow::Cow;
 use std::mem;
 
+use self::choice::{Choice, choose};
+use self::surroundings::Surroundings;
 use crate::cluster::azure::AzureVars;
 use crate::cluster::info::{Carried, ClusterInfo, Earlier, Inherited};
-use crate::cluster::master::{self, Naming, PortRule};
+use crate::cluster::master::{Naming, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
-use crate::cluster::overrides::{self, Overrides};
-use crate::cluster::threads;
+use crate::cluster::overrides::Overrides;
+use crate::cluster::{master, overrides, threads};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
@@ -30,13 +29,10 @@ use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::value::launcher::Launcher;
-use crate::value::munge::Munge;
 use crate::value::sourced::{Sourced, by, value_of};
-use crate::value::token::Token;
+use crate::value::token::{Munge, Token};
 
 pub use self::builder::ClusterInfoBuilder;
-use self::choice::{Choice, choose};
-use self::surroundings::Surroundings;
 
 impl ClusterInfoBuilder {
     /// Detects the launcher, reads its variables, and completes, connects and checks the place.
@@ -76,11 +72,11 @@ impl ClusterInfoBuilder {
         let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
         let (placement, choice) = match self.overrides.node {
-            Some(node) => (by_hand::node(node, placement)?, by_hand::choice()),
+            Some(node) => (nodes::node(node, placement)?, nodes::choice()),
             None => (placement?, choice),
         };
         let mut placement =
-            if self.overrides.one_per_node { by_hand::one_per_node(placement)? } else { placement };
+            if self.overrides.one_per_node { nodes::one_per_node(placement)? } else { placement };
         if let Some(answer) = &self.overrides.answer {
             placement = answer.complete(placement)?;
         }
@@ -229,7 +225,7 @@ fn meet(
     let inherited_first = own.is_some();
     let naming = Naming { azure: azure.as_ref(), explicit, inherited_first, answered };
     let addr = master::addr(environment, placement, naming, findings)?;
-    placement.hosts = hosts::hosts(placement, addr.as_ref());
+    placement.hosts = nodes::hosts(placement, addr.as_ref());
     let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
     if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {
         findings.extend(placement.master_doubt.take());

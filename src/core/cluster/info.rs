@@ -4,24 +4,21 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
-
 use crate::cluster::discover::surroundings::Surroundings;
-use crate::cluster::master;
 use crate::cluster::meeting::{Meeting, Scope};
-use crate::cluster::overrides;
+use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::launcher::placement::{LaunchStyle, Placement};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
-use crate::value::munge::Munge;
 use crate::value::port::Port;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, value_of};
-use crate::value::token::Token;
+use crate::value::token::{Munge, Token};
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 
 /// The place of this process in its job: its rank and node, and where the ranks meet.
 ///

@@ -1,8 +1,9 @@
 //! Determines the host and port where all ranks meet: `MASTER_ADDR` and `MASTER_PORT`.
 
-use crate::cluster::azure::{self, AzureVars};
+use crate::cluster::azure::AzureVars;
 use crate::cluster::meeting::DefaultPort;
-use crate::cluster::overrides::{self, MasterPort};
+use crate::cluster::overrides::MasterPort;
+use crate::cluster::{azure, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
@@ -11,8 +12,7 @@ use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use crate::value::port::{Port, PortRange};
 use crate::value::sourced::{Known, Sourced};
 
 pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";

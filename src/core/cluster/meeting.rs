@@ -4,11 +4,9 @@ use std::fmt::Display;
 
 use crate::error::Error;
 use crate::value::host::Host;
-use crate::value::munge::Munge;
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use crate::value::port::{Port, PortRange};
 use crate::value::sourced::Sourced;
-use crate::value::token::Token;
+use crate::value::token::{Munge, Token};
 
 /// Where the ranks meet, and how they recognize each other. The same on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]

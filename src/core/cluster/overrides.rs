@@ -11,8 +11,8 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
+use crate::value::port::PortRange;
 use crate::value::port::{Port, PortError};
-use crate::value::port_range::PortRange;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, by};
 

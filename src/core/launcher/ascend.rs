@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use crate::error::Reason;
 use crate::launcher::named_file;
+use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
-use crate::launcher::roster::Seat;
 use crate::value::json::Json;
 
 variables! {

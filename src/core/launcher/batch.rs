@@ -11,7 +11,7 @@
 use crate::cluster::azure;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::node_file::NodeFile;
+use crate::launcher::named_file::NodeFile;
 use crate::launcher::{display_variable, first_set, pbs};
 
 /// A batch system.

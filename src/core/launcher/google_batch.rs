@@ -5,7 +5,7 @@
 //! which task is on which host. Based on documentation.
 
 use crate::finding::{Finding, Severity};
-use crate::launcher::node_file::NodeFile;
+use crate::launcher::named_file::NodeFile;
 use crate::launcher::prelude::*;
 
 variables! {

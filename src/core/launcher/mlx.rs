@@ -4,8 +4,8 @@
 
 use crate::error::Reason;
 use crate::launcher::named_file;
+use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
-use crate::launcher::roster::Seat;
 use crate::value::host::Host;
 use crate::value::json::Json;
 

@@ -1,13 +1,17 @@
-//! A file that a variable names.
+//! Files that variables name: JSON, and the hosts of a batch job, one line for each of its slots.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::Read;
+use std::{fs, io};
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::spec::Marker;
+use crate::launcher::{display_variable, named_file};
 use crate::value::json::{Json, MOST_BYTES};
+use crate::value::printable::counted;
 
 /// Reads the first `most` bytes of a file.
 pub(super) fn text(path: &OsStr, most: u64) -> io::Result<String> {
@@ -32,4 +36,31 @@ pub(super) fn json(
     let text = text(path.as_ref(), MOST_BYTES as u64 + 1);
     let text = text.map_err(|error| malformed(format!("the file cannot be read: {error}")))?;
     Json::parse(&text).map_err(|error| malformed(format!("the file is {error}")))
+}
+
+/// How much of the file is read: enough to see that there are several lines.
+const MOST: u64 = 1 << 20;
+
+/// How many lines the file has, and how many different ones.
+pub(super) struct NodeFile {
+    pub lines: usize,
+    pub hosts: usize,
+}
+
+impl NodeFile {
+    /// Reads the file that a variable names, or returns `None` if it cannot be read. The file belongs
+    /// to the host on which this process runs, so the environment must be this process's.
+    pub(super) fn read(environment: &Environment, name: &str) -> Option<NodeFile> {
+        let path = environment.get(name).filter(|_| environment.is_current())?;
+        let text = named_file::text(path, MOST).ok()?;
+        let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let hosts = lines.iter().collect::<BTreeSet<_>>().len();
+        Some(NodeFile { lines: lines.len(), hosts })
+    }
+
+    /// Returns the variable with what its file contains.
+    pub(super) fn shown(&self, environment: &Environment, name: &str) -> String {
+        let (lines, hosts) = (counted(self.lines, "line"), counted(self.hosts, "host"));
+        format!("{} with {lines} for {hosts}", display_variable(environment, name))
+    }
 }

@@ -1,7 +1,7 @@
 //! PaddlePaddle: `python -m paddle.distributed.launch`.
 
+use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
-use crate::launcher::roster::Seat;
 
 variables! {
     /// The variables that Paddle's launcher sets for every trainer.

@@ -9,7 +9,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::batch::{Size, counted, number};
 use crate::launcher::display_variable;
-use crate::launcher::node_file::NodeFile;
+use crate::launcher::named_file::NodeFile;
 
 pub(super) const JOB: &str = "PBS_JOBID";
 

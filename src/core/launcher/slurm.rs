@@ -4,11 +4,14 @@
 //! script and the shell of `salloc` are not tasks, although they have some of these variables. A
 //! task has `SLURM_STEP_` variables and the number of an ordinary step.
 
-mod heterogeneous;
+use std::borrow::Cow;
+use std::collections::HashSet;
 
+use crate::environment::Environment;
 use crate::error::{Reason, quote};
 use crate::finding::{Finding, Severity};
 use crate::hostlist::{Hostlist, HostlistError};
+use crate::launcher::placement::MOST_HOSTS;
 use crate::launcher::prelude::*;
 use crate::value::host::HostError;
 use crate::value::job::Job;
@@ -242,8 +245,8 @@ fn with_components(
     if step.len() == 1 {
         return Ok(placement);
     }
-    let Some(order) = heterogeneous::order(environment, &step, components) else {
-        placement.master_doubt = Some(heterogeneous::unknown_order(list, COMPONENTS, components));
+    let Some(order) = order(environment, &step, components) else {
+        placement.master_doubt = Some(unknown_order(list, COMPONENTS, components));
         return Ok(placement);
     };
     let host = marker.launcher.host(&order.variable, &order.first)?;
@@ -283,6 +286,64 @@ fn arbitrary(list: &str) -> Finding {
             "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
                  file given to srun -w)"
                 .into(),
+    }
+}
+
+/// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
+const MOST_COMPONENTS: u32 = 128;
+
+/// The variables that list a component's hosts. `srun A : B` without an allocation sets only the
+/// second one.
+const LISTS: [&str; 2] = ["SLURM_JOB_NODELIST_HET_GROUP_", "SLURM_JOB_NODELIST_PACK_GROUP_"];
+
+/// A step's hosts, component by component.
+pub(super) struct Order {
+    /// Rank 0's host.
+    pub first: String,
+    /// The variable that names this host.
+    pub variable: String,
+    /// All hosts. `None` if a host belongs to several components.
+    pub hosts: Option<Vec<String>>,
+}
+
+/// Returns the order of a step's hosts, or `None` if the components' lists leave it in doubt.
+fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Order> {
+    let step: HashSet<_> = step.iter().take(MOST_HOSTS).collect();
+    let mut first = None;
+    let mut hosts: Vec<Cow<'_, str>> = Vec::new();
+    for component in 0..size.min(MOST_COMPONENTS) {
+        let names = LISTS.map(|list| format!("{list}{component}"));
+        let text = |name: &String| environment.text(name);
+        let variable = names.iter().find(|name| text(name).is_some())?;
+        let list = Hostlist::parse(text(variable)?).ok()?;
+        let before = hosts.len();
+        hosts.extend(list.iter().take(MOST_HOSTS).filter(|host| step.contains(host)));
+        match &first {
+            None => {
+                first = hosts.first().map(|host| (host.clone().into_owned(), variable.to_owned()))
+            }
+            // If a node belongs to two components, the step may be in the later one, which begins
+            // elsewhere.
+            Some((first, _)) if hosts[before..].contains(&Cow::Borrowed(first)) => return None,
+            Some(_) => {}
+        }
+    }
+    let (first, variable) = first?;
+    let is_each_once = hosts.iter().collect::<HashSet<_>>().len() == hosts.len();
+    let hosts = is_each_once.then(|| hosts.into_iter().map(Cow::into_owned).collect());
+    Some(Order { first, variable, hosts })
+}
+
+/// Reports that nothing shows which component's hosts come first.
+fn unknown_order(list: &str, size_variable: &str, size: u32) -> Finding {
+    Finding {
+        severity: Severity::Warning,
+        code: "slurm-heterogeneous-step",
+        what: format!("{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"),
+        why: "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
+              ranks then wait for a master that never appears"
+            .into(),
+        remedy: "give the first host of the first component to all ranks as MASTER_ADDR".into(),
     }
 }
 

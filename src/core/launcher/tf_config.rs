@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::error::Reason;
+use crate::launcher::placement::Seat;
 use crate::launcher::prelude::*;
-use crate::launcher::roster::Seat;
 use crate::value::host::Host;
 use crate::value::json::Json;
 

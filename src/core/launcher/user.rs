@@ -3,13 +3,11 @@
 //! Under any launcher, mpienv takes the master's address and port, `MASTER_ADDR` and `MASTER_PORT`,
 //! unchanged.
 
-mod node_rank;
-
+use crate::error::Reason;
 use crate::launcher::prelude::*;
 use crate::launcher::{MASTER, kubernetes, runpod};
-use node_rank::{COUNT, NodesVars, of_process};
-
-pub(super) use node_rank::of_node;
+use crate::value::host::Host;
+use crate::value::rank::{Rank, RankError};
 
 variables! {
     /// The variables of PyTorch's convention for a rank.
@@ -100,7 +98,7 @@ pub(super) fn set(process: &Process<'_>, vars: &mut Setter) {
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let vars: UserVars = marker.read(environment)?;
     if marker.variable == NODE_RANK {
-        return node_rank::read(environment, marker, &vars);
+        return read_node_rank(environment, marker, &vars);
     }
     let known =
         |name, value: Option<u32>| by(name, value).ok_or_else(|| marker.missing(environment, name));
@@ -126,4 +124,175 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     let placement = placement
         .with_local(by(LOCAL_RANK, vars.local_rank), by(LOCAL_WORLD_SIZE, vars.local_world_size))?;
     Ok(placement.with_nodes(by(NODE_RANK, vars.node_rank), None))
+}
+
+variables! {
+    /// The number of nodes, which scripts set together with `NODE_RANK`.
+    pub struct NodesVars {
+        "[Lightning: general purpose cluster](https://lightning.ai/docs/pytorch/stable/clouds/cluster_intermediate_1.html)" {
+            NODES = "NUM_NODES" => nodes: Option<u32>, "nodes of the job, with `NODE_RANK`";
+            COUNT = "NNODES" => count: Option<u32>, "the same";
+        }
+    }
+}
+
+/// Returns `NODE_RANK` if a local rank is set too, and `RANK` is not: this process is one of several
+/// on its node.
+///
+/// Users set `LOCAL_RANK=0` and `NODE_RANK=0` for programs that require them: these numbers count
+/// only with a size.
+pub(super) fn of_process(environment: &Environment) -> Option<&'static str> {
+    let is_set = [NODE_RANK, LOCAL_RANK].iter().all(|name| environment.is_set(name));
+    let sizes = [NODES, COUNT, LOCAL_WORLD_SIZE, WORLD_SIZE];
+    let is_above_0 = |name: &&str| environment.text(name).is_none_or(|text| text.trim() != "0");
+    let is_one = || {
+        first_set(environment, &sizes).is_some() || [NODE_RANK, LOCAL_RANK].iter().any(is_above_0)
+    };
+    (is_set && !environment.is_set(RANK) && is_one()).then_some(NODE_RANK)
+}
+
+/// Returns `NODE_RANK` if the number of nodes is set too, and no rank is: this process is the only
+/// one on its node. A pod of RunPod's has the same names.
+pub(in crate::launcher) fn of_node(environment: &Environment) -> Option<&'static str> {
+    let has_rank = first_set(environment, &[RANK, LOCAL_RANK]).is_some();
+    let has_nodes = || first_set(environment, &[NODES, COUNT]).is_some();
+    let is_pair = !has_rank && environment.is_set(NODE_RANK) && has_nodes();
+    (is_pair && runpod::marker(environment).is_none()).then_some(NODE_RANK)
+}
+
+/// How to give a process its rank if a size is missing.
+const REMEDY: &str = "set LOCAL_WORLD_SIZE to the number of processes on each node, and NUM_NODES or WORLD_SIZE; or set RANK and \
+                      WORLD_SIZE; or unset NODE_RANK if it is left from another job";
+
+/// What the variables say about the nodes, each number with its variable.
+struct Numbers<'a> {
+    environment: &'a Environment,
+    marker: Marker,
+    node: Sourced<u32>,
+    nodes: Option<Sourced<u32>>,
+    local_size: Option<Sourced<u32>>,
+    size: Option<Sourced<u32>>,
+}
+
+fn read_node_rank(
+    environment: &Environment,
+    marker: Marker,
+    vars: &UserVars,
+) -> Result<Placement, Error> {
+    let number = |name: &'static str, value: Option<u32>| match value {
+        Some(0) => Err(marker.launcher.refuse(RankError::NoMembers, name, 0)),
+        value => Ok(by(name, value)),
+    };
+    let more: NodesVars = marker.read(environment)?;
+    let (nodes, count) = (number(NODES, more.nodes)?, number(COUNT, more.count)?);
+    if let (Some(nodes), Some(count)) = (more.nodes, more.count.filter(|&n| Some(n) != more.nodes))
+    {
+        let why = format!("it contradicts {NODES}=\"{nodes}\"");
+        return Err(marker.launcher.refuse(Reason::Malformed(why), COUNT, count));
+    }
+    let node = vars.node_rank.ok_or_else(|| marker.missing(environment, NODE_RANK))?;
+    let numbers = Numbers {
+        environment,
+        marker,
+        node: by(NODE_RANK, node),
+        nodes: nodes.or(count),
+        local_size: number(LOCAL_WORLD_SIZE, vars.local_world_size)?,
+        size: number(WORLD_SIZE, vars.world_size)?,
+    };
+    match vars.local_rank {
+        Some(local_rank) => numbers.process(local_rank),
+        None => numbers.only_process(),
+    }
+}
+
+impl Numbers<'_> {
+    /// Returns the place of the only process on the node.
+    fn only_process(self) -> Result<Placement, Error> {
+        let Numbers { environment, marker, node, nodes, local_size, size } = self;
+        if local_size.is_some_and(|local| local.value > 1) {
+            return Err(marker.missing(environment, LOCAL_RANK));
+        }
+        let nodes = nodes.ok_or_else(|| marker.missing(environment, NODES))?;
+        // Without a local rank, the world size may count the ranks that are still to be started.
+        if let Some(size) = &size {
+            quotient(marker, size, &nodes)?;
+        }
+        marker.node(node, nodes)
+    }
+
+    /// Returns the place of one of the node's processes.
+    fn process(self, local_rank: u32) -> Result<Placement, Error> {
+        let Numbers { environment, marker, node, nodes, local_size, size } = self;
+        let launcher = marker.launcher;
+        let (nodes, local_size) = match (nodes, local_size, size.clone()) {
+            (Some(nodes), Some(local_size), _) => (nodes, local_size),
+            (Some(nodes), None, Some(size)) => (nodes.clone(), quotient(marker, &size, &nodes)?),
+            (None, Some(local_size), Some(size)) => {
+                (quotient(marker, &size, &local_size)?, local_size)
+            }
+            (None, None, Some(size)) if node.value == 0 => {
+                return first_node(environment, marker, local_rank, size);
+            }
+            (_, None, _) => return Err(marker.missing_with(environment, LOCAL_WORLD_SIZE, REMEDY)),
+            (None, ..) => return Err(marker.missing_with(environment, NODES, REMEDY)),
+        };
+        let refused = |name: &str, value, size: &Sourced<u32>| {
+            Rank::new(value, size.value).map_err(|error| launcher.refuse(error, name, value))
+        };
+        refused(NODE_RANK, node.value, &nodes)?;
+        refused(LOCAL_RANK, local_rank, &local_size)?;
+        let all = u64::from(nodes.value) * u64::from(local_size.value);
+        if let Some(size) = size.filter(|size| u64::from(size.value) != all) {
+            return Err(contradiction(marker, &size, &[&nodes, &local_size]));
+        }
+        let Ok(all) = u32::try_from(all) else {
+            let why =
+                format!("{} processes on each of so many nodes are too many", local_size.value);
+            return Err(launcher.refuse(Reason::Malformed(why), &nodes.source, nodes.value));
+        };
+        let source = format!("{NODE_RANK}, {} and {LOCAL_RANK}", local_size.source);
+        let rank = by(source, node.value * local_size.value + local_rank);
+        let size = by(format!("{} times {}", nodes.source, local_size.source), all);
+        let placement = marker.place(rank, size)?;
+        let placement = placement.with_local(Some(by(LOCAL_RANK, local_rank)), Some(local_size))?;
+        Ok(placement.with_nodes(Some(node), Some(nodes)))
+    }
+}
+
+/// Returns the place of a process on the first node, where the local rank is the rank. If the ranks
+/// meet at a loopback address, as Lightning sets it for one node, the node is the only one.
+fn first_node(
+    environment: &Environment,
+    marker: Marker,
+    local_rank: u32,
+    size: Sourced<u32>,
+) -> Result<Placement, Error> {
+    let is_only = environment
+        .text(MASTER[0])
+        .is_some_and(|text| text.parse::<Host>().is_ok_and(|host| host.is_loopback()));
+    let local_size = is_only.then(|| size.clone());
+    let placement = marker.place(by(LOCAL_RANK, local_rank), size)?;
+    let placement = placement.with_local(Some(by(LOCAL_RANK, local_rank)), local_size)?;
+    Ok(placement.with_nodes(Some(by(NODE_RANK, 0)), None))
+}
+
+/// Returns how many of one number are in another, which must be a multiple of it.
+fn quotient(
+    marker: Marker,
+    size: &Sourced<u32>,
+    part: &Sourced<u32>,
+) -> Result<Sourced<u32>, Error> {
+    match size.value.checked_rem(part.value) {
+        Some(0) => Ok(by(format!("{} by {}", size.source, part.source), size.value / part.value)),
+        _ => Err(contradiction(marker, size, &[part])),
+    }
+}
+
+/// Returns the error for a world size that is not a product of the other numbers.
+fn contradiction(marker: Marker, size: &Sourced<u32>, others: &[&Sourced<u32>]) -> Error {
+    let others: Vec<_> =
+        others.iter().map(|other| format!("{}=\"{}\"", other.source, other.value)).collect();
+    let what = if others.len() > 1 { "the product" } else { "a multiple" };
+    let why = format!("it is not {what} of {}", others.join(" and "));
+    marker.launcher.refuse(Reason::Malformed(why), &size.source, size.value)
 }

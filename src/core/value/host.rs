@@ -1,12 +1,11 @@
 //! A host's name or address, checked before any connection is made.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
-
-use serde::{Serialize, Serializer};
+use std::{fmt, fs};
 
 use crate::value::port::Port;
+use serde::{Serialize, Serializer};
 
 /// A DNS name, an IPv4 address or a bare IPv6 address, as `MASTER_ADDR` holds it.
 ///
@@ -250,6 +249,24 @@ pub enum HostError {
     /// What follows the colon is not a port.
     #[error("{0:?} after the colon is not a port from 1 to 65535")]
     Port(String),
+}
+
+/// Where Linux has the name, and where most systems keep it if /proc is not there.
+const FILES: [&str; 2] = ["/proc/sys/kernel/hostname", "/etc/hostname"];
+
+/// Returns this host's name as the system reports it. Errors and job maps use it to name a rank's
+/// host.
+///
+/// Returns `None` if the system provides no name.
+///
+/// ```
+/// let host = mpienv::host_name().unwrap_or_else(|| "an unknown host".into());
+/// println!("running on {host}");
+/// ```
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let mut names = FILES.iter().filter_map(|file| fs::read_to_string(file).ok());
+    names.next().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]

@@ -4,8 +4,7 @@ use std::process;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use crate::value::port::Port;
-use crate::value::port_range::PortRange;
+use crate::value::port::{Port, PortRange};
 
 /// A job, one of its steps, and how often it was restarted, as a scheduler names them. The same on
 /// all ranks.

@@ -86,3 +86,107 @@ impl fmt::Display for Port {
 #[error("a port is a number from 1 to 65535")]
 #[non_exhaustive]
 pub struct PortError;
+
+/// A range of TCP ports, including both ends. Its text form is `1400-1999`.
+///
+/// mpienv derives ports from this range. The default is 20000 to 29999, which is below Linux's
+/// ephemeral ports (32768 and up) and below the node ports of Kubernetes (30000 and up).
+///
+/// ```
+/// use mpienv::{ClusterInfo, PortRange, PortRangeError};
+///
+/// let range: PortRange = "1400-1999".parse()?;
+/// assert_eq!((range.first().get(), range.last().get()), (1400, 1999));
+/// assert_eq!(PortRange::new(range.first(), range.last()), Some(range));
+/// assert_eq!(PortRange::default().to_string(), "20000-29999");
+/// let error: PortRangeError = "1999-1400".parse::<PortRange>().unwrap_err();
+/// assert!(error.to_string().ends_with("as in 1400-1999"));
+/// // A single process gets a port from this range.
+/// let info = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", "1400-1999")])?;
+/// assert!((1400..=1999).contains(&info.master_port().get()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    first: Port,
+    last: Port,
+}
+
+impl PortRange {
+    /// Creates a range. Returns `None` if `first` is above `last`.
+    #[must_use]
+    pub const fn new(first: Port, last: Port) -> Option<PortRange> {
+        if first.get() <= last.get() { Some(PortRange { first, last }) } else { None }
+    }
+
+    /// Returns the lowest port.
+    #[must_use]
+    pub const fn first(self) -> Port {
+        self.first
+    }
+
+    /// Returns the highest port.
+    #[must_use]
+    pub const fn last(self) -> Port {
+        self.last
+    }
+
+    /// Returns the port that a number selects: the first port plus the number modulo the size of
+    /// the range.
+    pub(crate) fn port(self, number: u64) -> Port {
+        let (first, last) = (u64::from(self.first.get()), u64::from(self.last.get()));
+        let port = first + number % (last - first + 1);
+        // The number is between the two.
+        u16::try_from(port).ok().and_then(Port::new).unwrap_or(self.first)
+    }
+
+    /// Returns every port, starting with the one that the number selects.
+    pub(crate) fn ports_from(self, number: u64) -> impl Iterator<Item = Port> {
+        let size = u64::from(self.last.get() - self.first.get()) + 1;
+        (0..size).map(move |step| self.port(number % size + step))
+    }
+}
+
+/// The range 20000 to 29999.
+impl Default for PortRange {
+    fn default() -> PortRange {
+        PortRange { first: Port::LOWEST_DERIVED, last: Port::HIGHEST_DERIVED }
+    }
+}
+
+impl FromStr for PortRange {
+    type Err = PortRangeError;
+
+    fn from_str(text: &str) -> Result<PortRange, PortRangeError> {
+        let (first, last) = text.split_once('-').ok_or(PortRangeError)?;
+        let port = |text: &str| text.trim().parse().map_err(|_| PortRangeError);
+        PortRange::new(port(first)?, port(last)?).ok_or(PortRangeError)
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+/// The error of parsing a text that is not a [`PortRange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a range of ports is two numbers from 1 to 65535, the lower one first, as in 1400-1999")]
+#[non_exhaustive]
+pub struct PortRangeError;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_a_port_in_the_range() {
+        let range: PortRange = "1400 - 1402".parse().unwrap();
+        let ports: Vec<_> = [0, 1, 2, 3, u64::MAX].map(|number| range.port(number).get()).into();
+        assert_eq!(ports, [1400, 1401, 1402, 1400, 1400]);
+        assert_eq!(range.ports_from(5).map(Port::get).collect::<Vec<_>>(), [1402, 1400, 1401]);
+        let whole: PortRange = "1-65535".parse().unwrap();
+        assert_eq!((whole.port(65534).get(), whole.port(65535).get()), (65535, 1));
+    }
+}

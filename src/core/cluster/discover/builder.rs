@@ -13,7 +13,7 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::value::host::Host;
 use crate::value::launcher::Launcher;
-use crate::value::port_range::PortRange;
+use crate::value::port::PortRange;
 use crate::value::rank::Rank;
 use crate::value::sourced::by;
 

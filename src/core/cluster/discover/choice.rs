@@ -1,7 +1,6 @@
 //! Selects the launcher that started this process: the innermost of those that left variables.
 
-use crate::cluster::master;
-use crate::cluster::overrides;
+use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};

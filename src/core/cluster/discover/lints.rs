@@ -1,8 +1,9 @@
 //! Reports environments that look suspicious as a whole although their launcher can be read.
 
-use crate::cluster::nccl;
-use crate::cluster::overrides;
+use super::Place;
+use super::choice::Choice;
 use crate::cluster::own_variables::misspelled;
+use crate::cluster::{nccl, overrides};
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
@@ -10,12 +11,8 @@ use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Marker, display_variable, open_mpi};
 use crate::value::launcher::Launcher;
-use crate::value::port::UNPRIVILEGED;
-use crate::value::port_range::PortRange;
+use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
-
-use super::Place;
-use super::choice::Choice;
 
 const LOCAL_RANK: &str = "LOCAL_RANK";
 const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";

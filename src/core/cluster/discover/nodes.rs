@@ -1,9 +1,16 @@
 //! Infers node numbers and node counts from the sizes.
 
-use crate::error::Error;
+use std::sync::Arc;
+
+use super::choice::Choice;
+use crate::cluster::overrides::ASKED;
+use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
+use crate::launcher::{Marker, Starts};
+use crate::value::host::Host;
+use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
-use crate::value::sourced::{Known, Sourced, value_of};
+use crate::value::sourced::{Known, Sourced, by, value_of};
 
 /// Adds the values that follow, and rejects values that are impossible.
 pub(super) fn complete(placement: &mut Placement, on_azure: bool) -> Result<(), Error> {
@@ -61,4 +68,94 @@ fn check_nodes(placement: &Placement) -> Result<(), Error> {
     };
     let checked = Rank::new(node.value, nodes.value).map(drop);
     checked.map_err(|error| placement.launcher().refuse(error, &node.source, node.value))
+}
+
+/// Returns the hosts in the order of the nodes' numbers, or `None` with the reason as the source.
+pub(super) fn hosts(
+    placement: &Placement,
+    master: Option<&Sourced<Host>>,
+) -> Sourced<Option<Arc<[Host]>>> {
+    let source = &placement.hosts.source;
+    let Some(hosts) = &placement.hosts.value else {
+        return match master.filter(|_| placement.is_one_node()) {
+            Some(Sourced { value, source }) => {
+                Sourced::new(Some([value.clone()].into()), source.clone())
+            }
+            None => placement.hosts.clone(),
+        };
+    };
+    let unknown = |why: String| Sourced::new(None, why);
+    let (listed, count) = (hosts.len(), value_of(&placement.node_count));
+    if count.is_none_or(|count| listed != count as usize) {
+        let count = count.map_or("an unknown number of".to_owned(), |count| count.to_string());
+        return unknown(format!("{source} has {listed} hosts, and the job has {count} nodes"));
+    }
+    if let Some(doubt) = &placement.master_doubt {
+        return unknown(format!("{source} may be in another order: {}", doubt.code));
+    }
+    match placement.master_addr.as_ref().zip(hosts.first()) {
+        Some((master, first)) if master.value != *first => {
+            unknown(format!("{source} begins with {first}, and rank 0's host is {}", master.value))
+        }
+        _ => placement.hosts.clone(),
+    }
+}
+
+/// Returns the place of the node's only process, with the platform's master, port, hosts, workers
+/// and job.
+pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
+    let (rank, count) = (by(ASKED, node.index()), by(ASKED, node.size()));
+    let placement = Placement::one_per_node(Launcher::User, rank, count)?;
+    // The platform's variables may be incomplete: the user provides what is missing.
+    let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
+    let Some(platform) = read.ok().filter(is_platform) else { return Ok(placement) };
+    let Placement {
+        master_addr,
+        master_doubt,
+        master_unknown,
+        master_port,
+        hosts,
+        workers,
+        job,
+        ..
+    } = platform;
+    Ok(Placement {
+        master_addr,
+        master_doubt,
+        master_unknown,
+        master_port,
+        hosts,
+        workers,
+        job,
+        ..placement
+    })
+}
+
+/// Returns the choice for a place that does not come from a launcher's variables.
+pub(super) fn choice() -> Choice {
+    Choice::new(Marker { launcher: Launcher::User, variable: "" }, ASKED)
+}
+
+/// Returns the same process as the only one on its node. Its rank and world size then count nodes.
+pub(super) fn one_per_node(placement: Placement) -> Result<Placement, Error> {
+    let (rank, size) = (placement.rank.value, placement.size.value);
+    let expected = [
+        (&placement.local_size, 1),
+        (&placement.local_rank, 0),
+        (&placement.node_rank, rank),
+        (&placement.node_count, size),
+    ];
+    for (known, expected) in expected {
+        if let Some(known) = known.as_ref().filter(|known| known.value != expected) {
+            let reason = "one process on each node was requested, and this contradicts it";
+            let command = placement.launcher().spec().advice.one_per_node;
+            let remedy = format!("start one process on each node: {command}");
+            return Err(Error::new(Reason::Malformed(reason.to_owned()), remedy)
+                .by(placement.launcher())
+                .of(known.source.clone())
+                .found(known.value.to_string()));
+        }
+    }
+    let placement = placement.with_local(by(ASKED, Some(0)), by(ASKED, Some(1)))?;
+    Ok(placement.with_nodes(by(ASKED, Some(rank)), by(ASKED, Some(size))))
 }

@@ -1,17 +1,15 @@
 //! What the variables show besides this process's place.
 
-use crate::cluster::device;
+use super::Place;
 use crate::cluster::interface::{Interface, OwnAddr, OwnInterface};
-use crate::cluster::nccl;
 use crate::cluster::overrides::{Overrides, RESTART_COUNT};
+use crate::cluster::{device, nccl};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
 use crate::launcher::{Starts, is_shared, kubernetes, markers, restarts};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::{NOT_PROVIDED, Sourced, value_of};
-
-use super::Place;
 
 /// What surrounds a rank: its device and network, the platform, and the job's earlier attempts.
 #[derive(Clone, Debug, PartialEq, Eq)]

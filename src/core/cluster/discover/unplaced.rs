@@ -1,8 +1,8 @@
 //! mpienv never treats a process as alone silently: errors and findings if no launcher provides a
 //! rank and a size.
 
-use crate::cluster::azure;
-use crate::cluster::overrides;
+use super::{foreign, parents};
+use crate::cluster::{azure, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
@@ -10,8 +10,6 @@ use crate::launcher::placement::Placement;
 use crate::launcher::{Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm};
 use crate::value::launcher::Launcher;
 use crate::value::sourced::value_of;
-
-use super::{foreign, parents};
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
