@@ -5,7 +5,6 @@ mod cli;
 pub mod doctor;
 mod open_files;
 pub(crate) mod protection;
-mod resolve;
 
 #[cfg(target_os = "linux")]
 pub use cli::before_main;

@@ -3,45 +3,35 @@
 mod bind;
 mod check;
 mod completions;
-mod count;
+mod correction;
 mod doctor;
 mod examples;
 mod exec;
-mod exit_code;
 mod export;
 mod failure;
-mod hint;
-mod inner_launcher;
-mod keeper;
 mod launch;
+mod launcher_connection;
 mod man;
-mod meant;
 mod overrides;
-mod shell;
+mod program;
 mod show;
 mod simulate;
-mod stack;
 mod stream;
 mod threads;
+mod typed;
 mod wait;
 mod warn;
-mod words;
 mod worker;
 mod worker_count;
 
-use std::env;
 use std::ffi::OsString;
-use std::process;
 use std::time::Duration;
+use std::{env, io, process, thread};
 
-use crate::{Finding, Severity, Target};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use mpienv_core::seam::Reader;
-use mpienv_core::seam::{FindingSeam as _, TargetSeam as _};
 
-use self::exit_code::ExitCode;
-use self::failure::Failure;
-use self::overrides::named;
+use self::failure::{ExitCode, Failure, lines_of};
+use self::program::Program;
 use self::warn::Quiet;
 
 pub use self::stream::before_main;
@@ -80,42 +70,6 @@ enum Verb {
     Man,
 }
 
-/// The program whose variables are set.
-#[derive(Args, Clone, Copy, Debug, Default)]
-struct Program {
-    /// Also set the variables that this program reads
-    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = sets())]
-    set: Target,
-}
-
-impl Program {
-    /// Returns who reads the variables: the program, or a launcher of the node's ranks.
-    fn reader(self, per_node: bool) -> Reader {
-        if per_node { Reader::Node } else { Reader::Program(self.set) }
-    }
-}
-
-fn sets() -> String {
-    // The manual page joins the lines, so each line must be a sentence.
-    let mut text = "Also set the variables that this program reads\n\n".to_owned();
-    for set in Target::ALL {
-        let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
-        let names = if names.is_empty() {
-            "RANK and so on, as with every program".to_owned()
-        } else {
-            names.join(", ")
-        };
-        let unset = set.removed_prefixes();
-        let unset = if unset.is_empty() {
-            String::new()
-        } else {
-            format!("; unsets inherited {}*", unset.join("*, "))
-        };
-        text += &format!("{} ({}): {names}{unset}{}.\n", set.name(), set.title(), set.note());
-    }
-    text
-}
-
 /// Parses a time above 0.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = time_or_none(text).ok().filter(|time| !time.is_zero());
@@ -136,7 +90,28 @@ fn time_or_none(text: &str) -> Result<Duration, &'static str> {
 
 /// Runs the command where its work has room.
 pub fn main() -> process::ExitCode {
-    stack::with_room(work).unwrap_or_else(|error| report(Err(Failure::Stack(error))))
+    with_room(work).unwrap_or_else(|error| report(Err(Failure::Stack(error))))
+}
+
+/// The stack that the work always has room on, in bytes: what the standard library gives threads.
+const ENOUGH: usize = 2 << 20;
+
+/// Does the work of the command: in a thread of its own if the stack of the first one may not grow
+/// to what the work needs (`ulimit -s`).
+///
+/// # Errors
+/// That thread cannot start.
+fn with_room(work: fn() -> process::ExitCode) -> io::Result<process::ExitCode> {
+    if !is_short() {
+        return Ok(work());
+    }
+    let thread = thread::Builder::new().name("mpienv".to_owned()).stack_size(ENOUGH).spawn(work)?;
+    Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+fn is_short() -> bool {
+    use rustix::process::{Resource, getrlimit};
+    getrlimit(Resource::Stack).current.is_some_and(|limit| limit < ENOUGH as u64)
 }
 
 /// Parses the command line, runs the command, and reports errors.
@@ -144,7 +119,7 @@ fn work() -> process::ExitCode {
     if crate::serve_as_watchdog() {
         return ExitCode::OK.into();
     }
-    if let Some(code) = keeper::serve() {
+    if let Some(code) = launcher_connection::serve() {
         return code;
     }
     if let Some(request) = worker::request() {
@@ -194,7 +169,7 @@ fn alone<T: Args>(words: &[OsString]) -> Option<T> {
 
 /// Prints the help, the version, or the error in the command line.
 fn answer(mut error: clap::Error) -> process::ExitCode {
-    meant::explain(&mut error);
+    correction::explain(&mut error);
     let text = error.render().ansi().to_string();
     if !error.use_stderr() {
         return report(stream::print_styled(text.as_bytes()).map_err(Failure::Output));
@@ -205,50 +180,9 @@ fn answer(mut error: clap::Error) -> process::ExitCode {
 }
 
 fn report(outcome: Result<(), Failure>) -> process::ExitCode {
-    let code = outcome.map_or_else(
-        |failure| {
-            if !failure.is_silent() {
-                print_error(&failure);
-            }
-            failure.exit_code()
-        },
-        |()| ExitCode::OK,
-    );
-    code.into()
-}
-
-fn print_error(failure: &Failure) {
-    let style = anstyle::AnsiColor::Red.on_default().bold();
-    let meant = match failure {
-        Failure::Start(error) => meant::for_program(error),
-        _ => None,
-    };
-    let hint = meant.or_else(|| hint::for_failure(failure).map(str::to_owned));
-    let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-    let report = match failure {
-        Failure::Launch(error) => {
-            error.report().map(ToString::to_string).filter(|report| !report.is_empty())
-        }
-        _ => None,
-    };
-    let report = report.map_or(String::new(), |report| report + "\n");
-    stream::report(format!("{style}mpienv:{style:#} {failure}{hint}\n{report}").as_bytes());
-}
-
-/// Returns the lines of findings, with styles.
-fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
-    let mut text = String::new();
-    for finding in findings {
-        let color = match finding.severity {
-            Severity::Error => anstyle::AnsiColor::Red,
-            Severity::Warning => anstyle::AnsiColor::Yellow,
-            _ => anstyle::AnsiColor::Cyan,
-        };
-        let style = color.on_default().bold();
-        let hint = hint::for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
-        text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
-    }
-    text
+    let Err(failure) = outcome else { return ExitCode::OK.into() };
+    stream::report(failure.text().as_bytes());
+    failure.exit_code().into()
 }
 
 #[cfg(test)]

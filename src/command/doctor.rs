@@ -1,6 +1,5 @@
 //! Finds problems in a process's environment and on its host, before a job hangs.
 
-mod affinity;
 mod cores;
 pub(crate) mod devices;
 mod interface;
@@ -45,7 +44,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         between_hosts(proxy(info, environment)),
         devices::few(info, environment),
         cores::binding(info, environment, machine.cores),
-        affinity::device_far(info, environment, machine),
+        cores::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),
         interface::nccl(info, machine),
         interface::gloo(environment, machine),

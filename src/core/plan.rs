@@ -80,6 +80,8 @@ pub struct Plan {
     pub file: Option<TargetFile>,
     /// The variables of the scheduler that has to run beside it.
     pub scheduler: Option<Exports>,
+    /// The number of OpenMP threads among its variables. `None` if no number is set for it.
+    pub threads: Option<u32>,
     /// What is still to be found out.
     pub needs: Needs,
 }
@@ -138,7 +140,8 @@ impl Plan {
             }
             _ => None,
         };
-        Plan { words, variables, file, scheduler, needs }
+        let threads = options.threads.and_then(|count| info.omp_threads(count));
+        Plan { words, variables, file, scheduler, threads, needs }
     }
 
     /// Returns the variables for a shell, which reads no file.

@@ -111,9 +111,6 @@ methods! {
         fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
             ClusterInfo::warnings_and(self, others)
         }
-        fn omp_threads(self: &Self, count: ThreadCount) -> Option<u32> {
-            ClusterInfo::omp_threads(self, count)
-        }
         fn users_threads(self: &Self) -> Option<usize> { ClusterInfo::users_threads(self) }
         fn keeps_binding(self: &Self) -> bool { self.earlier.keeps_binding }
         fn ranks_on_host(self: &Self) -> Option<u32> { ClusterInfo::ranks_on_host(self) }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::crew::{Crew, Order};
+use super::connections::{Connections, Order};
 use super::{CheckError, JobMap};
 use crate::{Finding, Severity};
 use mpienv_core::seam::{finding, ranges};
@@ -87,14 +87,14 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Lets all ranks measure at once, and again while a rank is slow.
-pub(super) fn lead(crew: &mut Crew, map: &JobMap) -> Result<ComputeReport, CheckError> {
+pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<ComputeReport, CheckError> {
     let ranks: Vec<u32> = (0..).take(map.ranks.len()).collect();
-    let mut speeds: Vec<Speed> = crew.ask(&Order::Compute, &ranks, Speed::measure)?;
+    let mut speeds: Vec<Speed> = others.ask(&Order::Compute, &ranks, Speed::measure)?;
     for _ in 0..PASSES {
         if Shares::of(&speeds).slow().is_empty() || map.simulated {
             break;
         }
-        let again = crew.ask(&Order::Compute, &ranks, Speed::measure)?;
+        let again = others.ask(&Order::Compute, &ranks, Speed::measure)?;
         speeds = speeds.into_iter().zip(again).map(|(one, other)| one.better(other)).collect();
     }
     Ok(ComputeReport::new(map, &speeds))

@@ -1,10 +1,10 @@
 //! Measures the network between every two hosts, in rounds of disjoint pairs that rank 0 calls.
 
+mod connect;
 mod findings;
 mod judge;
-mod line;
 mod measure;
-mod plan;
+mod rounds;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::findings::figure;
 use self::judge::{Between, Medians};
 use self::measure::Measured;
-use self::plan::Pair;
-use super::crew::{Crew, Order};
+use self::rounds::Pair;
+use super::connections::{Connections, Order};
 use super::{CheckError, rendezvous};
 use crate::rendezvous::{Meeting, Rendezvous};
 use crate::{ClusterInfo, Finding, Port, host_name, printable};
@@ -110,24 +110,28 @@ impl Mesh {
     /// Rank 0 calls all rounds, and returns what was measured.
     pub(super) fn lead(
         &self,
-        crew: &mut Crew,
+        others: &mut Connections,
         progress: &dyn Fn(usize, usize),
     ) -> Result<MeshReport, CheckError> {
         let begun = Instant::now();
         let mut known: BTreeMap<Pair, Between> = BTreeMap::new();
-        let mut rounds = plan::rounds(self.hosts.len());
+        let mut rounds = rounds::rounds(self.hosts.len());
         let (mut count, mut total) = (0, 0);
         for attempt in 0..=PASSES {
             total += rounds.len();
             for pairs in rounds {
                 progress(count, total);
-                self.call(crew, pairs, attempt, &mut known)?;
+                self.call(others, pairs, attempt, &mut known)?;
                 count += 1;
             }
             let (met, all): (Vec<_>, Vec<_>) = known.clone().into_iter().unzip();
             let bad = judge::standing_out(self.hosts.len(), &all, self.is_simulated);
-            rounds =
-                plan::disjoint(&plan::again(self.hosts.len(), &bad, &met, attempt + 1 == PASSES));
+            rounds = rounds::disjoint(&rounds::again(
+                self.hosts.len(),
+                &bad,
+                &met,
+                attempt + 1 == PASSES,
+            ));
         }
         progress(total, total);
         Ok(self.report(known.into_values().collect(), count, begun.elapsed()))
@@ -136,7 +140,7 @@ impl Mesh {
     /// Lets the pairs of one round measure, and notes what they say.
     fn call(
         &self,
-        crew: &mut Crew,
+        others: &mut Connections,
         pairs: Vec<Pair>,
         attempt: usize,
         known: &mut BTreeMap<Pair, Between>,
@@ -145,7 +149,7 @@ impl Mesh {
         let ranks: Vec<u32> = hosts.iter().map(|&host| self.hosts[host].rank).collect();
         let order = Order::Measure { pairs: pairs.clone(), attempt };
         let own = || self.take_part(&pairs, attempt).unwrap_or_default();
-        let answers: Vec<Answer> = crew.ask(&order, &ranks, own)?;
+        let answers: Vec<Answer> = others.ask(&order, &ranks, own)?;
         for (&pair, answers) in pairs.iter().zip(answers.as_chunks::<2>().0) {
             let between = known.entry(pair).or_insert_with(|| Between::new(pair));
             for (side, answer) in answers.iter().enumerate() {
@@ -158,11 +162,11 @@ impl Mesh {
     /// Measures with this host's partner, if it has one in this round.
     pub(super) fn answer(
         &self,
-        crew: &mut Crew,
+        others: &mut Connections,
         pairs: &[Pair],
         attempt: usize,
     ) -> Result<(), CheckError> {
-        self.take_part(pairs, attempt).map_or(Ok(()), |answer| crew.say(&answer))
+        self.take_part(pairs, attempt).map_or(Ok(()), |answer| others.say(&answer))
     }
 
     fn take_part(&self, pairs: &[Pair], attempt: usize) -> Option<Answer> {
@@ -184,7 +188,7 @@ impl Mesh {
         let address = peer.at[attempt % PORTS];
         let patience = PATIENCE[attempt.min(PATIENCE.len() - 1)];
         let rank = self.hosts[own].rank;
-        let lines = line::connect(listener, &self.key, rank, peer.rank, address, patience);
+        let lines = connect::connect(listener, &self.key, rank, peer.rank, address, patience);
         let mut answer = Answer::default();
         let outgoing = lines.outgoing.map_err(|refusal| {
             answer.unreached = Some(format!("{address}: {refusal}"));

@@ -42,7 +42,7 @@ pub(super) fn this_process(
     info: &ClusterInfo,
     environment: &Environment,
     quiet: Quiet,
-) -> Result<Option<(&'static str, &'static str)>, Failure> {
+) -> Result<Option<(&'static str, String)>, Failure> {
     let bind = Bind::from(to);
     if bind == Bind::None {
         return Ok(None);
@@ -65,5 +65,5 @@ pub(super) fn this_process(
     if let Some(note) = note.filter(|_| is_first && !quiet.is_asked(environment)) {
         stream::report(format!("mpienv: bind {}: {note}\n", bind.name()).as_bytes());
     }
-    Ok((!is_bound).then(|| (BOUND_BY, bind.name())))
+    Ok((!is_bound).then(|| (BOUND_BY, bind.name().to_owned())))
 }

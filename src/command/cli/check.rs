@@ -1,7 +1,6 @@
 //! `mpienv check`: all ranks run it to find out whether they can meet.
 
-mod measured;
-mod progress;
+mod report;
 
 use std::net::IpAddr;
 use std::thread;
@@ -9,12 +8,12 @@ use std::time::Duration;
 
 use crate::command::check::{self, CheckError, JobMap, Measures};
 use crate::command::doctor::port;
-use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
+use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
+use mpienv_core::seam::{InfoSeam as _, UNPLACED};
 
 use super::overrides::{AskOption, Overrides};
-use super::{Failure, Quiet, examples, lines_of, stream, time};
+use super::{Failure, Quiet, examples, stream, time};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -85,20 +84,20 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind, measures)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
-        stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
+        stream::print_styled(report::lines_of_map(map, &info, mesh).as_bytes())?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().is_empty());
     if fits && (mesh || compute) {
-        check::measure(&info, timeout, bind, measures, map.as_mut(), &progress::show)?;
+        check::measure(&info, timeout, bind, measures, map.as_mut(), &report::show_progress)?;
     }
     let Some(map) = map else { return Ok(()) };
-    let measured = measured::lines(&map);
+    let measured = report::measured(&map);
     if json {
         stream::print_json(&map)?;
     } else {
         stream::print_styled(measured.as_bytes())?;
     }
-    match measured::summary(&map) {
+    match report::summary(&map) {
         _ if !fits => Err(Failure::Disagreement),
         Some(summary) => Err(Failure::Measured(summary)),
         None => Ok(()),
@@ -143,60 +142,4 @@ pub(super) fn failure(info: &ClusterInfo, error: CheckError) -> Failure {
         }
         _ => error.into(),
     }
-}
-
-fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
-    let hosts = map.hosts();
-    let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
-    let launcher = match info.launcher() {
-        Launcher::Alone => Launcher::Alone.title(),
-        launcher => launcher.name(),
-    };
-    let met = match map.ranks.len() {
-        1 => ": it has no other rank to meet".to_owned(),
-        _ => {
-            format!(", met at {} in {:.2} s, {}", map.master, map.seconds, map.protection.phrase())
-        }
-    };
-    let mut text = format!("{ranks} on {on}, started by {launcher}{met}\n");
-    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned).to_vec()];
-    for (host, ranks) in &hosts {
-        let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
-        let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
-        let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
-        let local = local.map_or("-".to_owned(), |local| ranges(&local));
-        rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
-    }
-    text += &measured::table(&rows, false);
-    if let Some(line) = listened(map, info) {
-        text += &format!("{line}\n");
-    }
-    if let Some(reason) = &map.no_munge {
-        text += &format!("the ranks did not use MUNGE: {reason}\n");
-    }
-    if map.simulated {
-        text += "the job is simulated on this host: hosts and local ranks are not compared\n";
-    }
-    if hosts.len() > 1 && !tests_all {
-        text += "only the master's port was tested: --mesh tests other ports, between all hosts\n";
-    }
-    let findings = map.findings();
-    let gap = if findings.is_empty() { "" } else { "\n" };
-    text + gap + &lines_of(&findings)
-}
-
-/// Returns where rank 0 listened, if the first line does not show it.
-fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
-    let master = info.master_addr().ok()?;
-    let [address, ..] = map.listened[..] else { return None };
-    if address.is_unspecified() {
-        return Some(
-            "rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one"
-                .to_owned(),
-        );
-    }
-    let is_plain =
-        master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
-    let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
-    (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
 }

@@ -1,7 +1,6 @@
 //! `mpienv doctor`: shows each value, and what is wrong or suspicious on this host.
 
-mod ranks;
-mod shared_cores;
+mod comparison;
 
 use std::time::Duration;
 
@@ -15,10 +14,9 @@ use clap::Args;
 use mpienv_core::seam::ranges;
 use serde::Serialize;
 
-use self::ranks::Summary;
-use self::shared_cores::Cores;
+use self::comparison::{Cores, Summary, differences, shared_cores};
 use super::overrides::{AskOption, Overrides};
-use super::threads::{For, Shown, ThreadsOption};
+use super::threads::{Runs, Shown, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
 /// How long a name may take to resolve.
@@ -64,7 +62,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // A rank that is inspected alone must not wait for the others.
     let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(&overrides, &environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
-    let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
+    let asked = ThreadsOption::default().asked(&environment)?;
+    let threads = ThreadShare::new(asked, &info, &environment, Runs::default())?;
+    let plan = threads.planned(&info);
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
     let patience = if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) };
@@ -80,13 +80,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         stream::print_json(&Examined {
             info: &info,
             nccl_interfaces: doctor::nccl_interfaces(&info, &machine),
-            threads: threads.shown(),
+            threads: threads.shown(&plan),
             interface: show::interface_object(&info, &environment),
             findings: &findings,
         })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
-    let more = [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row()];
+    let more =
+        [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row(&plan)];
     let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
     let own =
         Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
@@ -101,7 +102,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         Some(Ok(None)) => return Ok(()),
         Some(Ok(Some(reports))) => {
             let cores: Vec<Cores> = reports.iter().map(|report| report.cores.clone()).collect();
-            let shared = shared_cores::findings(&cores);
+            let shared = shared_cores(&cores);
             let is_suspicious = !shared.is_empty() || reports.iter().any(Summary::is_suspicious);
             (comparison(&reports) + &lines_of(&shared), is_suspicious)
         }
@@ -166,7 +167,7 @@ fn meet(
 /// Describes how the other ranks differ from rank 0.
 fn comparison(reports: &[Summary]) -> String {
     let mut text = "\n".to_owned();
-    for (ranks, lines) in ranks::differences(reports) {
+    for (ranks, lines) in differences(reports) {
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
         text += &match lines[..] {
             [] => format!("{noun} {}: no difference\n", ranges(&ranks)),

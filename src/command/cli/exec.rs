@@ -1,7 +1,6 @@
 //! `mpienv exec`: runs a command with the variables set, in place of this process.
 
 use std::ffi::OsString;
-use std::process::Command;
 
 use crate::command::doctor::{self, port};
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
@@ -13,12 +12,12 @@ use mpienv_launch::seam::{
     exec, leave_file, planned as planned_launch, whole_process, widen_default_binding,
 };
 
-use super::inner_launcher::{By, LauncherOption, is_launcher};
 use super::overrides::{AskOption, Overrides};
-use super::threads::{self, For, ThreadsOption};
+use super::program::{Given, command, print};
+use super::threads::{Runs, ThreadShare};
+use super::typed::{self, By, LauncherOption};
 use super::wait::{MasterOption, MeetOption};
 use super::warn::PATIENCE;
-use super::words::{self, TemplateOption};
 use super::worker::worker;
 use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
 
@@ -63,9 +62,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TO", value_enum, default_value_t, conflicts_with_all = ["keep_binding", "per_node"])]
     bind: bind::To,
     #[command(flatten)]
-    threads: ThreadsOption,
-    #[command(flatten)]
-    template: TemplateOption,
+    given: Given,
     /// Print the command, one argument per line and quoted for a shell, and start nothing
     #[arg(long)]
     dry_run: bool,
@@ -89,14 +86,21 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let words = Plan::new(&info, &planned).words?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
-    let is_starter = options.per_node || starts_others(&info, options.template, &words);
-    let program = For { keep_binding: options.keep_binding, is_starter };
-    let threads = options.threads.plan(&info, &environment, program)?;
+    let is_starter = options.per_node || options.starts_others(&info, &words);
+    let runs = Runs { keeps_binding: options.keep_binding, is_starter };
+    let asked = options.given.threads.asked(&environment)?;
+    let threads = ThreadShare::new(asked, &info, &environment, runs)?;
+    planned.threads = threads.count;
     planned.said = options.warn(&info, &environment, threads.finding());
     if options.dry_run {
-        return Ok(words::print(&words)?);
+        return Ok(print(&words)?);
     }
-    options.bind(&info, &environment, program, threads, &mut planned)?;
+    if let Some(bound) = options.bind(&info, &environment)? {
+        planned.also.push(bound);
+        // The program's threads are for the cores that it is bound to now.
+        let runs = Runs { keeps_binding: true, ..runs };
+        planned.threads = ThreadShare::new(asked, &info, &environment, runs)?.count;
+    }
     let info = on_interface(&info)?;
     let plan = options.meet.complete(Plan::new(&info, &planned), &info, &mut planned)?;
     perform(plan, &info, planned)
@@ -106,49 +110,43 @@ impl Options {
     /// Reads this process's place, and waits for its master.
     fn place(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
         let info = self.ask.read(&self.overrides, environment, self.quiet)?;
-        self.template.check(&self.command)?;
+        self.given.template.check(&self.command)?;
         if !self.dry_run {
             // This host's own address depends on the route to the master, so the master's name must
             // resolve first.
             self.master.wait(&info)?;
         }
-        Ok(self.template.complete(info, &self.command))
+        Ok(self.given.template.complete(info, &self.command))
     }
 
     /// Returns what decides what the command gets, as far as the options tell.
     fn planned(&self) -> PlanOptions {
         PlanOptions {
-            reader: self.program.reader(self.per_node),
             is_marked: !self.per_node,
             keeps_binding: self.keep_binding,
-            words: self.command.clone(),
-            is_template: self.template.is_asked(),
             meets: self.meet.is_asked(),
-            ..PlanOptions::default()
+            ..self.given.planned(self.program.reader(self.per_node), &self.command)
         }
     }
 
-    /// Gives this process the cores that the command is to have, and plans its threads for them.
+    /// Returns whether the command probably starts other processes, which divide the node's cores
+    /// by themselves: a launcher, or the node's server of a template, such as `ray start`.
+    fn starts_others(&self, info: &ClusterInfo, words: &[OsString]) -> bool {
+        typed::find(words).is_some()
+            || self.given.template.is_asked() && info.local_world_size() == Some(1)
+    }
+
+    /// Gives this process the cores that the command is to have. Returns the variable that tells
+    /// the command that it is bound.
     fn bind(
         &self,
         info: &ClusterInfo,
         environment: &Environment,
-        program: For,
-        mut threads: threads::Plan,
-        planned: &mut PlanOptions,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<(&'static str, String)>, Failure> {
         if !self.keep_binding {
             widen_default_binding(info, environment);
         }
-        let bound = bind::this_process(self.bind, info, environment, self.quiet)?;
-        if let Some((name, value)) = bound {
-            planned.also.push((name, value.to_owned()));
-            // The program's threads are for the cores that it is bound to now.
-            let program = For { keep_binding: true, ..program };
-            threads = self.threads.plan(info, environment, program)?;
-        }
-        planned.threads = threads.count;
-        Ok(())
+        bind::this_process(self.bind, info, environment, self.quiet)
     }
 
     /// Prints what is probably wrong. Returns the codes of what is also wrong for the command.
@@ -163,7 +161,7 @@ impl Options {
         let of_port = if is_met { None } else { port::of_rank_0(info) };
         let is_alone = self.dry_run || is_met;
         let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
-        let of_words = self.template.finding(info, &self.command);
+        let of_words = self.given.template.finding(info, &self.command);
         let findings = of_words.into_iter().chain(master).chain(of_port).chain(of_threads);
         let said = self.quiet.warn_also(info, environment, findings);
         if !self.dry_run && !self.meet.is_asked() {
@@ -177,7 +175,7 @@ impl Options {
 fn perform(plan: Plan, info: &ClusterInfo, planned: PlanOptions) -> Result<(), Failure> {
     let (words, mut variables) = (plan.words?, plan.variables?);
     if let Some(file) = plan.file {
-        leave(file, &mut variables)?;
+        write_file(file, &mut variables)?;
     }
     if plan.scheduler.is_some() {
         // They are two processes, so this one starts both and waits for them.
@@ -192,14 +190,8 @@ fn perform(plan: Plan, info: &ClusterInfo, planned: PlanOptions) -> Result<(), F
     Err(exec(&mut command).into())
 }
 
-/// Returns whether the command probably starts other processes, which divide the node's cores by
-/// themselves: a launcher, or the node's server of a template, such as `ray start`.
-fn starts_others(info: &ClusterInfo, template: TemplateOption, words: &[OsString]) -> bool {
-    is_launcher(words) || template.is_asked() && info.local_world_size() == Some(1)
-}
-
 /// Writes a file for the program, and sets the variable that names it.
-fn leave(file: TargetFile, exports: &mut Exports) -> Result<(), Failure> {
+fn write_file(file: TargetFile, exports: &mut Exports) -> Result<(), Failure> {
     let variable = file.variable;
     let (path, stays) = leave_file(file)?;
     let path = path.display().to_string();
@@ -209,14 +201,4 @@ fn leave(file: TargetFile, exports: &mut Exports) -> Result<(), Failure> {
     }
     exports.set(variable, path);
     Ok(())
-}
-
-/// Returns the command with these words, of which the first is its name.
-pub(super) fn command(words: &[OsString]) -> Command {
-    // clap requires at least one word.
-    let (name, arguments) =
-        words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
-    let mut command = Command::new(name);
-    command.args(arguments);
-    command
 }

@@ -11,9 +11,8 @@ use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions};
 
 use super::overrides::{AskOption, Overrides};
-use super::shell::Shell;
 use super::threads::ThreadsOption;
-use super::{Failure, Program, Quiet, examples, lines_of, meant, stream, words};
+use super::{Failure, Program, Quiet, correction, examples, lines_of, program, stream};
 
 /// The subcommand's name.
 pub(super) const NAME: &str = "export";
@@ -82,7 +81,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 /// command.
 fn line(dialect: Dialect) -> Option<String> {
     let typed: Vec<_> = std::env::args_os().skip(1).collect();
-    let typed = words::line(&typed);
+    let typed = program::line(&typed);
     Some(match dialect {
         Dialect::Posix | Dialect::Apptainer => format!("eval \"$(mpienv {typed})\""),
         Dialect::Fish => format!("mpienv {typed} | source"),
@@ -119,7 +118,7 @@ pub(super) fn stop_the_shell() {
     let words: Vec<OsString> =
         std::env::args_os().skip(1).take_while(|word| word != "--").collect();
     // Options may precede the subcommand, which is what is wrong then.
-    let is_export = meant::verb_at(&words).is_some_and(|at| words[at] == NAME);
+    let is_export = correction::verb_at(&words).is_some_and(|at| words[at] == NAME);
     if !is_export || stream::is_read_by_a_person() {
         return;
     }
@@ -131,5 +130,58 @@ pub(super) fn stop_the_shell() {
     if let Ok(shell) = Shell::from_str(name, false) {
         // If stdout cannot be written, nothing can stop the shell.
         let _ = stream::print(Dialect::from(shell).stop().as_bytes());
+    }
+}
+
+/// What `mpienv export` can print; [`Dialect`] documents the limits of each.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+#[expect(clippy::enum_variant_names, reason = "PowerShell is a name")]
+pub(super) enum Shell {
+    /// Any POSIX shell: sh, dash, ksh
+    #[default]
+    #[value(aliases = ["dash", "ksh"])]
+    Sh,
+    /// Same as sh
+    Bash,
+    /// Same as sh
+    Zsh,
+    /// The fish shell
+    Fish,
+    /// csh and tcsh
+    #[value(alias = "tcsh")]
+    Csh,
+    /// PowerShell on any system
+    #[value(name = "powershell", alias = "pwsh")]
+    PowerShell,
+    /// Windows' cmd.exe
+    Cmd,
+    /// A .env file, as Docker Compose, python-dotenv and Node read it
+    Dotenv,
+    /// A file for docker run --env-file or podman run --env-file
+    Docker,
+    /// Variables of sh for a container of Apptainer or Singularity, also with --cleanenv
+    #[value(alias = "singularity")]
+    Apptainer,
+    /// Lines to append to $GITHUB_ENV in a GitHub Actions step
+    #[value(name = "github")]
+    GitHub,
+    /// One JSON object for programs; null means unset
+    Json,
+}
+
+impl From<Shell> for Dialect {
+    fn from(shell: Shell) -> Dialect {
+        match shell {
+            Shell::Sh | Shell::Bash | Shell::Zsh => Dialect::Posix,
+            Shell::Fish => Dialect::Fish,
+            Shell::Csh => Dialect::Csh,
+            Shell::PowerShell => Dialect::PowerShell,
+            Shell::Cmd => Dialect::Cmd,
+            Shell::Dotenv => Dialect::Dotenv,
+            Shell::Docker => Dialect::Docker,
+            Shell::Apptainer => Dialect::Apptainer,
+            Shell::GitHub => Dialect::GitHub,
+            Shell::Json => Dialect::Json,
+        }
     }
 }

@@ -1,17 +1,19 @@
-//! Why a command failed, and the exit code for it.
+//! Why a command failed: the text, the option that helps, and the exit code. Findings get their text
+//! here too.
 
-use std::io;
-use std::process::ExitStatus;
+use std::process::{self, ExitStatus};
+use std::{fmt, io};
 
 use crate::command::check::CheckError;
-use crate::command::resolve::Unresolved;
 use crate::simulate::JobError;
-use crate::{ErrorKind, LaunchError, StartError};
-use mpienv_core::seam::TemplateError;
-use mpienv_core::seam::WordsError;
+use crate::{Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError};
+use mpienv_core::seam::{
+    self as codes, FindingSeam as _, LauncherSeam as _, Starts, TemplateError, WordsError,
+};
 
-use super::exit_code::ExitCode;
-use super::inner_launcher::InnerLauncher;
+use super::correction;
+use super::typed::InnerLauncher;
+use super::wait::Unresolved;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -81,6 +83,39 @@ impl From<WordsError> for Failure {
 }
 
 impl Failure {
+    /// Returns what to print, with styles: the failure, what helps, and what a launch has to add.
+    pub(super) fn text(&self) -> String {
+        if self.is_silent() {
+            return String::new();
+        }
+        let style = anstyle::AnsiColor::Red.on_default().bold();
+        let hint = match self {
+            Failure::Start(error) => correction::for_program(error),
+            _ => self.hint().map(str::to_owned),
+        };
+        let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+        let report = match self {
+            Failure::Launch(error) => error.report().map_or(String::new(), ToString::to_string),
+            _ => String::new(),
+        };
+        let end = if report.is_empty() { "" } else { "\n" };
+        format!("{style}mpienv:{style:#} {self}{hint}\n{report}{end}")
+    }
+
+    /// Returns the option that helps; the library does not know the options.
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Failure::Environment(error)
+            | Failure::Check(CheckError::Environment(error))
+            | Failure::Launch(LaunchError::Environment(error)) => hint_for_error(error),
+            Failure::Launch(LaunchError::TooManyRanks { .. }) => {
+                Some("or simulate one rank with --rank R")
+            }
+            Failure::Unrepresentable(_) => Some("--shell NAME"),
+            _ => None,
+        }
+    }
+
     /// Returns whether the reader of stdout has exited, as `head` does.
     fn is_by_reader(&self) -> bool {
         match self {
@@ -91,7 +126,7 @@ impl Failure {
     }
 
     /// Returns whether something else has printed the reason, so that this rank need not.
-    pub(super) fn is_silent(&self) -> bool {
+    fn is_silent(&self) -> bool {
         match self {
             Failure::OfRank0 { is_silent, .. } => *is_silent,
             Failure::Reported => true,
@@ -126,5 +161,134 @@ impl Failure {
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,
             Failure::Start(_) => ExitCode::NOT_EXECUTABLE,
         }
+    }
+}
+
+/// Two ways to name rank 0's host.
+macro_rules! by_option {
+    () => {
+        "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server"
+    };
+}
+
+/// How a command learns it that asks the launcher.
+const MASTER: &str = by_option!();
+
+/// How a command that only inspects learns it: `exec` asks the launcher.
+const ASKED: &str = concat!(
+    "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, ",
+    "Open MPI 5 and PRRTE; ",
+    by_option!()
+);
+
+/// How to provide what a platform does not.
+const NODE: &str =
+    "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
+
+/// Variables of processes that a launcher started without a size.
+const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
+
+fn hint_for_error(error: &Error) -> Option<&'static str> {
+    match error.reason() {
+        Reason::MasterUnknown { .. } => Some(MASTER),
+        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => Some(
+            "or pass --ask-pmix, which asks the server; or, for one process on each node, pass --node-rank R --nnodes N \
+             --master-addr HOST",
+        ),
+        Reason::HostsUnknown { .. } => {
+            Some("or use `mpienv exec --meet TIME`: the ranks then exchange their addresses")
+        }
+        Reason::NotPerNode(_) => Some(
+            "or pass --launcher alone, or --one-per-node if no other process of the job is on its node",
+        ),
+        Reason::Missing { .. } | Reason::Malformed(_) if may_be_node(error) => Some(NODE),
+        Reason::NoLocalRank { .. } => Some("or pass --launcher user, or omit --for"),
+        _ => None,
+    }
+}
+
+/// Returns whether the process may be the only one on its node, on a platform that does not provide
+/// its place.
+fn may_be_node(error: &Error) -> bool {
+    let is_platform =
+        |launcher: Launcher| launcher == Launcher::User || launcher.starts() == Starts::OnePerNode;
+    let is_task = || error.variable().is_some_and(|name| OF_TASKS.contains(&name));
+    error.launcher().map_or_else(is_task, is_platform)
+}
+
+/// Returns the option that helps with a finding.
+fn hint_for_finding(finding: &Finding) -> Option<&'static str> {
+    match finding.code {
+        "master-unknown" if finding.severity == Severity::Error => Some(ASKED),
+        "place-unknown" => Some(NODE),
+        "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
+        "too-many-threads" => Some("or pass --threads share"),
+        "hostname-loopback" => Some("or pass --interface auto"),
+        "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),
+        _ => None,
+    }
+}
+
+/// Returns the lines of findings, with styles.
+pub(super) fn lines_of<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let color = match finding.severity {
+            Severity::Error => anstyle::AnsiColor::Red,
+            Severity::Warning => anstyle::AnsiColor::Yellow,
+            _ => anstyle::AnsiColor::Cyan,
+        };
+        let style = color.on_default().bold();
+        let hint = hint_for_finding(finding).map_or(String::new(), |hint| format!("; {hint}"));
+        text += &finding.lines(&format!("{style}{}{style:#}", finding.severity), &hint);
+    }
+    text
+}
+
+/// An exit code of `mpienv`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExitCode(u8);
+
+macro_rules! codes {
+    ($($name:ident = $code:expr, $meaning:literal;)+) => {
+        impl ExitCode {
+            $(#[doc = $meaning] pub(crate) const $name: ExitCode = ExitCode($code);)+
+
+            /// The man page's table.
+            pub(crate) const MEANINGS: &[(ExitCode, &str)] = &[$((ExitCode::$name, $meaning),)+];
+        }
+    };
+}
+
+codes! {
+    OK = 0, "Success.";
+    WRONG_ENVIRONMENT = codes::ENVIRONMENT,
+        "The environment is contradictory or incomplete, or output cannot be written.";
+    USAGE = codes::USAGE, "Invalid command line.";
+    CHECK_FAILED = codes::RANKS,
+        "The ranks do not fit together, a rank was lost, check or doctor found a problem, or doctor \
+         could not compare all ranks.";
+    TIMED_OUT = codes::TIMED_OUT,
+        "Not all ranks arrived in time, the name of the master did not resolve, or the job stalled.";
+    NOT_EXECUTABLE = 126, "As in shells: the command exists but cannot be executed.";
+    NOT_FOUND = 127, "As in shells: command not found.";
+    READER_GONE = codes::READER_GONE, "As in shells: the program that read stdout has exited.";
+}
+
+impl fmt::Display for ExitCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl From<ErrorKind> for ExitCode {
+    fn from(kind: ErrorKind) -> ExitCode {
+        ExitCode(kind.exit_code())
+    }
+}
+
+impl From<ExitCode> for process::ExitCode {
+    fn from(code: ExitCode) -> process::ExitCode {
+        process::ExitCode::from(code.0)
     }
 }

@@ -13,16 +13,15 @@ use mpienv_ask::on_interface;
 use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_core::seam::{Plan, PlanOptions, WordsError};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, places, share_of_workers, try_run, whole_process,
+    for_terminal, foreseen, places, planned, share_of_workers, try_run, whole_process,
 };
 
-use super::exec::command;
-use super::inner_launcher::{By, LauncherOption, is_launcher};
 use super::overrides::{AskOption, Overrides};
-use super::threads::{ThreadsOption, too_many};
+use super::program::{Given, command};
+use super::threads::{Asked, too_many};
+use super::typed::{self, By, LauncherOption};
 use super::wait::MeetOption;
 use super::warn::PATIENCE;
-use super::words::TemplateOption;
 use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
 use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none, warn};
@@ -123,9 +122,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TO", value_enum, default_value_t)]
     bind: bind::To,
     #[command(flatten)]
-    threads: ThreadsOption,
-    #[command(flatten)]
-    template: TemplateOption,
+    given: Given,
     #[command(flatten)]
     launcher: LauncherOption,
     #[command(flatten)]
@@ -146,16 +143,16 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
-    let info = on_interface(&options.template.complete(info, words))?;
+    let info = on_interface(&options.given.template.complete(info, words))?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
-    options.template.check(words)?;
+    options.given.template.check(words)?;
     let places = places(&mut launch);
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
     let named = first.first().map_or(words, |words| words);
-    let asked = options.threads.asked(&environment)?;
+    let asked = options.given.threads.asked(&environment)?;
     options.warn(&info, &environment, places.first(), asked, workers);
     options.meet.wait(&info)?;
     let launch = options.limited(launch, asked.map(|(threads, _)| threads));
@@ -177,11 +174,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 }
 
 impl Options {
+    /// Returns what decides what each worker gets, as far as the options tell.
+    fn planned(&self) -> PlanOptions {
+        self.given.planned(self.program.reader(false), &self.command)
+    }
+
     /// Returns the words of a worker's command.
     fn words(&self, place: &ClusterInfo) -> Result<Vec<OsString>, WordsError> {
-        let words = self.command.clone();
-        let is_template = self.template.is_asked();
-        Plan::new(place, &PlanOptions { words, is_template, ..PlanOptions::default() }).words
+        Plan::new(place, &self.planned()).words
     }
 
     /// Returns a worker's command. Reports what would keep every worker from starting: all of them
@@ -200,10 +200,10 @@ impl Options {
         info: &ClusterInfo,
         environment: &Environment,
         first: Option<&ClusterInfo>,
-        asked: Option<(Threads, &'static str)>,
+        asked: Asked,
         workers: u32,
     ) {
-        let of_words = first.and_then(|place| self.template.finding(place, &self.command));
+        let of_words = first.and_then(|place| self.given.template.finding(place, &self.command));
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
         let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
@@ -220,7 +220,7 @@ impl Options {
     /// Returns the launch with the options that limit the workers, and say what they get.
     fn limited(&self, launch: Launch, asked: Option<Threads>) -> Launch {
         let output = self.log_dir.clone().map_or(Output::Prefixed, Output::LogDir);
-        let launch = launch.variables(self.program.set).output(output).subreaper(true);
+        let launch = planned(launch, self.planned()).output(output).subreaper(true);
         let launch = launch.keep_binding(self.keep_binding).bind(self.bind.into());
         let launch = if let Some(grace) = self.grace { launch.grace(grace) } else { launch };
         let launch = match self.stall_timeout {
@@ -230,7 +230,7 @@ impl Options {
         match asked {
             Some(threads) => launch.threads(threads),
             // It divides the node's cores by itself.
-            None if is_launcher(&self.command) => launch.threads(Threads::Keep),
+            None if typed::find(&self.command).is_some() => launch.threads(Threads::Keep),
             None => launch,
         }
     }

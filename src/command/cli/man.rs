@@ -1,17 +1,13 @@
 //! `mpienv man`: prints one page for the command and its subcommands.
 
-mod files;
-mod synopsis;
-
 use std::io::{self, Write};
 
-use clap::Args as _;
+use clap::{Arg, Args as _};
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use mpienv_core::seam::OWN_VARIABLES;
 
-use self::files::FILES;
-use super::exit_code::ExitCode;
+use super::failure::ExitCode;
 use super::overrides::Overrides;
 use super::{Failure, stream};
 
@@ -21,6 +17,17 @@ const DATE: &str = "2026-11-25";
 /// Where the recipes install the guide. The page does not know in which folder it is.
 const GUIDE: &str = "If the command is PREFIX/bin/mpienv and the guide is installed, it begins at \
     PREFIX/share/doc/mpienv/src/guide/README.md.";
+
+/// The files that mpienv reads or writes.
+const FILES: &[(&str, &str)] = &[
+    (
+        "DIR/rank.R/stdout, DIR/rank.R/stderr",
+        "The output of rank R with launch --log-dir DIR; DIR/attempt_K/rank.R with --max-restarts.",
+    ),
+    ("$MPIENV_TOKEN_FILE", "The secret of the job."),
+    ("$PBS_NODEFILE", "Read to see whether a PBS job has several processes."),
+    ("/proc, /sys", "Read to find the parent processes, the cores and the devices."),
+];
 
 pub(crate) fn run(command: clap::Command) -> Result<(), Failure> {
     let mut page = Vec::new();
@@ -56,7 +63,7 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::new();
     roff.control("SH", ["SYNOPSIS"]);
     // Users copy the names of variables and options, so they must not be hyphenated.
-    roff.control("nh", []).text(synopsis::of_command(&command));
+    roff.control("nh", []).text(synopsis(&command));
     roff.to_writer(to)?;
     page.render_description_section(to)?;
     for verb in command.get_subcommands().cloned() {
@@ -96,7 +103,7 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
     let verb = without_common(verb);
     let has_common =
         verb.get_arguments().any(|arg| arg.is_hide_set() && arg.get_id() == "master_addr");
-    roff.text(synopsis::of_verb(&name, &verb, has_common));
+    roff.text(synopsis_of_verb(&name, &verb, has_common));
     roff.to_writer(to)?;
     let page = Man::new(verb.clone());
     let mut sections = Vec::new();
@@ -114,6 +121,68 @@ fn write_verb(verb: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
         }
     }
     examples("SS", &verb, to)
+}
+
+/// `mpienv COMMAND [OPTION]...`
+fn synopsis(command: &clap::Command) -> Vec<Inline> {
+    let placeholder = command.get_subcommand_value_name().unwrap_or("COMMAND");
+    vec![
+        bold(command.get_name()),
+        roman(" "),
+        italic(placeholder),
+        roman(" ["),
+        italic("OPTION"),
+        roman("]..."),
+    ]
+}
+
+/// The options of a subcommand and their values, without those that are hidden.
+fn synopsis_of_verb(name: &str, verb: &clap::Command, has_common: bool) -> Vec<Inline> {
+    let shown = || verb.get_arguments().filter(|arg| !arg.is_hide_set());
+    let mut line = vec![bold(name)];
+    for arg in shown().filter(|arg| !arg.is_positional()) {
+        push(&mut line, arg.is_required_set(), named_option(arg));
+    }
+    if has_common {
+        line.extend([roman(" ["), italic("COMMON-OPTION"), roman("]...")]);
+    }
+    for arg in shown().filter(|arg| arg.is_positional()) {
+        let mut words = if arg.is_last_set() { vec![bold("--"), roman(" ")] } else { Vec::new() };
+        words.push(italic(value(arg)));
+        if arg.get_num_args().is_some_and(|range| range.max_values() > 1) {
+            words.push(roman("..."));
+        }
+        push(&mut line, arg.is_required_set(), words);
+    }
+    line
+}
+
+fn push(line: &mut Vec<Inline>, is_required: bool, words: Vec<Inline>) {
+    let (start, end) = if is_required { (" ", "") } else { (" [", "]") };
+    line.push(roman(start));
+    line.extend(words);
+    line.push(roman(end));
+}
+
+fn named_option(arg: &Arg) -> Vec<Inline> {
+    let mut words = Vec::new();
+    match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => {
+            words.extend([bold(format!("-{short}")), roman("|"), bold(format!("--{long}"))]);
+        }
+        (Some(short), None) => words.push(bold(format!("-{short}"))),
+        (None, long) => words.push(bold(format!("--{}", long.unwrap_or_default()))),
+    }
+    if arg.get_action().takes_values() {
+        words.extend([roman(" "), italic(value(arg))]);
+    }
+    words
+}
+
+fn value(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default();
+    let named = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    if named.is_empty() { arg.get_id().as_str().to_uppercase() } else { named }
 }
 
 /// Writes the options of the command itself, and those that most subcommands share.

@@ -12,7 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mpienv_ask::seam::{asked, keep_pmix, precludes_mpi, read_with_pmix};
 use mpienv_core::seam::finding;
 
-use super::{Quiet, keeper, stream};
+use super::{Quiet, launcher_connection, stream};
 
 /// The values that take precedence over the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -130,7 +130,7 @@ impl AskOption {
         if self.no_ask {
             return read;
         }
-        asked(read, &overrides.builder(environment)?, keeper::start)
+        asked(read, &overrides.builder(environment)?, launcher_connection::start)
     }
 
     /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
@@ -145,7 +145,7 @@ impl AskOption {
             return Ok((read?, None));
         }
         let unasked = read.as_ref().ok().cloned();
-        match (asked(read, &overrides.builder(environment)?, keeper::start), unasked) {
+        match (asked(read, &overrides.builder(environment)?, launcher_connection::start), unasked) {
             (Ok(info), _) => Ok((info, None)),
             (Err(error), None) => Err(error),
             (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),
@@ -184,7 +184,7 @@ pub(super) fn read(
         warn_of_asking(environment);
     }
     let info = read_with_pmix(&builder)?;
-    keep_pmix(&info, keeper::start)?;
+    keep_pmix(&info, launcher_connection::start)?;
     Ok(info)
 }
 

@@ -7,12 +7,12 @@ use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Seve
 use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_ask::seam::{on_own_interfaces, would_ask};
-use mpienv_core::seam::{InfoSeam as _, counted, finding};
+use mpienv_core::seam::{InfoSeam as _, Plan, counted, finding};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
 use super::overrides::{self, Overrides};
-use super::threads::{For, Plan, ThreadsOption};
+use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, Quiet, examples, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
@@ -41,7 +41,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let Options { overrides, own_addr, warn, json } = options;
     let environment = Environment::current();
     let info = overrides::read(&overrides, &environment, Quiet::NEVER)?;
-    let threads = ThreadsOption::NONE.plan(&info, &environment, For::default())?;
+    let asked = ThreadsOption::default().asked(&environment)?;
+    let threads = ThreadShare::new(asked, &info, &environment, Runs::default())?;
     let too_many = threads.finding();
     if warn {
         Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
@@ -53,7 +54,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     };
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let cores = Binding::here(&topology(&environment));
-    let details = Details { info: &info, environment: &environment, own, threads, cores };
+    let plan = threads.planned(&info);
+    let details = Details { info: &info, environment: &environment, own, threads, plan, cores };
     let binding = doctor::cpu_binding(&info, &environment);
     let loopback = doctor::loopback_of_several_nodes(&info, &environment);
     let port = doctor::port::privileged_of_rank_0(&info);
@@ -88,7 +90,9 @@ struct Details<'a> {
     info: &'a ClusterInfo,
     environment: &'a Environment,
     own: Option<OwnAddr>,
-    threads: Plan,
+    threads: ThreadShare,
+    /// What `exec` gives a program.
+    plan: Plan,
     /// `None` if the system does not tell.
     cores: Option<Binding>,
 }
@@ -97,7 +101,7 @@ impl Details<'_> {
     /// Returns the JSON object of the place, with these findings instead of its own.
     fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
-        object["threads"] = serde_json::to_value(self.threads.shown())?;
+        object["threads"] = serde_json::to_value(self.threads.shown(&self.plan))?;
         if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info, self.environment);
         }
@@ -117,7 +121,7 @@ impl Details<'_> {
     fn rows(&self) -> Vec<[String; 3]> {
         let mut rows = more(self.info, self.own.as_ref());
         rows.extend(self.cores.as_ref().map(cores_row));
-        rows.insert(0, self.threads.row());
+        rows.insert(0, self.threads.row(&self.plan));
         // munged may take its time, and show connects to nothing.
         rows.insert(0, protection::row(self.info, None));
         rows.extend(interface(self.info, self.environment));

@@ -10,7 +10,7 @@ use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
 use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
 
-use super::exec::command;
+use super::program::command;
 use super::worker::worker;
 use super::{Failure, examples, launch, stream};
 

@@ -2,7 +2,7 @@
 
 use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Severity, Threads};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, ThreadCount, error, finding};
+use mpienv_core::seam::{InfoSeam as _, Plan, PlanOptions, ThreadCount, error, finding};
 use mpienv_launch::seam::{Share, share_of_rank};
 use serde::Serialize;
 
@@ -10,6 +10,8 @@ use serde::Serialize;
 const OPTION: &str = "--threads";
 /// The variable with the same meaning.
 const VARIABLE: &str = "MPIENV_THREADS";
+/// Why there is no share.
+const UNKNOWN: &str = "the launcher does not provide the number of ranks on this node";
 /// No host has as many cores.
 const MOST: u32 = 1 << 16;
 
@@ -39,24 +41,21 @@ fn parse(text: &str) -> Result<Threads, String> {
     }
 }
 
-/// Which program gets the threads.
+/// What the user asks for, and by which option or variable.
+pub(super) type Asked = Option<(Threads, &'static str)>;
+
+/// What the number of threads depends on besides the place.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct For {
-    /// Whether it keeps the launcher's binding to cores.
-    pub keep_binding: bool,
+pub(super) struct Runs {
+    /// Whether the program keeps the launcher's binding to cores.
+    pub keeps_binding: bool,
     /// Whether it starts other processes, which divide the node's cores by themselves.
     pub is_starter: bool,
 }
 
 impl ThreadsOption {
-    /// For commands without the option, which read the variable.
-    pub(super) const NONE: ThreadsOption = ThreadsOption { threads: None };
-
-    /// Returns what the user asks for, and where.
-    pub(super) fn asked(
-        self,
-        environment: &Environment,
-    ) -> Result<Option<(Threads, &'static str)>, Error> {
+    /// Returns what the user asks for. Commands without the option read the variable.
+    pub(super) fn asked(self, environment: &Environment) -> Result<Asked, Error> {
         if let Some(threads) = self.threads {
             return Ok(Some((threads, OPTION)));
         }
@@ -71,60 +70,31 @@ impl ThreadsOption {
         parse(text.trim()).map(|threads| Some((threads, VARIABLE))).map_err(wrong)
     }
 
-    /// Decides for a shell, which keeps its binding, and whose variables are set only on request.
+    /// Decides for a shell, which keeps its binding, and whose variables are set only by the option.
     pub(super) fn in_shell(
         self,
         info: &ClusterInfo,
         environment: &Environment,
     ) -> Result<Option<ThreadCount>, Error> {
-        if self.threads.is_none() {
-            return Ok(None);
-        }
-        let program = For { keep_binding: true, is_starter: false };
-        Ok(self.plan(info, environment, program)?.count)
-    }
-
-    /// Decides how many threads this rank's program gets.
-    pub(super) fn plan(
-        self,
-        info: &ClusterInfo,
-        environment: &Environment,
-        program: For,
-    ) -> Result<Plan, Error> {
-        let asked = self.asked(environment)?;
-        let share = share_of_rank(info, environment, program.keep_binding);
-        if let (Some((Threads::Share, by)), None) = (asked, &share) {
-            let reason = "the launcher does not provide the number of ranks on this node";
-            let remedy = format!("give a number, as in {OPTION} 4, or keep");
-            let reason = Reason::Malformed(reason.to_owned());
-            return Err(error(reason, remedy, by.to_owned(), "share".to_owned()));
-        }
-        let is_shared = info.launcher() != Launcher::Alone && !program.is_starter;
-        let number = share.as_ref().map(|share| share.threads);
-        let number = number.filter(|_| is_shared || asked.is_some());
-        let count = Threads::count(asked.map(|(threads, _)| threads), number);
-        let set = count.and_then(|count| info.omp_threads(count));
-        let users = info.users_threads().filter(|_| set.is_none());
-        let is_starter = program.is_starter;
-        Ok(Plan { asked, count, set, users, share, is_starter })
+        let asked = self.threads.map(|threads| (threads, OPTION));
+        let runs = Runs { keeps_binding: true, is_starter: false };
+        asked.map_or(Ok(None), |_| Ok(ThreadShare::new(asked, info, environment, runs)?.count))
     }
 }
 
 /// How many threads this rank's program gets, and why.
 #[derive(Debug)]
-pub(super) struct Plan {
-    asked: Option<(Threads, &'static str)>,
+pub(super) struct ThreadShare {
+    asked: Asked,
     pub(super) count: Option<ThreadCount>,
-    /// What `OMP_NUM_THREADS` is set to.
-    set: Option<u32>,
-    /// The user's own `OMP_NUM_THREADS`, which stays.
+    /// The user's own `OMP_NUM_THREADS`.
     users: Option<usize>,
     /// `None` if the launcher does not provide the number of ranks on this node.
     share: Option<Share>,
     is_starter: bool,
 }
 
-/// What `show --json` prints of a plan.
+/// What `show --json` prints of the threads.
 #[derive(Serialize)]
 pub(super) struct Shown {
     /// What `exec` sets `OMP_NUM_THREADS` to; null if it sets nothing.
@@ -141,7 +111,33 @@ pub(super) struct Shown {
     cpus: Option<Vec<u32>>,
 }
 
-impl Plan {
+impl ThreadShare {
+    /// Decides how many threads this rank's program gets.
+    pub(super) fn new(
+        asked: Asked,
+        info: &ClusterInfo,
+        environment: &Environment,
+        Runs { keeps_binding, is_starter }: Runs,
+    ) -> Result<ThreadShare, Error> {
+        let share = share_of_rank(info, environment, keeps_binding);
+        if let (Some((Threads::Share, by)), None) = (asked, &share) {
+            let reason = Reason::Malformed(UNKNOWN.to_owned());
+            let remedy = format!("give a number, as in {OPTION} 4, or keep");
+            return Err(error(reason, remedy, by.to_owned(), "share".to_owned()));
+        }
+        let is_shared = info.launcher() != Launcher::Alone && !is_starter;
+        let number = share.as_ref().map(|share| share.threads);
+        let number = number.filter(|_| is_shared || asked.is_some());
+        let count = Threads::count(asked.map(|(threads, _)| threads), number);
+        Ok(ThreadShare { asked, count, users: info.users_threads(), share, is_starter })
+    }
+
+    /// Returns the plan that `exec` performs for a program that starts no others, with these
+    /// threads.
+    pub(super) fn planned(&self, info: &ClusterInfo) -> Plan {
+        Plan::new(info, &PlanOptions { threads: self.count, ..PlanOptions::default() })
+    }
+
     /// Reports far more threads than cores, if the user chose their number.
     pub(super) fn finding(&self) -> Option<Finding> {
         let share = self.share.as_ref().filter(|_| !self.is_starter);
@@ -149,22 +145,20 @@ impl Plan {
     }
 
     /// Returns the row of a table: the number of threads and its source.
-    pub(super) fn row(&self) -> [String; 3] {
-        let number = self.set.map(|set| set.to_string());
+    pub(super) fn row(&self, plan: &Plan) -> [String; 3] {
+        let number = plan.threads.map(|set| set.to_string());
         let number = number.or_else(|| Some(self.users?.to_string()));
-        ["threads".to_owned(), number.unwrap_or("-".to_owned()), self.source()]
+        ["threads".to_owned(), number.unwrap_or("-".to_owned()), self.source(plan)]
     }
 
-    fn source(&self) -> String {
+    fn source(&self, plan: &Plan) -> String {
         let share = self.share.as_ref();
-        match (self.asked, self.set, share) {
+        match (self.asked, plan.threads, share) {
             (Some((Threads::Number(_), by)), ..) => by.to_owned(),
             (Some((Threads::Keep, by)), ..) => format!("{by}=keep"),
             (_, Some(set), Some(share)) if set == share.threads => share.to_string(),
             (_, Some(_), _) => "the share of the process that an outer mpienv started".to_owned(),
-            (_, None, None) => {
-                "the launcher does not provide the number of ranks on this node".to_owned()
-            }
+            (_, None, None) => UNKNOWN.to_owned(),
             (_, None, Some(share)) if self.count.is_some() => {
                 format!("OMP_NUM_THREADS; the share is {} {share}", share.threads)
             }
@@ -172,11 +166,11 @@ impl Plan {
         }
     }
 
-    pub(super) fn shown(&self) -> Shown {
+    pub(super) fn shown(&self, plan: &Plan) -> Shown {
         let share = self.share.as_ref();
         Shown {
-            number: self.set,
-            source: self.source(),
+            number: plan.threads,
+            source: self.source(plan),
             share: share.map(|share| share.threads),
             cores: share.map(|share| share.cores),
             ranks: share.map(|share| share.ranks),
@@ -186,11 +180,7 @@ impl Plan {
 }
 
 /// Reports far more threads than cores, if the user chose their number by an option or a variable.
-pub(super) fn too_many(
-    asked: Option<(Threads, &'static str)>,
-    users: Option<usize>,
-    share: &Share,
-) -> Option<Finding> {
+pub(super) fn too_many(asked: Asked, users: Option<usize>, share: &Share) -> Option<Finding> {
     match asked {
         Some((Threads::Number(number), by)) => {
             too_many_threads(usize::try_from(number).ok()?, by, share)
@@ -233,7 +223,7 @@ mod tests {
             let expected = "expected a whole number from 1 to 65536, share or keep";
             assert_eq!(parse(bad), Err(expected.to_owned()), "{bad}");
             let environment = Environment::from_vars([(VARIABLE, bad)]);
-            match ThreadsOption::NONE.asked(&environment) {
+            match ThreadsOption::default().asked(&environment) {
                 Ok(asked) => assert_eq!((asked, bad), (None, "")),
                 Err(error) => assert_eq!(
                     error.to_string(),

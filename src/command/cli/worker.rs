@@ -11,7 +11,7 @@ use crate::ClusterInfo;
 use crate::command::open_files::{OpenFiles, restore};
 
 use super::Failure;
-use super::exec::command;
+use super::program::command;
 
 /// The first word of such a process. It is not a subcommand, because users do not call it.
 const WORD: &str = "__worker";

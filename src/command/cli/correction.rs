@@ -8,37 +8,12 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use mpienv_launch::seam::{foreseen, meant};
 
-use super::{Command, count, exec, inner_launcher, words, worker};
+use super::{Command, program, typed, worker};
 
 /// How many words are inspected.
 const MOST: usize = 32;
 /// Stands for the program in a line that has none.
 const PROGRAM: &str = "CMD";
-
-/// What users call launchers, and the names to use.
-const MEANT_LAUNCHERS: &[(&[&str], &str)] = &[
-    (
-        &["pbs", "torque", "openpbs", "pbs-pro", "pbspro", "qsub"],
-        "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
-    ),
-    (
-        &["sge", "uge", "grid-engine", "gridengine"],
-        "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
-    ),
-    (&["lsf", "bsub"], "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
-    (
-        &["mpi", "mpirun", "mpiexec"],
-        "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
-    ),
-    (&["openmpi", "ompi", "azureml", "azure"], "its name is open-mpi"),
-    (&["mpich", "intel-mpi", "intelmpi", "impi"], "its name is hydra"),
-    (&["srun", "sbatch"], "its name is slurm"),
-    (&["jsrun"], "its name is jsm"),
-    (&["aprun", "cray"], "its name is pals"),
-    (&["torch", "pytorch", "torchelastic"], "its name is torchrun"),
-    (&["k8s"], "its name is kubernetes"),
-    (&["none"], "its name is alone"),
-];
 
 /// Adds the line to type to the error in a command line, in place of what clap suggests.
 pub(super) fn explain(error: &mut clap::Error) {
@@ -80,7 +55,7 @@ pub(super) fn explain(error: &mut clap::Error) {
 }
 
 /// Returns which launcher to name in place of a batch system or a program of a launcher.
-fn launcher_tip(error: &clap::Error) -> Option<String> {
+fn launcher_tip(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| match error.get(kind)? {
         ContextValue::String(text) => Some(text.as_str()),
         _ => None,
@@ -88,29 +63,24 @@ fn launcher_tip(error: &clap::Error) -> Option<String> {
     if !text(ContextKind::InvalidArg)?.starts_with("--launcher") {
         return None;
     }
-    let typed = text(ContextKind::InvalidValue)?.to_ascii_lowercase();
-    let typed = typed.replace(['_', ' '], "-");
-    let (_, tip) = MEANT_LAUNCHERS.iter().find(|(names, _)| names.contains(&&*typed))?;
-    Some((*tip).to_owned())
+    typed::launcher(text(ContextKind::InvalidValue)?)
 }
 
 /// Returns the line to type in place of one whose program cannot be started.
 pub(super) fn for_program(error: &StartError) -> Option<String> {
-    let meant = words::line(meant(error)?);
+    let meant = program::line(meant(error)?);
     // A worker does not know the line that was typed.
     let typed: Vec<OsString> =
         std::env::args_os().skip(1).take_while(|word| word != "--").collect();
-    let typed = if worker::request().is_some() { "...".to_owned() } else { words::line(&typed) };
+    let typed = if worker::request().is_some() { "...".to_owned() } else { program::line(&typed) };
     Some(format!("type `mpienv {typed} -- {meant}`"))
 }
 
 /// Returns what to type instead: the first change of the words that makes them valid.
 fn tip(typed: &[OsString]) -> Option<String> {
     let ordered = |words: &[OsString]| {
-        Some(
-            inner_launcher::meant(words)?
-                .map_or_else(|advice| advice, |line| format!("type {line}")),
-        )
+        let found = typed::find(words).filter(typed::Found::starts_job)?;
+        Some(found.in_order(|line| format!("type {line}")))
     };
     if let Some(tip) = ordered(typed) {
         return Some(tip);
@@ -131,10 +101,10 @@ fn tip(typed: &[OsString]) -> Option<String> {
         if let Some(tip) = ordered(&program) {
             return Some(tip);
         }
-        let error = foreseen(&exec::command(&program)).filter(|_| program != [PROGRAM]);
+        let error = foreseen(&program::command(&program)).filter(|_| program != [PROGRAM]);
         valid.extend(error.and_then(|error| meant(&error).map(<[_]>::to_vec)).unwrap_or(program));
     }
-    Some(format!("type mpienv {}", words::line(&valid)))
+    Some(format!("type mpienv {}", program::line(&valid)))
 }
 
 fn first_valid(typed: &[OsString]) -> Option<Vec<OsString>> {
@@ -205,7 +175,7 @@ fn variants(base: &[OsString]) -> Vec<Vec<OsString>> {
 /// name are its own.
 fn renamed(options: &[OsString], is_launch: bool) -> Vec<OsString> {
     let place = (1..options.len()).filter(|_| is_launch);
-    let found = place.filter_map(|at| Some((at, count::first(&options[at..])?))).next();
+    let found = place.filter_map(|at| Some((at, typed::count(&options[at..])?))).next();
     found.map_or(options.to_vec(), |(at, (value, used))| {
         [&options[..at], &["--nproc-per-node".into(), value.to_owned()], &options[at + used..]]
             .concat()

@@ -1,17 +1,78 @@
-//! What the hosts and the ranks measured, as text.
+//! What `check` prints: the map of the job, what was measured, and how far the measurements are.
+
+use std::io::{self, IsTerminal, Write};
+use std::net::IpAddr;
 
 use crate::command::check::{ComputeReport, JobMap, MeshReport, PairReport, RankSpeed, figure};
+use crate::{ClusterInfo, Launcher};
+use mpienv_core::seam::{counted, ranges};
 
 use super::super::lines_of;
-use mpienv_core::seam::counted;
 
 /// Up to so many hosts, the table has a column for each host.
 const MOST_COLUMNS: usize = 16;
 /// How many pairs of a larger job are listed.
 const SLOWEST: usize = 10;
 
-/// Returns the text, which ends with the findings.
-pub(super) fn lines(map: &JobMap) -> String {
+/// Returns who met, where, and what does not fit together.
+pub(super) fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
+    let hosts = map.hosts();
+    let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
+    let launcher = match info.launcher() {
+        Launcher::Alone => Launcher::Alone.title(),
+        launcher => launcher.name(),
+    };
+    let met = match map.ranks.len() {
+        1 => ": it has no other rank to meet".to_owned(),
+        _ => {
+            format!(", met at {} in {:.2} s, {}", map.master, map.seconds, map.protection.phrase())
+        }
+    };
+    let mut text = format!("{ranks} on {on}, started by {launcher}{met}\n");
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned).to_vec()];
+    for (host, ranks) in &hosts {
+        let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
+        let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
+        let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
+        let local = local.map_or("-".to_owned(), |local| ranges(&local));
+        rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
+    }
+    text += &table(&rows, false);
+    if let Some(line) = listened(map, info) {
+        text += &format!("{line}\n");
+    }
+    if let Some(reason) = &map.no_munge {
+        text += &format!("the ranks did not use MUNGE: {reason}\n");
+    }
+    if map.simulated {
+        text += "the job is simulated on this host: hosts and local ranks are not compared\n";
+    }
+    if hosts.len() > 1 && !tests_all {
+        text += "only the master's port was tested: --mesh tests other ports, between all hosts\n";
+    }
+    let findings = map.findings();
+    let gap = if findings.is_empty() { "" } else { "\n" };
+    text + gap + &lines_of(&findings)
+}
+
+/// Returns where rank 0 listened, if the first line does not show it.
+fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
+    let master = info.master_addr().ok()?;
+    let [address, ..] = map.listened[..] else { return None };
+    if address.is_unspecified() {
+        return Some(
+            "rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one"
+                .to_owned(),
+        );
+    }
+    let is_plain =
+        master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
+    let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
+    (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
+}
+
+/// Returns what was measured, which ends with the findings.
+pub(super) fn measured(map: &JobMap) -> String {
     let mut text = map.mesh.as_ref().map(of_mesh).unwrap_or_default();
     text += &map.compute.as_ref().map(of_compute).unwrap_or_default();
     let findings = lines_of(map.measured_findings());
@@ -110,7 +171,7 @@ fn shown(value: Option<f64>) -> String {
 }
 
 /// Aligns columns to the left, and those of numbers, which are all but the first one, to the right.
-pub(super) fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
+fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
@@ -141,4 +202,36 @@ fn of_compute(compute: &ComputeReport) -> String {
         figure(compute.median_multiply_adds_per_s / 1e9),
         figure(compute.median_bytes_copied_per_s / 1e9)
     )
+}
+
+/// How many characters the bar has.
+const WIDTH: usize = 32;
+
+/// Shows that so many of all rounds are done. After the last one, removes the bar.
+pub(super) fn show_progress(done: usize, all: usize) {
+    let mut stderr = io::stderr().lock();
+    if stderr.is_terminal() {
+        // If stderr is closed, there is no one to show it to.
+        let _ = stderr.write_all(bar(done, all).as_bytes()).and_then(|()| stderr.flush());
+    }
+}
+
+fn bar(done: usize, all: usize) -> String {
+    if done >= all {
+        return "\r\x1b[K".to_owned();
+    }
+    let filled = done * WIDTH / all;
+    format!("\r\x1b[Kmesh [{:<WIDTH$}] round {} of {all}", "#".repeat(filled), done + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_fills_and_goes_away() {
+        assert!(bar(0, 4).ends_with(&format!("mesh [{}] round 1 of 4", " ".repeat(WIDTH))));
+        assert!(bar(2, 4).contains("[################                ] round 3 of 4"));
+        assert_eq!((bar(4, 4).as_str(), bar(0, 0).as_str()), ("\r\x1b[K", "\r\x1b[K"));
+    }
 }

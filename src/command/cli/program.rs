@@ -1,22 +1,88 @@
-//! The words of the command to start, with placeholders on request.
+//! The program that a command starts: the options that say what it gets, and its words.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::process::Command;
 
-use crate::{ClusterInfo, Finding, Severity};
+use crate::{ClusterInfo, Finding, Severity, Target};
 use clap::Args;
 use mpienv_ask::seam::with_own_addr;
-use mpienv_core::seam::{Placeholders, TemplateError, finding, shell_quoted};
+use mpienv_core::seam::{
+    Placeholders, PlanOptions, Reader, TargetSeam as _, TemplateError, finding, shell_quoted,
+};
+
+use super::overrides::named;
+use super::stream;
+use super::threads::ThreadsOption;
+
+/// The program whose variables are set.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(super) struct Program {
+    /// Also set the variables that this program reads
+    #[arg(long = "for", value_name = "PROGRAM", default_value = "torch", value_parser = named(Target::ALL, Target::name), long_help = long_help_of_for())]
+    pub(super) set: Target,
+}
+
+impl Program {
+    /// Returns who reads the variables: the program, or a launcher of the node's ranks.
+    pub(super) fn reader(self, per_node: bool) -> Reader {
+        if per_node { Reader::Node } else { Reader::Program(self.set) }
+    }
+}
+
+fn long_help_of_for() -> String {
+    // The manual page joins the lines, so each line must be a sentence.
+    let mut text = "Also set the variables that this program reads\n\n".to_owned();
+    for set in Target::ALL {
+        let names: Vec<_> = set.variables().map(|variable| variable.name).collect();
+        let names = if names.is_empty() {
+            "RANK and so on, as with every program".to_owned()
+        } else {
+            names.join(", ")
+        };
+        let unset = set.removed_prefixes();
+        let unset = if unset.is_empty() {
+            String::new()
+        } else {
+            format!("; unsets inherited {}*", unset.join("*, "))
+        };
+        text += &format!("{} ({}): {names}{unset}{}.\n", set.name(), set.title(), set.note());
+    }
+    text
+}
+
+/// What the programs of `exec` and `launch` get besides.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Given {
+    #[command(flatten)]
+    pub(super) threads: ThreadsOption,
+    #[command(flatten)]
+    pub(super) template: TemplateOption,
+}
+
+impl Given {
+    /// Returns what the plan of the program with these words depends on. An option that sets a
+    /// variable is one of `also`.
+    pub(super) fn planned(self, reader: Reader, words: &[OsString]) -> PlanOptions {
+        PlanOptions {
+            reader,
+            words: words.to_vec(),
+            is_template: self.template.template,
+            also: Vec::new(),
+            ..PlanOptions::default()
+        }
+    }
+}
 
 /// Whether the command's words have placeholders.
 #[derive(Args, Clone, Copy, Debug)]
-pub(crate) struct TemplateOption {
+pub(super) struct TemplateOption {
     /// Replace placeholders such as {node_rank} in the arguments of the command
-    #[arg(long, long_help = long_help())]
+    #[arg(long, long_help = long_help_of_template())]
     template: bool,
 }
 
-fn long_help() -> String {
+fn long_help_of_template() -> String {
     let mut text =
         "Replace placeholders such as {node_rank} in the arguments of the command\n\n".to_owned();
     for (name, meaning) in Placeholders::names() {
@@ -58,6 +124,16 @@ impl TemplateOption {
     }
 }
 
+/// Returns the command with these words, of which the first is its name.
+pub(super) fn command(words: &[OsString]) -> Command {
+    // clap requires at least one word.
+    let (name, arguments) =
+        words.split_first().map_or((OsString::new(), words), |(name, rest)| (name.clone(), rest));
+    let mut command = Command::new(name);
+    command.args(arguments);
+    command
+}
+
 /// Prints the words, one per line, quoted for a shell.
 pub(super) fn print(words: &[OsString]) -> io::Result<()> {
     let mut text = Vec::new();
@@ -65,7 +141,7 @@ pub(super) fn print(words: &[OsString]) -> io::Result<()> {
         text.extend(quoted(word));
         text.push(b'\n');
     }
-    super::stream::print(&text)
+    stream::print(&text)
 }
 
 /// Returns the words as a line for a shell.

@@ -32,20 +32,20 @@ pub(super) enum Order {
 }
 
 /// This rank's end of the connections: to all other ranks, or to rank 0.
-pub(super) struct Crew {
+pub(super) struct Connections {
     star: Star,
     /// What has arrived and was not yet returned. Two orders may arrive at once.
     heard: VecDeque<(u32, Heard)>,
     is_first: bool,
 }
 
-impl Crew {
+impl Connections {
     /// Meets the other ranks.
     pub(super) fn meet(
         info: &ClusterInfo,
         timeout: Duration,
         bind: Option<IpAddr>,
-    ) -> Result<Crew, CheckError> {
+    ) -> Result<Connections, CheckError> {
         let own = rendezvous(info, info.master_addr()?.clone(), timeout);
         let own = bind.into_iter().fold(own, Rendezvous::bind);
         let (_, channels) = stay_connected(&own, Role::Checks, Vec::new(), |_| Vec::new())?;
@@ -53,7 +53,7 @@ impl Crew {
         for channel in channels {
             star.add(channel).map_err(CheckError::Socket)?;
         }
-        Ok(Crew { star, heard: VecDeque::new(), is_first: info.rank().is_first() })
+        Ok(Connections { star, heard: VecDeque::new(), is_first: info.rank().is_first() })
     }
 
     /// Gives an order to all other ranks, does rank 0's own part, and returns the answers of these

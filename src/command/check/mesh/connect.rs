@@ -14,7 +14,7 @@ use crate::Rank;
 const BEAT: Duration = Duration::from_millis(50);
 
 /// The connections between this host and another one.
-pub(super) struct Lines {
+pub(super) struct Connected {
     /// The one that this host made.
     pub outgoing: Result<TcpStream, Refusal>,
     /// The one that the other host made.
@@ -30,12 +30,12 @@ pub(super) fn connect(
     to: u32,
     address: SocketAddr,
     patience: Duration,
-) -> Lines {
+) -> Connected {
     let deadline = Instant::now() + patience;
     thread::scope(|scope| {
         let incoming = scope.spawn(|| accept(listener, shared, own, to, deadline).ok());
         let outgoing = join(address, shared, own, to, deadline);
-        Lines { outgoing, incoming: incoming.join().ok().flatten() }
+        Connected { outgoing, incoming: incoming.join().ok().flatten() }
     })
 }
 

@@ -1,0 +1,238 @@
+//! The map of a job whose ranks have met, and what does not fit together in it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ComputeReport, Measures, MeshReport};
+use crate::command::protection::Protection;
+use crate::{Finding, Severity};
+use mpienv_core::seam::{finding, ranges};
+
+/// The place of every rank of a job, as they reported it when they met.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct JobMap {
+    /// Where the ranks met, as rank 0 names it: `host:port`.
+    pub master: String,
+    /// How long rank 0 waited for all ranks, in seconds.
+    pub seconds: f64,
+    /// What kept other programs out.
+    pub protection: Protection,
+    /// Why rank 0 did not use MUNGE although it was asked for.
+    #[serde(skip)]
+    pub no_munge: Option<String>,
+    /// How many connections did not come from ranks of this job.
+    #[serde(rename = "strangers")]
+    pub rejected: u64,
+    /// The addresses of rank 0's host on which it listened; `::` stands for every address.
+    pub listened: Vec<IpAddr>,
+    /// Whether the job is simulated. If so, hosts and local ranks are not compared.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub simulated: bool,
+    /// The ranks, in order.
+    pub ranks: Vec<RankReport>,
+    /// What each of them was started to measure.
+    #[serde(skip)]
+    pub measures: Vec<Measures>,
+    /// The network between the hosts, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<MeshReport>,
+    /// The cores of the ranks, if they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<ComputeReport>,
+}
+
+/// Where one rank is, as it reports it at the meeting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankReport {
+    pub host: String,
+    /// The rank's address, as rank 0 sees it.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
+    pub local_rank: Option<u32>,
+    pub local_size: Option<u32>,
+    /// Where the rank met the others, as this rank names it.
+    pub master: String,
+}
+
+impl JobMap {
+    /// Returns the hosts in the order of their first rank, each with its ranks.
+    pub(crate) fn hosts(&self) -> Vec<(&str, Vec<(u32, &RankReport)>)> {
+        let mut hosts: Vec<(&str, Vec<(u32, &RankReport)>)> = Vec::new();
+        let mut index: BTreeMap<&str, usize> = BTreeMap::new();
+        for (rank, report) in (0..).zip(&self.ranks) {
+            let at = *index.entry(&report.host).or_insert(hosts.len());
+            if at == hosts.len() {
+                hosts.push((&report.host, Vec::new()));
+            }
+            hosts[at].1.push((rank, report));
+        }
+        hosts
+    }
+
+    /// Returns what does not fit together although all ranks met.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let hosts = if self.simulated { Vec::new() } else { self.hosts() };
+        for (host, ranks) in hosts {
+            findings.extend(same_local_rank(host, &ranks));
+            findings.extend(other_local_size(host, &ranks));
+        }
+        findings.extend(self.options_differ("--mesh", |measures| measures.mesh.is_some()));
+        findings.extend(self.options_differ("--compute", |measures| measures.compute));
+        findings.extend(self.masters_differ());
+        findings.extend(self.rejected_connections());
+        findings
+    }
+
+    /// Returns what stands out in the measurements.
+    pub(crate) fn measured_findings(&self) -> impl Iterator<Item = &Finding> {
+        let mesh = self.mesh.iter().flat_map(|mesh| &mesh.findings);
+        mesh.chain(self.compute.iter().flat_map(|compute| &compute.findings))
+    }
+
+    /// Returns those findings that are errors.
+    pub(crate) fn errors(&self) -> Vec<Finding> {
+        let errors = self.findings().into_iter();
+        errors.filter(|finding| finding.severity == Severity::Error).collect()
+    }
+
+    /// Returns the first error, for the ranks that have no map.
+    pub(super) fn first_error(&self) -> Option<String> {
+        let errors = self.errors().into_iter();
+        errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
+    }
+
+    /// Reports an option that only some ranks have.
+    fn options_differ(&self, option: &str, has: impl Fn(&Measures) -> bool) -> Option<Finding> {
+        let ranks = (0..).zip(&self.measures);
+        let (with, without): (Vec<_>, Vec<_>) = ranks.partition(|(_, measures)| has(measures));
+        if with.is_empty() || without.is_empty() {
+            return None;
+        }
+        let named = |ranks: Vec<(u32, &Measures)>| {
+            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+            let numbers: Vec<_> = ranks.into_iter().map(|(rank, _)| rank).collect();
+            format!("{noun} {}", ranges(&numbers))
+        };
+        Some(finding(
+            Severity::Error,
+            "options-differ",
+            format!(
+                "{} started check with {option}, and {} without it",
+                named(with),
+                named(without)
+            ),
+            "all ranks measure together, so those with it would wait for the others".into(),
+            format!("start all ranks with {option}, or none"),
+        ))
+    }
+
+    fn masters_differ(&self) -> Option<Finding> {
+        let (rank, other) = (0..)
+            .zip(&self.ranks)
+            .skip(1)
+            .find(|(_, report): &(u32, _)| report.master != self.master)?;
+        Some(finding(
+            Severity::Note,
+            "master-names-differ",
+            format!(
+                "rank 0 names the master {}, and rank {rank} names it {}",
+                self.master, other.master
+            ),
+            "both names lead to the same place now, but that may change".into(),
+            "give all ranks the same MASTER_ADDR".into(),
+        ))
+    }
+
+    fn rejected_connections(&self) -> Option<Finding> {
+        (self.rejected > 0).then(|| {
+            finding(
+                Severity::Note,
+                "strangers",
+                match self.rejected {
+                    1 => "1 connection to the master's port was not a rank of this job".to_owned(),
+                    count => {
+                        format!(
+                            "{count} connections to the master's port were not ranks of this job"
+                        )
+                    }
+                },
+                "a port scanner, a health check, or another job with the same port".into(),
+                "if it is another job, give each job a different MASTER_PORT".into(),
+            )
+        })
+    }
+}
+
+fn same_local_rank(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> {
+    let mut seen: BTreeMap<u32, u32> = BTreeMap::new();
+    let (first, second, local) = ranks.iter().find_map(|&(rank, report)| {
+        let local = report.local_rank?;
+        Some((seen.insert(local, rank)?, rank, local))
+    })?;
+    Some(finding(
+        Severity::Error,
+        "local-rank-twice",
+        format!("ranks {first} and {second} are both local rank {local} on {host}"),
+        "both would use the same device".into(),
+        "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
+    ))
+}
+
+fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> {
+    let count = ranks.len();
+    let (wrong, size) = ranks.iter().find_map(|(rank, report)| {
+        Some((rank, report.local_size.filter(|&size| size as usize != count)?))
+    })?;
+    Some(finding(
+        Severity::Warning,
+        "local-size-differs",
+        format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
+        "two hosts have the same name, containers have their own names, or variables are left \
+         from another job"
+            .into(),
+        "give every host a different name, and start all ranks with one launcher".into(),
+    ))
+}
+
+/// Returns the master as the other ranks name it, for a rank 0 that listens everywhere, as AWS
+/// Batch's main node does.
+pub(super) fn as_others_call_it(ranks: &[RankReport]) -> Option<&str> {
+    ranks.get(1).map(|report| report.master.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_0_that_listens_everywhere_is_called_as_the_others_call_it() {
+        let rank = |host: &str, master: &str| RankReport {
+            host: host.to_owned(),
+            address: None,
+            local_rank: Some(0),
+            local_size: Some(1),
+            master: master.to_owned(),
+        };
+        let map = |master: &str, ranks| JobMap {
+            master: master.to_owned(),
+            seconds: 0.0,
+            protection: Protection::None,
+            no_munge: None,
+            rejected: 0,
+            listened: Vec::new(),
+            simulated: false,
+            ranks,
+            measures: Vec::new(),
+            mesh: None,
+            compute: None,
+        };
+        let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
+        assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));
+        assert_eq!(map("10.0.0.9:6105", ranks).findings(), []);
+        let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
+        assert_eq!(map("a:6105", elsewhere).findings()[0].code, "master-names-differ");
+    }
+}

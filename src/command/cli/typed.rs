@@ -1,0 +1,386 @@
+//! What people type for launchers, and what is meant: the names of `--launcher`, the programs that
+//! start ranks, and their options. A launcher as the command is rejected, because its ranks would
+//! get one rank's variables.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use crate::{ClusterInfo, Environment, LaunchStyle, Launcher};
+use clap::Args;
+use mpienv_core::seam::{LauncherSeam as _, Programs};
+
+use super::program;
+
+/// What users call launchers, and the names to use.
+const LAUNCHERS: &[(&[&str], &str)] = &[
+    (
+        &["pbs", "torque", "openpbs", "pbs-pro", "pbspro", "qsub"],
+        "PBS starts the ranks with an MPI: choose open-mpi, hydra (MPICH, Intel MPI) or pals (Cray)",
+    ),
+    (
+        &["sge", "uge", "grid-engine", "gridengine"],
+        "Grid Engine starts the ranks with an MPI: choose open-mpi or hydra (MPICH, Intel MPI)",
+    ),
+    (&["lsf", "bsub"], "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
+    (
+        &["mpi", "mpirun", "mpiexec"],
+        "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
+    ),
+    (&["openmpi", "ompi", "azureml", "azure"], "its name is open-mpi"),
+    (&["mpich", "intel-mpi", "intelmpi", "impi"], "its name is hydra"),
+    (&["srun", "sbatch"], "its name is slurm"),
+    (&["jsrun"], "its name is jsm"),
+    (&["aprun", "cray"], "its name is pals"),
+    (&["torch", "pytorch", "torchelastic"], "its name is torchrun"),
+    (&["k8s"], "its name is kubernetes"),
+    (&["none"], "its name is alone"),
+];
+
+/// The options of launchers for the number of processes.
+const COUNTS: [&str; 7] =
+    ["-n", "-np", "--np", "--nprocs", "--ntasks", "--num-processes", "--num_processes"];
+
+/// Programs that start the ranks of their node. Those that start the ranks of a job are described
+/// with their launcher.
+const OF_A_NODE: &[Inner] = &[
+    Inner {
+        names: "torchrun torch.distributed.run torch.distributed.launch",
+        verbs: "",
+        example: "mpienv exec --per-node -- torchrun ...",
+        knows: Some(&["--nnodes", "--node-rank", "--rdzv-", "PET_NNODES", "PET_RDZV_ENDPOINT"]),
+    },
+    Inner {
+        names: "deepspeed",
+        verbs: "",
+        example: "mpienv exec --template -- deepspeed --no_ssh --node_rank {node_rank} --master_addr {master_addr} ...",
+        knows: Some(&["--no-ssh", "--node-rank"]),
+    },
+    Inner {
+        names: "accelerate",
+        verbs: "launch",
+        example: "mpienv exec --template -- accelerate launch --multi_gpu --num_machines {nnodes} --machine_rank {node_rank} ...",
+        knows: Some(&["--num-machines", "--machine-rank", "--config-file"]),
+    },
+    Inner {
+        names: "paddle.distributed.launch",
+        verbs: "",
+        example: "mpienv exec --template -- python -m paddle.distributed.launch --rank {node_rank} --master {master_addr}:{master_port} ...",
+        knows: Some(&["--nnodes", "--rank", "--master", "PADDLE_NNODES", "PADDLE_MASTER"]),
+    },
+    Inner {
+        names: "msrun",
+        verbs: "",
+        example: "mpienv exec --template -- msrun --node_rank {node_rank} --master_addr {master_addr} ...",
+        knows: Some(&["--node-rank"]),
+    },
+];
+
+/// A program that starts ranks.
+#[derive(Clone, Copy)]
+struct Inner {
+    /// File names and the names of Python modules, with blanks between them.
+    names: &'static str,
+    /// The subcommands that start ranks; empty if the program always does.
+    verbs: &'static str,
+    /// The options of a launcher of jobs, or how mpienv tells a node's launcher about the other
+    /// nodes.
+    example: &'static str,
+    /// The options, written with hyphens, and the variables that show that a node's launcher knows
+    /// the other nodes. `None` if it starts the ranks of a job, usually on several nodes.
+    knows: Option<&'static [&'static str]>,
+}
+
+/// Returns all programs that start ranks.
+fn inner() -> impl Iterator<Item = Inner> {
+    let of_launchers = Launcher::ALL.iter().filter_map(|launcher| launcher.advice().programs);
+    let of_jobs = of_launchers.map(|Programs { names, verbs, options }| Inner {
+        names,
+        verbs,
+        example: options,
+        knows: None,
+    });
+    of_jobs.chain(OF_A_NODE.iter().copied())
+}
+
+/// Returns which launcher is meant by the name of a batch system or of a launcher's program.
+pub(super) fn launcher(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase().replace(['_', ' '], "-");
+    LAUNCHERS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, meant)| *meant)
+}
+
+/// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or
+/// `-n=2`.
+pub(super) fn count(words: &[OsString]) -> Option<(&OsStr, usize)> {
+    let (word, rest) = words.split_first()?;
+    if COUNTS.iter().any(|name| word == name) {
+        let value = rest.first().filter(|value| !value.as_encoded_bytes().starts_with(b"-"))?;
+        return Some((value, 2));
+    }
+    let joined = |name: &&str| {
+        let value = word.to_str()?.strip_prefix(name)?;
+        let number = Some(value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+        value.strip_prefix('=').or(number).filter(|value| !value.is_empty())
+    };
+    COUNTS.iter().find_map(joined).map(|value| (OsStr::new(value), 1))
+}
+
+/// Whether the command may be a launcher.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct LauncherOption {
+    /// Start the command even if it is itself a launcher, such as mpirun, srun or torchrun
+    ///
+    /// Each rank that mpienv starts then starts a job of its own. The ranks of that job inherit one
+    /// rank's RANK and WORLD_SIZE, and need `mpienv exec` to get their own:
+    /// `mpienv launch --nproc-per-node 2 --allow-launcher -- mpirun -n 2 mpienv exec -- ./solver`.
+    #[arg(long)]
+    allow_launcher: bool,
+}
+
+/// Which command would start the launcher.
+#[derive(Clone, Copy)]
+pub(super) enum By {
+    /// With `--per-node`, a launcher of one node's ranks is what it is for.
+    Exec { per_node: bool },
+    /// Every worker would start the launcher.
+    Launch { workers: u32 },
+}
+
+/// Why the command is not started.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {remedy}; --allow-launcher starts it anyway")]
+pub(crate) struct InnerLauncher {
+    why: String,
+    remedy: String,
+}
+
+impl LauncherOption {
+    /// Returns an error if the words start a launcher whose ranks would get one rank's variables.
+    pub(super) fn check(
+        self,
+        info: &ClusterInfo,
+        environment: &Environment,
+        by: By,
+        words: &[OsString],
+    ) -> Result<(), InnerLauncher> {
+        let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
+        let workers = if let By::Launch { workers } = by { workers } else { 1 };
+        let ranks = u64::from(info.world_size()) * u64::from(workers);
+        match (found.inner.knows, by) {
+            // Each of its ranks gets its own variables.
+            (None, By::Exec { .. }) if found.words.iter().any(is_mpienv) => Ok(()),
+            (None, by) => Err(found.of_job(by, ranks)),
+            (Some(_), By::Exec { per_node: true }) => Ok(()),
+            // Alone, it starts its ranks as it does without mpienv.
+            (Some(_), _) if ranks == 1 => Ok(()),
+            (Some(known), _) if is_known(known, environment, words) => Ok(()),
+            (Some(_), by) => Err(found.of_node(by, ranks, info)),
+        }
+    }
+}
+
+/// Returns whether a word starts with one of these options, or one of these variables is set.
+fn is_known(known: &[&str], environment: &Environment, words: &[OsString]) -> bool {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy().replace('_', "-")).collect();
+    let is_typed = |option: &str| words.iter().any(|word| word.starts_with(option));
+    known.iter().any(|known| is_typed(known) || environment.is_set(known))
+}
+
+/// A launcher that is started.
+pub(super) struct Found<'a> {
+    /// The name that the user typed.
+    name: String,
+    inner: Inner,
+    /// The words up to its name.
+    start: &'a [OsString],
+    /// The words after it.
+    words: &'a [OsString],
+}
+
+impl Found<'_> {
+    /// Returns whether it starts the ranks of a job, usually on several nodes.
+    pub(super) fn starts_job(&self) -> bool {
+        self.inner.knows.is_none()
+    }
+
+    /// Returns what is said of the line with the launcher before mpienv, or advice if it is unknown
+    /// where the launcher's options end.
+    pub(super) fn in_order(&self, say: fn(String) -> String) -> String {
+        let line = program::line;
+        // mpienv is in its place already.
+        if self.words.iter().any(is_mpienv) {
+            return say(format!("{} {}", line(self.start), line(self.words)));
+        }
+        let program = count(self.words).map(|(_, used)| self.words.split_at(used));
+        let is_program = |word: &OsString| !word.as_encoded_bytes().starts_with(b"-");
+        match program.filter(|(_, program)| program.first().is_some_and(is_program)) {
+            Some((count, program)) => {
+                let [start, count, program] = [self.start, count, program].map(line);
+                say(format!("{start} {count} mpienv exec -- {program}"))
+            }
+            None => format!(
+                "put `mpienv exec --` before the program, as in `{} {} mpienv exec -- ...`",
+                self.name, self.inner.example
+            ),
+        }
+    }
+
+    fn of_job(&self, by: By, ranks: u64) -> InnerLauncher {
+        let name = &self.name;
+        let remedy = self.in_order(|line| format!("put mpienv after it: `{line}`"));
+        let remedy = match by {
+            By::Exec { .. } => remedy,
+            By::Launch { .. } => format!(
+                "omit it, because launch starts the ranks of a node itself; or let it start all ranks: {remedy}"
+            ),
+        };
+        let why = match ranks {
+            1 => format!(
+                "{name} starts the ranks of a job, and all of them would inherit this process's RANK=0 and WORLD_SIZE=1"
+            ),
+            _ => format!("{}, whose ranks all inherit the same RANK", self.each(ranks)),
+        };
+        InnerLauncher { why, remedy }
+    }
+
+    fn of_node(&self, by: By, ranks: u64, info: &ClusterInfo) -> InnerLauncher {
+        let (name, per_node) = (&self.name, self.inner.example);
+        let remedy = match by {
+            By::Exec { .. } if info.launch_style() == LaunchStyle::PerNode => {
+                format!("use `{per_node}`, which tells each node's {name} about the other nodes")
+            }
+            By::Exec { .. } => format!(
+                "start the program without {name}, as in `mpienv exec -- python train.py`; or start one process on each node \
+                 ({}) with `{per_node}`",
+                info.launcher().advice().one_per_node
+            ),
+            By::Launch { .. } => format!(
+                "start the program without {name}, as in `mpienv launch --nproc-per-node N -- python train.py`: launch \
+                 starts the ranks of a node as {name} does"
+            ),
+        };
+        let why = format!(
+            "{}; {name} starts all ranks of a node itself and ignores RANK and WORLD_SIZE",
+            self.each(ranks)
+        );
+        InnerLauncher { why, remedy }
+    }
+
+    fn each(&self, ranks: u64) -> String {
+        let name = &self.name;
+        format!(
+            "each of the {ranks} ranks would start its own {name}, and each {name} would run a separate job"
+        )
+    }
+}
+
+/// Returns the launcher that the words start.
+pub(super) fn find(all: &[OsString]) -> Option<Found<'_>> {
+    let mut words = all.iter().map(|word| word.to_string_lossy());
+    let mut first = words.next()?;
+    if file_name(&first)? == "env" {
+        first = words.find(|word| !word.contains('='))?;
+    }
+    let mut name = file_name(&first)?.to_owned();
+    if name.starts_with("python") {
+        // Only Python's own options may precede `-m`.
+        words.find(|word| word == "-m" || !word.starts_with('-')).filter(|word| word == "-m")?;
+        name = words.next()?.into_owned();
+    }
+    let is_in = |list: &str, word: &str| list.split(' ').any(|name| name == word);
+    let inner = inner().find(|inner| is_in(inner.names, &name))?;
+    if !inner.verbs.is_empty() {
+        let verb = words.next().filter(|verb| is_in(inner.verbs, verb))?;
+        name = format!("{name} {verb}");
+    }
+    let (start, words) = all.split_at(all.len() - words.len());
+    Some(Found { name, inner, start, words })
+}
+
+fn is_mpienv(word: &OsString) -> bool {
+    Path::new(word).file_name().is_some_and(|name| name == "mpienv")
+}
+
+fn file_name(word: &str) -> Option<&str> {
+    Path::new(word).file_name()?.to_str()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(line: &str) -> Option<String> {
+        find(&line.split(' ').map(OsString::from).collect::<Vec<_>>()).map(|found| found.name)
+    }
+
+    #[test]
+    fn launchers_are_known_by_their_file_name_their_subcommand_or_their_module() {
+        for (line, name) in [
+            ("mpirun -n 2 ./solver", "mpirun"),
+            ("/opt/mpich/bin/mpiexec.hydra -n 2 ./solver", "mpiexec.hydra"),
+            ("env A=1 B=2 srun ./solver", "srun"),
+            ("flux run -n 2 ./solver", "flux run"),
+            ("horovodrun -np 2 python train.py", "horovodrun"),
+            ("torchrun train.py", "torchrun"),
+            ("python3 -u -m torch.distributed.run train.py", "torch.distributed.run"),
+            ("accelerate launch train.py", "accelerate launch"),
+            ("python -m paddle.distributed.launch train.py", "paddle.distributed.launch"),
+            ("mlx.launch -n 2 train.py", "mlx.launch"),
+        ] {
+            assert_eq!(found(line).as_deref(), Some(name), "{line}");
+        }
+        for line in [
+            "python train.py",
+            "python train.py -m torch.distributed.run",
+            "python -m torchrunner",
+            "python",
+            "python -m",
+            "flux start ./script",
+            "flux",
+            "accelerate config",
+            "env",
+            "env A=1",
+            "echo mpirun",
+            "",
+        ] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_launcher_of_processes_is_known() {
+        use mpienv_core::seam::Starts;
+        for launcher in
+            Launcher::ALL.iter().filter(|launcher| launcher.starts() == Starts::Processes)
+        {
+            let start = launcher.advice().start;
+            let command = start.split('`').nth(1).or(start.split("with ").nth(1));
+            let is_known = command.is_some_and(|command| found(command).is_some());
+            assert!(is_known || start.starts_with("set "), "{launcher}: {start}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_processes_is_known_in_every_spelling() {
+        for (line, expected) in [
+            ("-n 2 x", Some(("2", 2))),
+            ("-n auto", Some(("auto", 2))),
+            ("-n2", Some(("2", 1))),
+            ("-n=2", Some(("2", 1))),
+            ("-np4 x", Some(("4", 1))),
+            ("--ntasks=8", Some(("8", 1))),
+            ("-n", None),
+            ("-n -x", None),
+            ("-n=", None),
+            ("-nx", None),
+            ("x -n 2", None),
+            ("--hosts 2", None),
+        ] {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            assert_eq!(
+                count(&words),
+                expected.map(|(value, used)| (OsStr::new(value), used)),
+                "{line}"
+            );
+        }
+    }
+}
