@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use crate::cluster::interface::InterfaceError;
 use crate::environment::{Environment, ReadError};
+use crate::launcher::Launcher;
 use crate::value::host::HostError;
-use crate::value::launcher::Launcher;
 use crate::value::port::{PortError, PortRangeError};
 use crate::value::rank::RankError;
 use crate::value::sourced::Sourced;

@@ -62,7 +62,6 @@ pub mod value {
     pub mod host;
     pub(crate) mod job;
     pub(crate) mod json;
-    pub mod launcher;
     pub mod name;
     pub mod port;
     pub mod printable;
@@ -82,11 +81,11 @@ pub use environment::{Environment, ReadError};
 pub use error::{Error, ErrorKind, Reason};
 pub use export::{Dialect, Exports, Target, Unrepresentable};
 pub use finding::{Finding, Severity};
+#[doc(inline)]
+pub use launcher::Launcher;
 pub use launcher::placement::LaunchStyle;
 pub use value::host::host_name;
 pub use value::host::{Host, HostError};
-#[doc(inline)]
-pub use value::launcher::Launcher;
 pub use value::name::UnknownName;
 pub use value::port::{Port, PortError};
 pub use value::port::{PortRange, PortRangeError};

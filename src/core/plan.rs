@@ -14,8 +14,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Placeholders, Set, Target, TargetFile, TemplateError};
 use crate::launcher::context::{CONTEXT, Context, Seen, Server};
-use crate::launcher::{VARIABLES, seen};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, VARIABLES, seen};
 use crate::value::rank::Rank;
 use crate::value::sourced::Sourced;
 

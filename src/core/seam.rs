@@ -8,10 +8,9 @@ use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Target};
 use crate::finding::{Finding, Severity};
-use crate::launcher::markers;
 use crate::launcher::starter::{Starter, ancestors};
+use crate::launcher::{Launcher, markers};
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
 use crate::value::port::{Port, PortRange};
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};

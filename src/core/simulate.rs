@@ -5,11 +5,10 @@ use std::process::Command;
 
 use crate::cluster::{azure, master, overrides};
 use crate::launcher;
-use crate::launcher::Starts;
 use crate::launcher::context::CONTEXT;
 use crate::launcher::sample::{Process, Setter};
+use crate::launcher::{Launcher, Starts};
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 
 pub use crate::launcher::sample::Place;

@@ -163,7 +163,7 @@ fn every_variable_of_a_launcher_has_a_meaning_and_the_page_that_defines_it() {
 
 #[test]
 fn every_struct_of_a_launchers_file_is_in_its_description_and_every_file_in_the_list() {
-    let list = fs::read_to_string(src().join("core/value/launcher.rs")).unwrap();
+    let list = fs::read_to_string(src().join("core/launcher.rs")).unwrap();
     for path in sources(&src().join("core/launcher")) {
         let (text, file) =
             (fs::read_to_string(&path).unwrap(), path.file_stem().unwrap().to_str().unwrap());

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::Launcher;
 use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
 use crate::value::sourced::{Given, Sourced, by};
 
 /// The variables by which a rank of PMIx knows itself.

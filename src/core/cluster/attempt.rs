@@ -4,9 +4,9 @@ use crate::cluster::info::ClusterInfo;
 use crate::cluster::master::MASTER_PORT;
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
+use crate::launcher::Launcher;
 use crate::launcher::torchrun::run_with_agent_store;
 use crate::value::job::Job;
-use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
 

@@ -25,10 +25,9 @@ use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
 use crate::launcher::context::Context;
-use crate::launcher::display_variable;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, display_variable};
 use crate::value::sourced::{Sourced, by, value_of};
 use crate::value::token::{Munge, Token};
 

@@ -9,10 +9,9 @@ use crate::cluster::interface::Interface;
 use crate::cluster::nccl::NcclIfname;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::Launcher;
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
-use crate::value::port::PortRange;
-use crate::value::port::{Port, PortError};
+use crate::value::port::{Port, PortError, PortRange};
 use crate::value::rank::Rank;
 use crate::value::sourced::{Sourced, by};
 

@@ -5,9 +5,8 @@ use crate::cluster::info::{Carried, ClusterInfo};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
-use crate::launcher::local_variables;
 use crate::launcher::placement::{LaunchStyle, Placement};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, local_variables};
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::Launcher;
 use crate::value::job::fnv_1a;
-use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
 
 /// The variable's name. Only mpienv writes it.

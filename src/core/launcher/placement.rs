@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, quote};
 use crate::finding::Finding;
+use crate::launcher::Launcher;
 use crate::value::host::Host;
 use crate::value::job::Job;
-use crate::value::launcher::Launcher;
 use crate::value::name;
 use crate::value::port::Port;
 use crate::value::rank::{Rank, RankError, check_local};

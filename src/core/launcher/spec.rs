@@ -2,10 +2,10 @@
 
 use crate::environment::{Environment, ReadError, Variable, Variables};
 use crate::error::{Error, Reason, quote};
+use crate::launcher::Launcher;
 use crate::launcher::placement::Placement;
 use crate::launcher::sample::Sample;
 use crate::value::host::{Host, HostError};
-use crate::value::launcher::Launcher;
 use crate::value::sourced::Sourced;
 
 /// The master's variables: most launchers leave them to the user who starts the job.

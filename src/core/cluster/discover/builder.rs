@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use once_cell::sync::OnceCell;
-
 use crate::cluster::answer::Answer;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::Interface;
@@ -11,11 +9,12 @@ use crate::cluster::nccl::NcclIfname;
 use crate::cluster::overrides::{ASKED, MasterPort, Overrides};
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::launcher::Launcher;
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
 use crate::value::port::PortRange;
 use crate::value::rank::Rank;
 use crate::value::sourced::by;
+use once_cell::sync::OnceCell;
 
 impl ClusterInfo {
     /// Reads this process's environment.

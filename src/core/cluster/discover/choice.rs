@@ -5,8 +5,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
-use crate::launcher::{Change, Marker, is_shared, markers, specs};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Change, Launcher, Marker, is_shared, markers, specs};
 use crate::value::sourced::{Source, Sourced};
 
 /// The selected launcher, and the reason for selecting it.

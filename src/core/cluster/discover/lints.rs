@@ -9,8 +9,7 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::context::Context;
 use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
-use crate::launcher::{Marker, display_variable, open_mpi};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, Marker, display_variable, open_mpi};
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
 

@@ -6,9 +6,8 @@ use super::choice::Choice;
 use crate::cluster::overrides::ASKED;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
-use crate::launcher::{Marker, Starts};
+use crate::launcher::{Launcher, Marker, Starts};
 use crate::value::host::Host;
-use crate::value::launcher::Launcher;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Known, Sourced, by, value_of};
 

@@ -6,8 +6,7 @@ use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
 use crate::launcher::context::CONTEXT;
 use crate::launcher::starter::{Ancestor, ancestors};
-use crate::launcher::{markers, specs};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, markers, specs};
 
 /// Programs that start sessions, whose environments are new by design.
 const SESSIONS: &[&str] = &[

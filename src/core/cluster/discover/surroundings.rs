@@ -7,8 +7,7 @@ use crate::cluster::{device, nccl};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::Placement;
-use crate::launcher::{Starts, is_shared, kubernetes, markers, restarts};
-use crate::value::launcher::Launcher;
+use crate::launcher::{Launcher, Starts, is_shared, kubernetes, markers, restarts};
 use crate::value::sourced::{NOT_PROVIDED, Sourced, value_of};
 
 /// What surrounds a rank: its device and network, the platform, and the job's earlier attempts.

@@ -7,8 +7,9 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
-use crate::launcher::{Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm};
-use crate::value::launcher::Launcher;
+use crate::launcher::{
+    Launcher, Starts, batch, display_variable, flux, google_batch, oneccl, pbs, slurm,
+};
 use crate::value::sourced::value_of;
 
 /// The pod number of an indexed job. Only the job's template can provide the number of pods.

@@ -6,8 +6,8 @@ use super::Target;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::interface::OwnAddr;
 use crate::error::{Error, Reason};
+use crate::launcher::Launcher;
 use crate::launcher::placement::LaunchStyle;
-use crate::value::launcher::Launcher;
 use crate::value::port::Port;
 
 /// Returns `host:port` of each rank, in rank order. On each host, ports start at the master's, one
