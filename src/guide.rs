@@ -68,3 +68,7 @@ pub mod test_results {}
 #[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/wire_format.md")]
 pub mod wire_format {}
+
+#[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/how_it_works.md")]
+pub mod how_it_works {}

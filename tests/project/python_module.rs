@@ -197,9 +197,9 @@ fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
 }
 
 #[test]
-fn a_module_without_the_library_names_the_script_that_builds_it() {
+fn a_module_without_the_library_names_the_command_that_builds_it() {
     let folder = tempfile::tempdir().unwrap();
-    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join(".python/python/mpienv_rs");
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python/mpienv_rs");
     let place = folder.path().join("mpienv_rs");
     succeeded(clean("cp").arg("-r").args([&module, &place]));
     // Another test may have built it.
@@ -209,8 +209,7 @@ fn a_module_without_the_library_names_the_script_that_builds_it() {
     python.args(["-c", "from mpienv_rs.torch._library import library; library()"]);
     let output = python.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    let remedy =
-        "run .python/library in the project's folder before you build or install mpienv-rs";
+    let remedy = "run `pip install ./src/python` in the project's folder";
     assert!(!output.status.success() && said.contains(remedy), "{said}");
 }
 

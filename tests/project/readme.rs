@@ -187,6 +187,36 @@ fn links_lead_somewhere() {
     assert!(checked > 10, "only {checked} links were found");
 }
 
+#[test]
+fn the_guides_page_of_how_it_works_names_folders_and_files_that_exist() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(top.join("src/guide/how_it_works.md")).unwrap();
+    let starts = ["src/", "examples", "tests", ".ci/"];
+    let words = text.split('`').skip(1).step_by(2).filter_map(|code| code.split(' ').next());
+    let paths: Vec<_> =
+        words.filter(|word| starts.iter().any(|start| word.starts_with(start))).collect();
+    assert!(paths.len() > 20, "{paths:?}");
+    for path in &paths {
+        assert!(top.join(path).exists(), "{path} is not there");
+    }
+    for entry in fs::read_dir(top.join("src")).unwrap() {
+        let entry = entry.unwrap();
+        let room = format!("src/{}", entry.file_name().display());
+        let is_room = entry.file_type().unwrap().is_dir();
+        assert!(!is_room || paths.contains(&room.as_str()), "the page lacks {room}");
+        let Ok(manifest) = fs::read_to_string(entry.path().join("Cargo.toml")) else { continue };
+        let (_, needs) = manifest.split_once("\n[dependencies]\n").unwrap();
+        let needs = needs.split("\n[").next().unwrap().lines();
+        let others =
+            needs.filter_map(|line| line.strip_prefix("mpienv-")?.split(['.', ' ']).next());
+        let others: Vec<_> = others.collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) };
+        let row = format!("\n| `{room}`{others} |");
+        assert!(text.contains(&row), "the page lacks {row}");
+    }
+}
+
 /// The pages link to each other by definitions that the Rust documentation replaces.
 #[test]
 fn links_between_the_guides_pages_lead_to_files_and_to_modules() {

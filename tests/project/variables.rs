@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use mpienv::ClusterInfo;
 
 /// What reads or sets variables.
-const FOLDERS: [&str; 6] = ["src", "examples", "tests", ".python", ".ci", ".github"];
+const FOLDERS: [&str; 5] = ["src", "examples", "tests", ".ci", ".github"];
 /// The files in which names are misspelled on purpose.
 const MISSPELLED_IN: [&str; 3] =
     ["own_variables.rs", "tests/it/warnings.rs", "src/guide/findings.md"];

@@ -1,6 +1,7 @@
 //! The wheel: built, installed into new Python environments, and used as a Python user would.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
@@ -31,30 +32,68 @@ fn build() -> Option<PathBuf> {
     if !is_there("python3") || !is_there("mpirun") {
         return None;
     }
-    let maturin = from_python("maturin", "maturin")?;
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("wheel");
-    let _ = fs::remove_dir_all(&folder);
-    // With the same profile and features as the command under test, so that nothing is compiled
-    // twice.
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut library = with_cargo(top.join(".python/library").to_str().unwrap());
-    succeeded(library.arg("dev"));
-    let mut build = with_cargo(maturin.to_str().unwrap());
-    // maturin moves the program from the place where cargo puts it, and where other tests look for
-    // the command.
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    build.env("CARGO_BUILD_BUILD_DIR", target).env("CARGO_TARGET_DIR", target.join("wheel"));
-    build.current_dir(top.join(".python"));
-    build
-        .args(["build", "--profile", "dev", "--all-features", "--auditwheel", "skip", "--out"])
-        .arg(&folder);
-    succeeded(&mut build);
-    let wheels: Vec<_> =
-        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    let [wheel] = &wheels[..] else { panic!("{wheels:?}") };
+    let mut build = build_of("--wheel")?;
+    // What the tests have compiled, so that only the library is compiled.
+    let words = "--workspace --all-features --lib --bins --tests";
+    build.arg(format!("--config-setting=--build-option='--cargo={words}'"));
+    let wheel = &built(&mut build, "wheel");
     let prefix = format!("mpienv_rs-{}-py3-none-", env!("CARGO_PKG_VERSION"));
     assert!(wheel.file_name().unwrap().to_str().unwrap().starts_with(&prefix), "{wheel:?}");
     Some(wheel.clone())
+}
+
+/// A build of the Python package by the tool `build`: of an sdist or a wheel.
+fn build_of(kind: &str) -> Option<Command> {
+    let mut build = with_cargo(from_python("build", "python")?.to_str().unwrap());
+    build.args(["-m", "build", "--no-isolation", kind]);
+    build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/python"));
+    Some(build)
+}
+
+/// The only file that a build writes.
+fn built(build: &mut Command, folder: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
+    let _ = fs::remove_dir_all(&folder);
+    succeeded(build.arg("--outdir").arg(&folder));
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    file.clone()
+}
+
+#[test]
+fn an_sdist_carries_the_whole_workspace() {
+    let Some(mut build) = build_of("--sdist") else { return };
+    if !is_there("git") {
+        return;
+    }
+    let file = built(&mut build, "sdist");
+    let folder = tempfile::tempdir().unwrap();
+    succeeded(clean("tar").arg("-xzf").arg(file).arg("-C").arg(folder.path()));
+    let unpacked = folder.path().join(concat!("mpienv_rs-", env!("CARGO_PKG_VERSION")));
+    assert!(unpacked.join("setup.py").is_file() && unpacked.join("mpienv_rs/py.typed").is_file());
+    assert!(unpacked.join("project/.dist/data/share/man/man1/mpienv.1").is_file());
+    let mut cargo = with_cargo(env!("CARGO"));
+    cargo.args(["metadata", "--locked", "--offline", "--format-version", "1"]);
+    let known = succeeded(cargo.current_dir(unpacked.join("project")));
+    assert!(known.contains("mpienv-torch"), "{known}");
+}
+
+#[test]
+fn a_build_without_rust_says_what_is_missing() {
+    let Some(mut build) = build_of("--wheel") else { return };
+    let path = tempfile::tempdir().unwrap();
+    build.env_remove("CARGO").env_remove("RUSTC").env("PATH", path.path());
+    build.arg("--outdir").arg(path.path());
+    for program in ["cargo", "rustc"] {
+        let output = build.output().unwrap();
+        let said = format!(
+            "\nmpienv-rs: {program} is not on PATH: it takes Rust {} or newer",
+            env!("CARGO_PKG_RUST_VERSION")
+        );
+        assert!(!output.status.success(), "{program}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(&said), "{program}: {output:?}");
+        symlink(env!("CARGO"), path.path().join(program)).unwrap();
+    }
 }
 
 /// An environment with only pip and the wheel, created once.

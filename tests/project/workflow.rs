@@ -63,13 +63,12 @@ fn the_workflow_knows_the_oldest_compiler_and_every_feature() {
 }
 
 /// The project's scripts for bash.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 9] = [
     "tests/run",
     "tests/mutants",
     "tests/real_programs/run",
     ".ci/run",
     ".ci/generate",
-    ".python/library",
     "tests/hosts/mpirun.sh",
     "tests/hosts/two-hosts.sh",
     "tests/slurm/on-hosts.sh",

@@ -1,21 +1,11 @@
 # shellcheck shell=bash
 # The part `torch` of tests/real_programs/run, which reads this file.
 
-# Builds the wheel as it is handed to others, with the profile and the features of .python/pyproject.toml.
-build_wheel() (
-    # Of tests/run, or else a new one.
-    maturin=$target/python/maturin
-    [ -x "$maturin/bin/maturin" ] || {
-        maturin=$scratch/maturin
-        python3 -m venv "$maturin"
-        "$maturin/bin/pip" install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
-    }
-    # maturin moves the command from the place where cargo puts it.
-    export CARGO_TARGET_DIR=$target/wheel
-    .python/library
-    cd .python
-    "$maturin/bin/maturin" build --quiet --auditwheel skip --out "$scratch/wheel"
-)
+# Builds the wheel as it is handed to others.
+build_wheel() {
+    python3 -m venv "$scratch/pip"
+    "$scratch/pip/bin/pip" wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$scratch/wheel" ./src/python
+}
 
 # An environment with a version of PyTorch and the wheel. Puts it on PATH.
 install_torch() {

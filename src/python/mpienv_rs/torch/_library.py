@@ -68,7 +68,7 @@ def library() -> ctypes.CDLL:
     except OSError as error:
         remedy = "install mpienv-rs again, from a wheel for this system"
         if not os.path.exists(path):
-            remedy = "run .python/library in the project's folder before you build or install mpienv-rs"
+            remedy = "run `pip install ./src/python` in the project's folder"
         raise ImportError(f"{error}; {remedy}") from error
     for name, arguments in _ARGUMENTS.items():
         function = getattr(loaded, f"mpienv_torch_{name}")
