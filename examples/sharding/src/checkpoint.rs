@@ -3,10 +3,10 @@
 
 use super::execute::{State, parts};
 use super::plan::Plan;
-use super::tensor::{Tensor, from_bytes, places, to_bytes};
-use crate::file::digest::PartsDigest;
-use crate::file::digest::{self, Damage, Entries};
-use crate::file::tensor_file::{NamedTensor, TensorFile, TensorFileError, Type};
+use super::tensor::{Tensor, places};
+use crate::error::Error;
+use crate::file::digest::{self, Entries, PartsDigest};
+use crate::file::tensor_file::{NamedTensor, TensorFile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,8 @@ use std::path::{Path, PathBuf};
 const MOMENTUM: &str = ".momentum";
 
 /// One rank's parts, or the whole tensors, which are stored like those of a single rank.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    about: About,
-    tensors: Vec<NamedTensor>,
-}
-
-/// The metadata of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct About {
     rank: u32,
     world: u32,
     mesh: String,
@@ -32,44 +25,38 @@ struct About {
     steps: u64,
     #[serde(rename = "origin")]
     run_id: RunId,
-    /// The place of each tensor.
     places: Vec<Part>,
 }
 
-/// The place of a part in its tensor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A part of a tensor, and its place. The numbers are not in the metadata.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Part {
     name: String,
     /// The whole shape.
     shape: Vec<usize>,
     layout: String,
     offset: Vec<usize>,
+    #[serde(skip)]
+    tensor: Tensor,
 }
 
 impl Checkpoint {
     /// Creates the checkpoint of `rank` in a run of `plan`.
     pub fn new(plan: &Plan, rank: u32, state: &State, run_id: &RunId) -> Checkpoint {
-        let mesh = plan.mesh();
-        let (mut places, mut tensors) = (Vec::new(), Vec::new());
+        let mesh = &plan.mesh;
+        let mut places = Vec::new();
         for (suffix, parts) in [("", &state.parameters), (MOMENTUM, &state.momenta)] {
             for ((parameter, layout), part) in plan.parameters().zip(parts) {
-                let name = format!("{}{suffix}", parameter.name);
                 places.push(Part {
-                    name: name.clone(),
+                    name: format!("{}{suffix}", parameter.name),
                     shape: parameter.shape.clone(),
                     layout: layout.to_string(),
                     offset: layout.offset(mesh, &parameter.shape, rank),
-                });
-                let bytes = to_bytes(&part.data);
-                tensors.push(NamedTensor {
-                    name,
-                    numbers: Type::F32,
-                    shape: part.shape.clone(),
-                    bytes,
+                    tensor: part.clone(),
                 });
             }
         }
-        let about = About {
+        Checkpoint {
             rank,
             world: mesh.world(),
             mesh: mesh.to_string(),
@@ -77,77 +64,59 @@ impl Checkpoint {
             steps: state.steps,
             run_id: run_id.clone(),
             places,
-        };
-        Checkpoint { about, tensors }
+        }
     }
 
-    /// The rank whose parts these are, and the number of ranks. Whole tensors are those of rank 0
+    /// The rank whose parts these are, and the number of ranks. Undamaged tensors are those of rank 0
     /// of 1.
     pub fn of_ranks(&self) -> (u32, u32) {
-        (self.about.rank, self.about.world)
+        (self.rank, self.world)
     }
 
     /// The number of completed steps.
     pub fn steps(&self) -> u64 {
-        self.about.steps
+        self.steps
     }
 
     /// Returns the ID of the run that resumes from this checkpoint with `plan`.
     pub fn run_id(&self, plan: &Plan) -> RunId {
-        self.about.run_id.resumed(plan, self.about.steps)
+        self.run_id.resumed(plan, self.steps)
     }
 
     /// Writes the file atomically.
-    pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
-        let entries = serde_json::to_value(&self.about).and_then(serde_json::from_value::<Entries>);
-        let entries = entries.map_err(|error| CheckpointError::Strange {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        Ok(digest::seal(entries, self.tensors.clone()).write(path)?)
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        let entries = serde_json::to_value(self).and_then(serde_json::from_value::<Entries>);
+        let entries = entries.map_err(|error| not_a_checkpoint(path, error))?;
+        let tensors = self.places.iter().map(|part| NamedTensor::of(&part.name, &part.tensor));
+        digest::seal(entries, tensors.collect()).write(path)
     }
 
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<Checkpoint, CheckpointError> {
+    pub fn read(path: &Path) -> Result<Checkpoint, Error> {
         Ok(Checkpoint::read_with_digest(path)?.0)
     }
 
     /// Reads a file like [`Checkpoint::read`], and also returns its SHA-256.
-    pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), CheckpointError> {
-        let strange = |reason: String| CheckpointError::Strange { path: path.to_owned(), reason };
-        let (file, digest) = TensorFile::read_with_digest(path)?;
-        let entries = digest::open(&file).map_err(|damage| match damage {
-            Damage::Metadata(_) => strange(damage.to_string()),
-            damage => CheckpointError::Damaged { path: path.to_owned(), damage },
+    pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), Error> {
+        let (file, digest) = TensorFile::read_with_digest(path)??;
+        let entries = digest::metadata(&file).map_err(|reason| not_a_checkpoint(path, reason))?;
+        let entries = digest::verify(entries, &file).map_err(|damage| {
+            let remedy = "name another checkpoint, or merge the checkpoints of all ranks again";
+            Error::input(format!("{}: {damage}; {remedy}", path.display()))
         })?;
-        let about: About =
-            serde_json::from_value(entries.into()).map_err(|error| strange(error.to_string()))?;
-        let mut tensors = Vec::new();
-        for place in &about.places {
-            let Some(tensor) = file.get(&place.name) else {
-                return Err(strange(format!("there is no tensor {}", place.name)));
-            };
-            let fits =
-                place.shape.len() == tensor.shape.len() && place.shape.len() == place.offset.len();
-            let ends = place
-                .offset
-                .iter()
-                .zip(&tensor.shape)
-                .map(|(offset, size)| offset.checked_add(*size));
-            let part: usize = tensor.shape.iter().product();
-            let whole =
-                place.shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
-            // Merging allocates the whole tensor, so it must not be larger than the ranks' parts
-            // can fill.
-            let filled = |whole: usize| (whole as u128) <= part as u128 * u128::from(about.world);
-            let inside =
-                ends.zip(&place.shape).all(|(end, size)| end.is_some_and(|end| end <= *size));
-            if !fits || !inside || !whole.is_some_and(filled) {
-                return Err(strange(format!("tensor {} does not fit into its whole", place.name)));
+        let mut read: Checkpoint = serde_json::from_value(entries.into())
+            .map_err(|error| not_a_checkpoint(path, error))?;
+        for part in &mut read.places {
+            part.tensor =
+                file.get(&part.name).and_then(NamedTensor::to_tensor).ok_or_else(|| {
+                    not_a_checkpoint(path, format!("there is no tensor {}", part.name))
+                })?;
+            if !part.fits(read.world) {
+                let text = format!("tensor {} does not fit into its whole", part.name);
+                return Err(not_a_checkpoint(path, text));
             }
-            tensors.push(tensor.clone());
         }
-        Ok((Checkpoint { about, tensors }, digest))
+        Ok((read, digest))
     }
 
     /// Merges the parts of several ranks. Their paths are used in errors.
@@ -156,54 +125,40 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If parts are missing, contradict each other, or belong to different runs.
-    pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, CheckpointError> {
+    pub fn merge(parts: &[(PathBuf, Checkpoint)]) -> Result<Checkpoint, Error> {
         let Some((first_path, first)) = parts.first() else {
-            return Err(CheckpointError::Nothing);
+            let text = "there are no checkpoints to merge: name the folders of all ranks";
+            return Err(Error::input(text));
+        };
+        let terms = |Checkpoint { world, mesh, strategies, steps, run_id, .. }: &Checkpoint| {
+            format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {run_id}")
         };
         for (path, other) in parts {
-            let terms = |checkpoint: &Checkpoint| {
-                let About { world, mesh, strategies, steps, run_id, .. } = &checkpoint.about;
-                format!("step {steps} of {world} ranks, mesh {mesh}, {strategies}, {run_id}")
-            };
-            let wholes = |checkpoint: &Checkpoint| {
-                let named = checkpoint.about.places.iter().zip(&checkpoint.tensors);
-                named
-                    .map(|(place, tensor)| {
-                        (place.name.clone(), place.shape.clone(), tensor.numbers)
-                    })
-                    .collect::<Vec<_>>()
-            };
+            let wholes = [other, first].map(|checkpoint| {
+                checkpoint.places.iter().map(|part| (&part.name, &part.shape)).collect::<Vec<_>>()
+            });
             if terms(other) != terms(first)
-                || other.about.run_id != first.about.run_id
-                || wholes(other) != wholes(first)
+                || other.run_id != first.run_id
+                || wholes[0] != wholes[1]
             {
-                return Err(CheckpointError::Different {
-                    path: path.clone(),
-                    found: terms(other),
-                    first: first_path.clone(),
-                    expected: terms(first),
-                });
+                return Err(Error::input(format!(
+                    "{}: is of {}; {} is of {}: only parts of one step of one run can be merged, \
+                     with the same options, initial weights and --resume-from",
+                    path.display(),
+                    terms(other),
+                    first_path.display(),
+                    terms(first)
+                )));
             }
         }
-        let mut tensors = Vec::new();
-        let mut places = Vec::new();
-        for (index, place) in first.about.places.iter().enumerate() {
-            tensors.push(merge_tensor(place, index, parts)?);
-            let layout = format!("[{}]", vec!["-"; place.shape.len()].join(", "));
-            places.push(Part { layout, offset: vec![0; place.shape.len()], ..place.clone() });
-        }
-        let about =
-            About { rank: 0, world: 1, mesh: "()".to_owned(), places, ..first.about.clone() };
-        Ok(Checkpoint { about, tensors })
+        let places = (0..first.places.len()).map(|index| merge_tensor(index, parts));
+        let (places, mesh) = (places.collect::<Result<_, _>>()?, "()".to_owned());
+        Ok(Checkpoint { rank: 0, world: 1, mesh, places, ..first.clone() })
     }
 
     /// Returns a tensor by name: a parameter, or its momentum if the name ends in `.momentum`.
-    pub fn tensor(&self, name: &str) -> Option<Tensor> {
-        let tensor = self
-            .tensors
-            .iter()
-            .find(|tensor| tensor.name == name && tensor.numbers == Type::F32)?;
-        Some(Tensor::new(tensor.shape.clone(), from_bytes(&tensor.bytes)))
+    pub fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.places.iter().find(|part| part.name == name).map(|part| &part.tensor)
     }
 
     /// Cuts the parts of `rank` under a plan from a merged checkpoint of any strategy and number of
@@ -211,22 +166,23 @@ impl Checkpoint {
     ///
     /// # Errors
     /// If the checkpoint has only one rank's parts, or belongs to another network.
-    pub fn state(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State, CheckpointError> {
-        if self.about.world != 1 {
-            let About { rank, world, .. } = self.about;
-            return Err(CheckpointError::OnlyPart { path: path.to_owned(), rank, world });
+    pub fn state(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State, Error> {
+        if self.world != 1 {
+            let Checkpoint { rank, world, .. } = self;
+            return Err(Error::input(format!(
+                "{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all \
+                 ranks first",
+                path.display()
+            )));
         }
-        let whole = |suffix: &str| -> Result<Vec<Tensor>, CheckpointError> {
+        let whole = |suffix: &str| -> Result<Vec<Tensor>, Error> {
             let find = |(parameter, _): (&super::network::Parameter, _)| {
                 let name = format!("{}{suffix}", parameter.name);
                 let found = self.tensor(&name).filter(|found| found.shape == parameter.shape);
-                let shape = &parameter.shape;
-                let reason = || {
-                    format!("the network has a tensor {name} of shape {shape:?}, the file does not")
-                };
-                found.ok_or_else(|| CheckpointError::Strange {
-                    path: path.to_owned(),
-                    reason: reason(),
+                found.cloned().ok_or_else(|| {
+                    let shape = &parameter.shape;
+                    let text = format!("the network has a tensor {name} of shape {shape:?}");
+                    not_a_checkpoint(path, format!("{text}, the file does not"))
                 })
             };
             plan.parameters().map(find).collect()
@@ -235,82 +191,63 @@ impl Checkpoint {
         Ok(State {
             parameters: state(whole("")?),
             momenta: state(whole(MOMENTUM)?),
-            steps: self.about.steps,
+            steps: self.steps,
         })
     }
 }
 
-/// Merges the parts of tensor number `index`.
-fn merge_tensor(
-    place: &Part,
-    index: usize,
-    parts: &[(PathBuf, Checkpoint)],
-) -> Result<NamedTensor, CheckpointError> {
-    let numbers = parts[0].1.tensors[index].numbers;
-    let size = numbers.size();
-    let count: usize = place.shape.iter().product();
-    let mut bytes = vec![0; count * size];
-    // For each number, the checkpoint that it comes from.
-    let mut sources: Vec<Option<usize>> = vec![None; count];
-    for (source, (path, checkpoint)) in parts.iter().enumerate() {
-        let (place, part) = (&checkpoint.about.places[index], &checkpoint.tensors[index]);
-        for (at, number) in
-            places(&place.shape, &place.offset, &part.shape).zip(part.bytes.chunks_exact(size))
-        {
-            let whole = &mut bytes[at * size..(at + 1) * size];
-            match sources[at] {
-                Some(other) if whole != number => {
-                    return Err(CheckpointError::Replicas {
-                        name: place.name.clone(),
-                        at,
-                        path: path.clone(),
-                        other: parts[other].0.clone(),
-                    });
-                }
-                Some(_) => {}
-                None => {
-                    whole.copy_from_slice(number);
-                    sources[at] = Some(source);
-                }
-            }
-        }
-    }
-    match sources.iter().position(Option::is_none) {
-        Some(at) => Err(CheckpointError::Missing {
-            name: place.name.clone(),
-            at,
-            missing: sources.iter().filter(|source| source.is_none()).count(),
-            count,
-            world: parts[0].1.about.world,
-            given: parts.len(),
-        }),
-        None => {
-            Ok(NamedTensor { name: place.name.clone(), numbers, shape: place.shape.clone(), bytes })
-        }
+impl Part {
+    /// Returns whether the part lies in its whole, which must not be larger than the parts of
+    /// `world` ranks can fill, because merging allocates it.
+    fn fits(&self, world: u32) -> bool {
+        let Part { shape, offset, tensor, .. } = self;
+        let ends = offset.iter().zip(&tensor.shape).map(|(offset, size)| offset.checked_add(*size));
+        let whole = shape.iter().try_fold(1, |product: usize, &size| product.checked_mul(size));
+        let most = tensor.data.len() as u128 * u128::from(world);
+        [tensor.shape.len(), offset.len()] == [shape.len(); 2]
+            && ends.zip(shape).all(|(end, size)| end.is_some_and(|end| end <= *size))
+            && whole.is_some_and(|whole| whole as u128 <= most)
     }
 }
 
-/// Why a checkpoint cannot be written, read or merged.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    #[error(transparent)]
-    File(#[from] TensorFileError),
-    #[error("{}: {damage}; name another checkpoint, or merge the checkpoints of all ranks again", path.display())]
-    Damaged { path: PathBuf, damage: Damage },
-    #[error("{}: is not a checkpoint of this network: {reason}", path.display())]
-    Strange { path: PathBuf, reason: String },
-    #[error("there are no checkpoints to merge: name the folders of all ranks")]
-    Nothing,
-    #[error("{}: is of {found}; {} is of {expected}: only parts of one step of one run can be merged, with the same options, initial weights and --resume-from", path.display(), first.display())]
-    Different { path: PathBuf, found: String, first: PathBuf, expected: String },
-    #[error("{}: number {at} of {name} differs from that in {}: the ranks diverged, or a file was changed", path.display(), other.display())]
-    Replicas { name: String, at: usize, path: PathBuf, other: PathBuf },
-    #[error(
-        "{missing} of the {count} numbers of {name}, starting with number {at}, are in none of the {given} checkpoints: name the folders of all {world} ranks"
-    )]
-    Missing { name: String, at: usize, missing: usize, count: usize, world: u32, given: usize },
-    #[error("{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all ranks first", path.display())]
-    OnlyPart { path: PathBuf, rank: u32, world: u32 },
+/// Merges the parts of tensor number `index`.
+fn merge_tensor(index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<Part, Error> {
+    let Part { name, shape, .. } = &parts[0].1.places[index];
+    let mut whole = Tensor::zeros(shape.clone());
+    // For each number, the checkpoint that it comes from.
+    let mut sources: Vec<Option<usize>> = vec![None; whole.data.len()];
+    for (source, (path, checkpoint)) in parts.iter().enumerate() {
+        let Part { offset, tensor, .. } = &checkpoint.places[index];
+        for (at, number) in places(shape, offset, &tensor.shape).zip(&tensor.data) {
+            match sources[at] {
+                Some(other) if whole.data[at].to_bits() != number.to_bits() => {
+                    return Err(Error::input(format!(
+                        "{}: number {at} of {name} differs from that in {}: the ranks diverged, or \
+                         a file was changed",
+                        path.display(),
+                        parts[other].0.display()
+                    )));
+                }
+                Some(_) => {}
+                None => (whole.data[at], sources[at]) = (*number, Some(source)),
+            }
+        }
+    }
+    if let Some(at) = sources.iter().position(Option::is_none) {
+        let missing = sources.iter().filter(|source| source.is_none()).count();
+        let (count, given, world) = (sources.len(), parts.len(), parts[0].1.world);
+        return Err(Error::input(format!(
+            "{missing} of the {count} numbers of {name}, starting with number {at}, are in none of \
+             the {given} checkpoints: name the folders of all {world} ranks"
+        )));
+    }
+    let layout = format!("[{}]", vec!["-"; shape.len()].join(", "));
+    let offset = vec![0; shape.len()];
+    Ok(Part { name: name.clone(), shape: shape.clone(), layout, offset, tensor: whole })
+}
+
+fn not_a_checkpoint(path: &Path, reason: impl fmt::Display) -> Error {
+    Error::input(format!("{}: is not a checkpoint of this network: {reason}", path.display()))
 }
 
 /// The number of digits of a digest to print.

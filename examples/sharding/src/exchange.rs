@@ -85,16 +85,9 @@ impl<'a> Exchange<'a> {
 
 /// Concatenates the ranks' parts, all of the same shape.
 fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, CollectiveError> {
-    let expected: usize = shape.iter().product();
-    let mut tensors = Vec::with_capacity(parts.len());
-    for (rank, bytes) in (0..).zip(parts) {
-        let data = from_bytes(&bytes);
-        if data.len() != expected {
-            return Err(other_length(rank, data.len() as u64, expected as u64));
-        }
-        tensors.push(Tensor { shape: shape.to_vec(), data });
-    }
-    Ok(Tensor::concat(dim, &tensors))
+    let tensor = |data| Tensor { shape: shape.to_vec(), data };
+    let all = decoded(parts, shape.iter().product())?;
+    Ok(Tensor::concat(dim, &all.into_iter().map(tensor).collect::<Vec<_>>()))
 }
 
 /// Returns the tensors of each rank, in rank order. All ranks must have the same number of tensors,
@@ -104,19 +97,24 @@ fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, Co
 /// If the ranks' tensors differ in size, or a rank is lost.
 pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| to_bytes(&tensor.data)).collect();
-    let expected: usize = own.iter().map(|tensor| tensor.data.len()).sum();
-    let all = group.all_gather(&bytes)?;
-    let tensors = |(rank, bytes): (u32, Vec<u8>)| {
-        let mut numbers = from_bytes(&bytes).into_iter();
-        if numbers.len() != expected {
-            return Err(other_length(rank, numbers.len() as u64, expected as u64));
-        }
+    let all = decoded(group.all_gather(&bytes)?, own.iter().map(|tensor| tensor.data.len()).sum())?;
+    let tensors = |numbers: Vec<f32>| {
+        let mut rest = numbers.into_iter();
         let tensor = |own: &Tensor| {
-            Tensor::new(own.shape.clone(), numbers.by_ref().take(own.data.len()).collect())
+            Tensor::new(own.shape.clone(), rest.by_ref().take(own.data.len()).collect())
         };
-        Ok(own.iter().map(tensor).collect())
+        own.iter().map(tensor).collect()
     };
-    (0..).zip(all).map(tensors).collect()
+    Ok(all.into_iter().map(tensors).collect())
+}
+
+/// Decodes each rank's numbers, of which there must be `expected`.
+fn decoded(parts: Vec<Vec<u8>>, expected: usize) -> Result<Vec<Vec<f32>>, CollectiveError> {
+    let decode = |(rank, bytes): (u32, Vec<u8>)| match from_bytes(&bytes) {
+        numbers if numbers.len() == expected => Ok(numbers),
+        numbers => Err(other_length(rank, numbers.len() as u64, expected as u64)),
+    };
+    (0..).zip(parts).map(decode).collect()
 }
 
 #[cfg(test)]

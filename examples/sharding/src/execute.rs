@@ -7,6 +7,7 @@ use super::mesh::Axis;
 use super::operator::{Operator, elementwise, loss, matmul};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
+use crate::error::{Error, Reach};
 use mpienv::collective::{CollectiveError, Group};
 
 /// A rank's parts of the parameters and momenta.
@@ -35,7 +36,7 @@ impl State {
 /// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's
 /// parameters.
 pub(super) fn parts(plan: &Plan, rank: u32, whole: &[Tensor]) -> Vec<Tensor> {
-    let (mesh, parameters) = (plan.mesh(), plan.parameters());
+    let (mesh, parameters) = (&plan.mesh, plan.parameters());
     let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor)| {
         let offset = layout.offset(mesh, &whole.shape, rank);
         whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
@@ -65,25 +66,23 @@ impl<'a> Executor<'a> {
     /// # Errors
     /// If a rank has another plan or other terms, the plan is for another number of ranks, or a
     /// rank is lost.
-    pub fn new(
-        plan: &'a Plan,
-        terms: &str,
-        world: &mut Group,
-    ) -> Result<Executor<'a>, ExecuteError> {
+    pub fn new(plan: &'a Plan, terms: &str, world: &mut Group) -> Result<Executor<'a>, Error> {
         let rank = world.rank();
         let text = format!("{terms}\n{}{}", plan.graph(), plan.instructions_of(0));
         // Check this first, because ranks with other plans would make other calls.
         agree(&text, world)?;
-        if rank.size() != plan.mesh().world() {
-            return Err(ExecuteError::World { planned: plan.mesh().world(), found: rank.size() });
+        if rank.size() != plan.mesh.world() {
+            let (planned, found) = (plan.mesh.world(), rank.size());
+            let text = format!("the plan is for {planned} ranks, there are {found}");
+            return Err(Error::input(text).reaching(Reach::All));
         }
         let moves =
-            plan.instructions().iter().filter_map(|instruction| match &instruction.operation {
+            plan.instructions.iter().filter_map(|instruction| match &instruction.operation {
                 Operation::Move(step) => Some(step),
                 _ => None,
             });
-        let exchange = Exchange::new(plan.mesh(), moves, world)?;
-        let results = plan.instructions().iter().map(|_| Tensor::default()).collect();
+        let exchange = Exchange::new(&plan.mesh, moves, world)?;
+        let results = plan.instructions.iter().map(|_| Tensor::default()).collect();
         Ok(Executor {
             plan,
             exchange,
@@ -101,7 +100,7 @@ impl<'a> Executor<'a> {
         state: &mut State,
         samples: &Tensor,
         labels: &Tensor,
-    ) -> Result<f32, ExecuteError> {
+    ) -> Result<f32, Error> {
         let count = self.plan.fed(Feed::Labels).shape.iter().product();
         self.step_of(count, state, samples, labels)
     }
@@ -114,12 +113,12 @@ impl<'a> Executor<'a> {
         state: &mut State,
         samples: &Tensor,
         labels: &Tensor,
-    ) -> Result<f32, ExecuteError> {
+    ) -> Result<f32, Error> {
         let plan = self.plan;
-        check_shape(plan, Feed::Samples, samples)?;
-        check_shape(plan, Feed::Labels, labels)?;
+        check_shape(plan, Feed::Samples, &samples.shape)?;
+        check_shape(plan, Feed::Labels, &labels.shape)?;
         let mut number = 0;
-        while let Some(instruction) = plan.instructions().get(number) {
+        while let Some(instruction) = plan.instructions.get(number) {
             if let (Operation::Move(step), Some(_)) = (&instruction.operation, instruction.bucket) {
                 number = self.sum_bucket(number, step.group())?;
                 continue;
@@ -135,7 +134,7 @@ impl<'a> Executor<'a> {
             let mut result = mem::take(&mut self.results[number]);
             let input = |index: usize| {
                 let number = instruction.inputs[index];
-                match plan.instructions()[number].operation {
+                match plan.instructions[number].operation {
                     Operation::Input(Feed::Samples) => samples,
                     Operation::Input(Feed::Labels) => labels,
                     Operation::Load(parameter) => &state.parameters[parameter],
@@ -146,7 +145,7 @@ impl<'a> Executor<'a> {
                 Operation::Move(step) => self.exchange.apply(step, input(0), &mut result)?,
                 operation => compute(operation, input, count, &mut self.turned, &mut result),
             }
-            if number == plan.loss_operator() {
+            if number == plan.loss_operator {
                 let labels = input(1);
                 let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
                 let own = if is_xent { loss::samples(labels) } else { labels.data.len() };
@@ -156,7 +155,7 @@ impl<'a> Executor<'a> {
             debug_assert!(
                 matches!(instruction.operation, Operation::Input(_) | Operation::Load(_))
                     || result.shape
-                        == instruction.layout.local_shape(plan.mesh(), &instruction.shape),
+                        == instruction.layout.local_shape(&plan.mesh, &instruction.shape),
                 "{instruction:?} has {:?}",
                 result.shape
             );
@@ -164,7 +163,7 @@ impl<'a> Executor<'a> {
             number += 1;
         }
         state.steps += 1;
-        Ok(self.results[plan.loss()].data[0])
+        Ok(self.results[plan.loss].data[0])
     }
 
     /// Returns the mean loss, in the last step, of the samples whose loss this rank computes, if
@@ -178,7 +177,7 @@ impl<'a> Executor<'a> {
     /// Computes the sums of the bucket that starts at instruction `first`. Returns the number of
     /// the next instruction.
     fn sum_bucket(&mut self, first: usize, axes: &[Axis]) -> Result<usize, CollectiveError> {
-        let instructions = self.plan.instructions();
+        let instructions = &self.plan.instructions;
         let same = |instruction: &&Instruction| instruction.bucket == instructions[first].bucket;
         let end = first + instructions[first..].iter().take_while(same).count();
         let bucket = &mut self.bucket;
@@ -202,13 +201,16 @@ impl<'a> Executor<'a> {
     }
 }
 
-fn check_shape(plan: &Plan, feed: Feed, given: &Tensor) -> Result<(), ExecuteError> {
+/// Checks that a rank feeds what the plan expects of it.
+pub fn check_shape(plan: &Plan, feed: Feed, found: &[usize]) -> Result<(), Error> {
     let placed = plan.fed(feed);
-    let expected = placed.layout.local_shape(plan.mesh(), &placed.shape);
-    if given.shape == expected {
+    let expected = placed.layout.local_shape(&plan.mesh, &placed.shape);
+    if *found == expected {
         return Ok(());
     }
-    Err(ExecuteError::Input { feed, found: given.shape.clone(), expected })
+    Err(Error::input(format!(
+        "the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}"
+    )))
 }
 
 /// Computes an operation that involves no other rank. `turned` is a buffer.
@@ -269,7 +271,7 @@ fn update(
 }
 
 /// Checks that all ranks have the same text.
-fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
+fn agree(own: &str, world: &mut Group) -> Result<(), Error> {
     let all = world.all_gather(own.as_bytes())?;
     let votes = |text: &Vec<u8>| all.iter().filter(|other| *other == text).count();
     // The most frequent text counts as right. Of equally frequent ones, the lowest rank's does.
@@ -284,22 +286,13 @@ fn agree(own: &str, world: &mut Group) -> Result<(), ExecuteError> {
     let expected_lines = expected.lines().map(Some).chain(std::iter::repeat(None));
     let (found, expected) = lines.zip(expected_lines).find(|(a, b)| a != b).unwrap_or_default();
     let line = |line: Option<&str>| mpienv::printable(line.unwrap_or("nothing").as_bytes());
-    Err(ExecuteError::Disagreement { rank, found: line(found), expected: line(expected) })
-}
-
-/// Why a plan cannot be run.
-#[derive(Debug, thiserror::Error)]
-pub enum ExecuteError {
-    #[error(
-        "rank {rank} has another plan: \"{found}\" where others have \"{expected}\"; all ranks must run the same program with the same options"
-    )]
-    Disagreement { rank: usize, found: String, expected: String },
-    #[error("the plan is for {planned} ranks, there are {found}")]
-    World { planned: u32, found: u32 },
-    #[error("the rank's {feed:?} have the shape {found:?}, the plan has {expected:?}")]
-    Input { feed: Feed, found: Vec<usize>, expected: Vec<usize> },
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
+    let text = format!(
+        "rank {rank} has another plan: \"{}\" where others have \"{}\"; all ranks must run the same \
+         program with the same options",
+        line(found),
+        line(expected)
+    );
+    Err(Error::input(text).reaching(Reach::All))
 }
 
 #[cfg(test)]

@@ -2,6 +2,6 @@
 
 pub mod atomic_write;
 pub mod digest;
-pub mod folder_lock;
+pub mod folder;
 pub mod regular_file;
 pub mod tensor_file;

@@ -21,7 +21,7 @@ pub enum Init {
 impl Init {
     /// Draws the initial parameters of `rank`.
     pub fn parameters(self, plan: &Plan, rank: u32) -> Vec<Tensor> {
-        let mesh = plan.mesh();
+        let mesh = &plan.mesh;
         let parameters = (0..).zip(plan.parameters());
         let draw = |(number, (parameter, layout)): (
             u32,

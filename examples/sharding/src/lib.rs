@@ -10,7 +10,7 @@
 //! single process, up to rounding.
 //!
 //! Both programs also stand on [`file`](mod@file), files that are whole or not there, and
-//! [`program`], a rank's way from its command line to its exit code.
+//! [`job`], how a rank joins the others and exits with them.
 //!
 //! ```
 //! use mpienv_sharding::network::Chain;
@@ -33,17 +33,19 @@
     reason = "the names of fields and variants, and the texts of errors, are enough"
 )]
 
+pub mod arguments;
 pub mod checkpoint;
+pub mod error;
 pub mod exchange;
 pub mod execute;
 pub mod file;
 pub mod init;
+pub mod job;
 pub mod layout;
 pub mod mesh;
 pub mod network;
 pub mod operator;
 pub mod plan;
-pub mod program;
 pub mod propagate;
 pub mod random;
 pub mod redistribute;

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 use super::mesh::Mesh;
-use super::network::{Network, Parameter, UnknownOperator};
+use super::network::{Network, Parameter};
 use super::operator::Operator;
-use super::propagate::{CutError, NUMBER_BYTES};
+use super::propagate::NUMBER_BYTES;
 use super::redistribute::{Step, Traffic};
 use super::strategy::Strategy;
+use crate::error::Error;
 use crate::join;
 
 /// Which collective calls a plan may use. The results are the same, to rounding.
@@ -21,17 +22,6 @@ pub enum Collectives {
     Compat,
     /// Reduce-scatter and all-to-all too: fewest bytes
     Min,
-}
-
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    #[error("--strategy: {0}")]
-    Operator(UnknownOperator),
-    #[error(transparent)]
-    Cut(#[from] CutError),
-    #[error("rank {rank} of {ranks} does not exist: --rank must be below the number of ranks")]
-    Rank { rank: u32, ranks: u32 },
 }
 
 /// The options of a plan.
@@ -103,40 +93,36 @@ pub struct Placed {
 /// Only the offsets of slices and the members of groups depend on the rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    mesh: Mesh,
+    pub mesh: Mesh,
     collectives: Collectives,
     network: Network,
     strategies: Vec<Strategy>,
-    instructions: Vec<Instruction>,
-    parameters: Vec<Placed>,
+    pub instructions: Vec<Instruction>,
+    /// The layout of each parameter.
+    parameters: Vec<Layout>,
     samples: Placed,
     labels: Placed,
-    loss_operator: usize,
-    loss: usize,
+    /// The number of the instruction that computes the loss operator. Its result is a rank's share
+    /// of the loss.
+    pub loss_operator: usize,
+    /// The number of the instruction whose result is the loss of all ranks.
+    pub loss: usize,
 }
 
 impl Plan {
     /// Plans a step: cuts the operators and inserts the exchanges between them.
-    pub fn new(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
+    pub fn new(network: &Network, terms: &Terms) -> Result<Plan, Error> {
         build::build(network, terms)
-    }
-
-    pub fn mesh(&self) -> &Mesh {
-        &self.mesh
     }
 
     /// Lists the operators with their strategies, such as `matmul ((2,4),(4,1)), relu ((2,4),)`.
     pub fn named_strategies(&self) -> String {
-        let nodes = self.network.nodes().iter().zip(&self.strategies);
+        let nodes = self.network.nodes.iter().zip(&self.strategies);
         join(nodes.map(|(node, strategy)| format!("{} {strategy}", node.name)), ", ")
     }
 
-    pub fn instructions(&self) -> &[Instruction] {
-        &self.instructions
-    }
-
     pub fn parameters(&self) -> impl Iterator<Item = (&Parameter, &Layout)> {
-        self.network.parameters().iter().zip(self.parameters.iter().map(|placed| &placed.layout))
+        self.network.parameters.iter().zip(&self.parameters)
     }
 
     /// Returns the shape and layout of an input.
@@ -145,17 +131,6 @@ impl Plan {
             Feed::Samples => &self.samples,
             Feed::Labels => &self.labels,
         }
-    }
-
-    /// The number of the instruction whose result is the loss of all ranks.
-    pub fn loss(&self) -> usize {
-        self.loss
-    }
-
-    /// The number of the instruction that computes the loss operator. Its result is a rank's share
-    /// of the loss.
-    pub fn loss_operator(&self) -> usize {
-        self.loss_operator
     }
 
     /// Returns the traffic of a step in f32, assuming ring algorithms.

@@ -7,7 +7,7 @@ use super::layout::Layout;
 use super::mesh::Mesh;
 use super::network::{Network, Node};
 use super::redistribute::redistribute;
-use super::strategy::StrategyError;
+use crate::error::Error;
 use crate::join;
 
 /// The size of a number in bytes. Plans assume f32.
@@ -20,22 +20,6 @@ pub struct Cuts {
     pub mesh: Mesh,
     /// The arrangement of each operator: the cuts, then the number of ranks that do the same work.
     pub arrangements: Vec<Vec<u32>>,
-}
-
-/// Why the operators cannot be cut together.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CutError {
-    #[error(transparent)]
-    Strategy(#[from] StrategyError),
-    #[error(
-        "arrangements {} of {first} and {} of {second} have no common refinement",
-        without_ones(.first_dims), without_ones(.second_dims)
-    )]
-    Refinement { first: String, first_dims: Vec<u32>, second: String, second_dims: Vec<u32> },
-    #[error(
-        "the data set: {rows} rows on {world} ranks cannot be cut in {cut}: the number of parts must divide both"
-    )]
-    Data { rows: usize, world: u32, cut: u32 },
 }
 
 /// Formats an arrangement as a tuple, without sizes of 1.
@@ -54,15 +38,17 @@ fn without_ones(dims: &[u32]) -> String {
 ///
 /// # Errors
 /// If strategies do not fit their operators, each other or the data.
-pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, CutError> {
-    let nodes = network.nodes();
+pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, Error> {
+    let nodes = &network.nodes;
     let rows = nodes[0].shapes[0][0];
     if world == 0
         || data_cut == 0
         || !world.is_multiple_of(data_cut)
         || !rows.is_multiple_of(data_cut as usize)
     {
-        return Err(CutError::Data { rows, world, cut: data_cut });
+        return Err(Error::input(format!(
+            "the data set: {rows} rows on {world} ranks cannot be cut in {data_cut}: the number of parts must divide both"
+        )));
     }
     let mut search = Search {
         nodes,
@@ -113,17 +99,16 @@ impl Search<'_> {
 
     /// Checks that an arrangement has a common mesh with each known one, and therefore with all of
     /// them.
-    fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), CutError> {
+    fn fits_others(&self, name: &str, arrangement: &[u32]) -> Result<(), Error> {
         let named = self.nodes.iter().zip(&self.known);
         let known = named.filter_map(|(node, known)| Some((node.name.as_str(), known.as_ref()?)));
         for (first, first_dims) in known.chain([("the data set", &self.data)]) {
             if Mesh::refining(self.world, [first_dims.as_slice(), arrangement]).is_none() {
-                return Err(CutError::Refinement {
-                    first: first.to_owned(),
-                    first_dims: first_dims.clone(),
-                    second: name.to_owned(),
-                    second_dims: arrangement.to_vec(),
-                });
+                let dims = [first_dims, arrangement].map(without_ones);
+                return Err(Error::input(format!(
+                    "arrangements {} of {first} and {} of {name} have no common refinement",
+                    dims[0], dims[1]
+                )));
             }
         }
         Ok(())
@@ -258,7 +243,7 @@ mod tests {
             network.shard("matmul", first.parse().unwrap()).unwrap();
         }
         let cuts = propagate(&network, world, world).unwrap();
-        let nodes = network.nodes().iter().zip(&cuts.arrangements);
+        let nodes = network.nodes.iter().zip(&cuts.arrangements);
         nodes.map(|(node, cuts)| node.operator.strategy(cuts).to_string()).collect()
     }
 

@@ -1,7 +1,8 @@
 //! Strategies, which specify how an operator's inputs are cut.
 
-use super::network::{Network, UnknownOperator};
+use super::network::Network;
 use super::operator::Operator;
+use crate::error::Error;
 use crate::join;
 use std::fmt;
 use std::str::FromStr;
@@ -21,12 +22,9 @@ impl Strategy {
         operator: Operator,
         shapes: &[Vec<usize>],
         world: u32,
-    ) -> Result<Vec<u32>, StrategyError> {
-        self.cuts(operator, shapes, world).map_err(|fault| StrategyError {
-            operator: name.to_owned(),
-            strategy: self.clone(),
-            fault,
-        })
+    ) -> Result<Vec<u32>, Error> {
+        let cuts = self.cuts(operator, shapes, world);
+        cuts.map_err(|fault| Error::input(format!("{name}: strategy {self}{fault}")))
     }
 
     fn cuts(
@@ -34,54 +32,60 @@ impl Strategy {
         operator: Operator,
         shapes: &[Vec<usize>],
         world: u32,
-    ) -> Result<Vec<u32>, StrategyFault> {
+    ) -> Result<Vec<u32>, String> {
         let rule = operator.rule();
         if self.0.len() != shapes.len() {
-            return Err(StrategyFault::Entries { found: self.0.len(), expected: shapes.len() });
+            let (found, expected) = (self.0.len(), shapes.len());
+            return Err(format!(" has {found} entries, the operator has {expected} inputs"));
         }
         for (entry, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
             if cuts.len() != shape.len() {
-                return Err(StrategyFault::Dims { entry, found: cuts.len(), shape: shape.clone() });
+                let (found, shape) = (cuts.len(), tuple(shape, false));
+                return Err(format!(
+                    ": entry {entry} has {found} dims, the input has shape {shape}"
+                ));
             }
         }
         if self.0.iter().flatten().any(|&cut| cut == 0) {
-            return Err(StrategyFault::Zero);
+            return Err(": value 0 must be larger than 0".to_owned());
         }
         for (input, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
             for (dim, (&cut, &size)) in cuts.iter().zip(shape).enumerate() {
                 if size % cut as usize != 0 {
-                    return Err(StrategyFault::Size { input, dim, size, cut });
+                    let dim = format!("input {input} dim {dim} of size {size}");
+                    return Err(format!(": {dim} cannot be divided by {cut}"));
                 }
             }
         }
-        // The first dimension of each loop and its cut.
-        let mut known: Vec<Option<(InputDim, u32)>> = vec![None; rule.loops];
+        // The name of the first dimension of each loop, and its cut.
+        let mut known: Vec<Option<(String, u32)>> = vec![None; rule.loops];
         for (input, (cuts, loops)) in self.0.iter().zip(rule.inputs).enumerate() {
             for (dim, (&cut, &number)) in cuts.iter().zip(*loops).enumerate() {
-                let place = InputDim { input, dim, dims: loops.len() };
-                match known[number] {
-                    Some((first, other)) if other != cut => {
-                        return Err(StrategyFault::Inputs {
-                            first,
-                            first_cut: other,
-                            second: place,
-                            second_cut: cut,
-                        });
+                let dim = match (loops.len(), dim) {
+                    (1, _) => "elements",
+                    (_, 0) => "rows",
+                    _ => "columns",
+                };
+                let dim = format!("{} input's {dim}", if input == 0 { "first" } else { "second" });
+                match &known[number] {
+                    Some((first, other)) if *other != cut => {
+                        return Err(format!(": {first} are cut in {other}, {dim} in {cut}"));
                     }
                     Some(_) => {}
-                    None => known[number] = Some((place, cut)),
+                    None => known[number] = Some((dim, cut)),
                 }
             }
         }
         let cuts: Vec<u32> =
             known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
         if rule.whole.is_some_and(|number| cuts[number] != 1) {
-            return Err(StrategyFault::Classes);
+            return Err(": SoftmaxXent: the class dimension must not be cut".to_owned());
         }
         let needed =
             cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
         if !u64::from(world).is_multiple_of(needed) {
-            return Err(StrategyFault::Devices { needed, world });
+            let by = format!("{world} devices can not be divided by it");
+            return Err(format!(" requires {needed} devices, but {by}"));
         }
         Ok(cuts)
     }
@@ -105,95 +109,23 @@ pub(super) fn tuple<T: fmt::Display>(items: impl IntoIterator<Item = T>, spaced:
 }
 
 impl FromStr for Strategy {
-    type Err = StrategyTextError;
+    type Err = Error;
 
     /// Parses tuples as Python writes them. A single tuple needs no comma: `((2,4))` is `((2,4),)`.
-    fn from_str(text: &str) -> Result<Strategy, StrategyTextError> {
-        let error = || StrategyTextError(text.to_owned());
-        let mut rest = text.trim();
-        let mut entries = Vec::new();
-        rest = rest.strip_prefix('(').ok_or_else(error)?.trim_start();
-        while !rest.starts_with(')') {
-            let (inner, after) =
-                rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).ok_or_else(error)?;
-            let inner = inner.trim();
-            let inner = inner.strip_suffix(',').unwrap_or(inner);
-            let cuts = inner.split(',').map(|cut| cut.trim().parse().map_err(|_| error()));
-            entries.push(cuts.collect::<Result<_, _>>()?);
-            rest = after.trim_start();
-            match rest.strip_prefix(',') {
-                Some(after) => rest = after.trim_start(),
-                None if rest.starts_with(')') => {}
-                None => return Err(error()),
-            }
-        }
-        if rest == ")" && !entries.is_empty() { Ok(Strategy(entries)) } else { Err(error()) }
-    }
-}
-
-/// The text is not a strategy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "\"{0}\" is not a strategy: a strategy has a tuple for each input, with the number of parts of each dimension, such as ((2,4),(4,1))"
-)]
-pub struct StrategyTextError(String);
-
-/// The strategy does not fit its operator.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{operator}: strategy {strategy}{}{fault}", .fault.join())]
-pub struct StrategyError {
-    pub operator: String,
-    pub strategy: Strategy,
-    pub fault: StrategyFault,
-}
-
-/// A dimension of an operator's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InputDim {
-    input: usize,
-    dim: usize,
-    dims: usize,
-}
-
-impl fmt::Display for InputDim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let input = if self.input == 0 { "first" } else { "second" };
-        let dim = match (self.dims, self.dim) {
-            (1, _) => "elements",
-            (_, 0) => "rows",
-            _ => "columns",
+    fn from_str(text: &str) -> Result<Strategy, Error> {
+        let error = || {
+            Error::input(format!(
+                "\"{text}\" is not a strategy: a strategy has a tuple for each input, with the \
+                 number of parts of each dimension, such as ((2,4),(4,1))"
+            ))
         };
-        write!(f, "{input} input's {dim}")
-    }
-}
-
-/// What is wrong with a strategy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StrategyFault {
-    #[error("has {found} entries, the operator has {expected} inputs")]
-    Entries { found: usize, expected: usize },
-    #[error("entry {entry} has {found} dims, the input has shape {}", tuple(.shape, false))]
-    Dims { entry: usize, found: usize, shape: Vec<usize> },
-    #[error("value 0 must be larger than 0")]
-    Zero,
-    #[error("input {input} dim {dim} of size {size} cannot be divided by {cut}")]
-    Size { input: usize, dim: usize, size: usize, cut: u32 },
-    /// Two dimensions of the same loop are cut differently.
-    #[error("{first} are cut in {first_cut}, {second} in {second_cut}")]
-    Inputs { first: InputDim, first_cut: u32, second: InputDim, second_cut: u32 },
-    #[error("SoftmaxXent: the class dimension must not be cut")]
-    Classes,
-    #[error("requires {needed} devices, but {world} devices can not be divided by it")]
-    Devices { needed: u64, world: u32 },
-}
-
-impl StrategyFault {
-    /// The separator between the strategy and the fault.
-    fn join(&self) -> &'static str {
-        match self {
-            StrategyFault::Entries { .. } | StrategyFault::Devices { .. } => " ",
-            _ => ": ",
-        }
+        // As JSON, which has other brackets, and no comma after the last item.
+        let items = text.split(')').map(|items| items.trim_end());
+        let items = items.map(|items| items.strip_suffix(',').unwrap_or(items));
+        let json = join(items, "]").replace('(', "[");
+        let entries: Vec<Vec<u32>> = serde_json::from_str(&json).map_err(|_| error())?;
+        let is_empty = entries.is_empty() || entries.iter().any(Vec::is_empty);
+        if is_empty || text.contains(['[', ']']) { Err(error()) } else { Ok(Strategy(entries)) }
     }
 }
 
@@ -212,7 +144,7 @@ pub struct Assignment {
 impl Assignment {
     /// Sets the strategies of the network's operators. If an operator has several, the last one
     /// applies.
-    pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), UnknownOperator> {
+    pub fn apply(all: &[Assignment], network: &mut Network) -> Result<(), Error> {
         all.iter().try_for_each(|Assignment { operator, strategy }| {
             network.shard(operator, strategy.clone())
         })
@@ -220,9 +152,9 @@ impl Assignment {
 }
 
 impl FromStr for Assignment {
-    type Err = StrategyTextError;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Assignment, StrategyTextError> {
+    fn from_str(text: &str) -> Result<Assignment, Error> {
         let (operator, strategy) = text.split_once('=').unwrap_or((FIRST, text));
         Ok(Assignment { operator: operator.trim().to_owned(), strategy: strategy.parse()? })
     }

@@ -65,14 +65,12 @@ impl Tensor {
 
     /// Cuts the tensor into equal parts along `dim`.
     pub fn split(&self, dim: usize, parts: usize) -> Vec<Tensor> {
-        (0..parts).map(|part| self.part(dim, part, parts)).collect()
-    }
-
-    /// Returns one of `parts` equal parts along `dim`.
-    pub fn part(&self, dim: usize, part: usize, parts: usize) -> Tensor {
-        let mut found = Tensor::zeros(Vec::new());
-        self.put_part(dim, part, parts, &mut found);
-        found
+        let part = |part| {
+            let mut found = Tensor::default();
+            self.put_part(dim, part, parts, &mut found);
+            found
+        };
+        (0..parts).map(part).collect()
     }
 
     /// Overwrites `found` with one of `parts` equal parts along `dim`.
@@ -148,7 +146,7 @@ mod tests {
         for (dim, parts) in [(0, 1), (0, 2), (0, 4), (1, 2), (1, 3), (1, 6)] {
             assert_eq!(Tensor::concat(dim, &whole.split(dim, parts)), whole);
         }
-        assert_eq!(whole.part(1, 2, 3).data, [4., 5., 10., 11., 16., 17., 22., 23.]);
+        assert_eq!(whole.split(1, 3)[2].data, [4., 5., 10., 11., 16., 17., 22., 23.]);
     }
 
     #[test]

@@ -4,22 +4,21 @@
 
 mod folder;
 
-use std::io;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config_check;
+use crate::agreement;
 use crate::data::Dataset;
-use crate::parameters::{self, OtherShapes, Shapes};
+use crate::parameters::{self, Shapes};
 use crate::stop::Stop;
-use crate::train::{TrainConfig, TrainError};
-use folder::{Folder, Whole};
+use crate::train::TrainConfig;
+use folder::{Folder, Undamaged};
 use mpienv::collective::Group;
+use mpienv_sharding::error::{Error, Reach};
 use mpienv_sharding::file::digest;
-use mpienv_sharding::file::folder_lock::LockError;
-use mpienv_sharding::file::tensor_file::{TensorFile, TensorFileError};
+use mpienv_sharding::file::tensor_file::TensorFile;
 use mpienv_sharding::join;
 
 /// The progress of a run.
@@ -66,7 +65,7 @@ impl Run {
     /// [`crate::model::Model::parameter_shapes`].
     pub fn new(config: &TrainConfig, shapes: Shapes, ranks: u32, train: &Dataset) -> Run {
         let terms = vec![
-            (STRATEGY, config_check::DATA_PARALLEL.to_owned()),
+            (STRATEGY, agreement::DATA_PARALLEL.to_owned()),
             ("ranks", ranks.to_string()),
             ("batch size", config.batch_size.to_string()),
             ("learning rate", config.learning_rate.to_string()),
@@ -124,7 +123,7 @@ impl Checkpoints {
         parameters: &mut Vec<f32>,
         group: &mut Group,
         remark: &mut dyn FnMut(&str),
-    ) -> Result<Checkpoints, TrainError> {
+    ) -> Result<Checkpoints, Error> {
         let mut own = Ok(Checkpoints::default());
         let mut word = Vec::new();
         if group.rank().is_first() {
@@ -135,12 +134,12 @@ impl Checkpoints {
                 }
                 Err(error) => Beginning::Failed(error.to_string()),
             };
-            word = serde_json::to_vec(&beginning).map_err(io::Error::from)?;
+            word = serde_json::to_vec(&beginning).map_err(Error::input)?;
         }
         group.broadcast_bytes(&mut word, 0)?;
-        match serde_json::from_slice(&word).map_err(io::Error::from)? {
-            _ if group.rank().is_first() => Ok(own?),
-            Beginning::Failed(reason) => Err(CheckpointError::FirstRank(reason).into()),
+        match serde_json::from_slice(&word).map_err(Error::input)? {
+            _ if group.rank().is_first() => own.map_err(|error| error.reaching(Reach::All)),
+            Beginning::Failed(reason) => Err(of_first_rank(&reason)),
             Beginning::At { start, kept, every } => {
                 Ok(Checkpoints { kept, every, start, ..Checkpoints::default() })
             }
@@ -152,7 +151,7 @@ impl Checkpoints {
         run: Run,
         parameters: &mut Vec<f32>,
         remark: &mut dyn FnMut(&str),
-    ) -> Result<Checkpoints, CheckpointError> {
+    ) -> Result<Checkpoints, Error> {
         let Some(path) = &settings.folder else { return Ok(Checkpoints::default()) };
         let folder = Folder::open(path, remark)?;
         let mut start = Position::default();
@@ -161,7 +160,11 @@ impl Checkpoints {
                 Some(whole) => {
                     let path = &whole.path;
                     (start, *parameters) = read(&whole, &run).map_err(|reason| {
-                        CheckpointError::Refused { path: path.clone(), reason }
+                        let refused = format!("{} {reason}", path.display());
+                        Error::input(format!(
+                            "{refused}; to resume, use the same model, options, data and number of \
+                             ranks, or name another --checkpoint-dir"
+                        ))
                     })?;
                     folder::check_name(&whole, start, run.epoch_steps)?;
                     let Position { epoch, step, .. } = start;
@@ -176,7 +179,10 @@ impl Checkpoints {
                 )),
             }
         } else if let Some(newest) = folder.last()? {
-            return Err(CheckpointError::Occupied { newest });
+            return Err(Error::input(format!(
+                "{} already exists: continue from it with --resume, or name another --checkpoint-dir",
+                newest.display()
+            )));
         }
         // Remove files only once the run is accepted. A refused run must not change the folder.
         folder.remove_unfinished()?;
@@ -221,7 +227,7 @@ impl Checkpoints {
         position: Position,
         parameters: &[f32],
         group: &mut Group,
-    ) -> Result<Option<PathBuf>, TrainError> {
+    ) -> Result<Option<PathBuf>, Error> {
         if !self.kept {
             return Ok(None);
         }
@@ -234,11 +240,17 @@ impl Checkpoints {
         };
         group.broadcast_bytes(&mut word, 0)?;
         match own {
-            Some(path) => Ok(Some(path?)),
+            Some(Ok(path)) => Ok(Some(path)),
+            Some(Err(error)) => Err(error.reaching(Reach::All)),
             None if word.is_empty() => Ok(None),
-            None => Err(CheckpointError::FirstRank(mpienv::printable(&word)).into()),
+            None => Err(of_first_rank(&mpienv::printable(&word))),
         }
     }
+}
+
+/// The other ranks' error if rank 0 fails.
+fn of_first_rank(reason: &str) -> Error {
+    Error::input(format!("rank 0: {reason}")).reaching(Reach::All)
 }
 
 /// Builds a checkpoint: named parameters, with the position and the run as metadata.
@@ -252,33 +264,36 @@ fn file(run: &Run, position: Position, parameters: &[f32]) -> TensorFile {
     let terms = run
         .terms
         .iter()
-        .filter(|(name, text)| *name != STRATEGY || text != config_check::DATA_PARALLEL)
+        .filter(|(name, text)| *name != STRATEGY || text != agreement::DATA_PARALLEL)
         .cloned();
     let entries =
         terms.chain(position).map(|(name, text)| (name.to_owned(), text.into())).collect();
     digest::seal(entries, parameters::to_tensors(&run.shapes, parameters))
 }
 
-fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
-    fn number<T: std::str::FromStr>(name: &'static str, text: &str) -> Result<T, Refusal> {
-        text.parse().map_err(|_| Refusal::NoCheckpoint { missing: name })
+/// Reads the position and the parameters, or returns why an undamaged file is no checkpoint of this
+/// run.
+fn read(whole: &Undamaged, run: &Run) -> Result<(Position, Vec<f32>), String> {
+    fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
+        text.parse().map_err(|_| unreadable(name))
     }
-    let parameters =
-        parameters::from_file(&run.shapes, &whole.file).map_err(Refusal::OtherModel)?;
-    let text = |name: &'static str| {
+    fn unreadable(name: &str) -> String {
+        format!("is not a checkpoint: its metadata has no readable {name}")
+    }
+    let parameters = parameters::from_file(&run.shapes, &whole.file)
+        .map_err(|reason| format!("is of another model: it {reason}"))?;
+    let text = |name: &str| {
         let found = whole.entries.get(name).and_then(serde_json::Value::as_str);
-        found.ok_or(Refusal::NoCheckpoint { missing: name })
+        found.ok_or_else(|| unreadable(name))
     };
     for (name, expected) in &run.terms {
-        let found = text(name).or_else(|missing| {
-            if *name == STRATEGY { Ok(config_check::DATA_PARALLEL) } else { Err(missing) }
-        })?;
+        let found = match text(name) {
+            Err(_) if *name == STRATEGY => agreement::DATA_PARALLEL,
+            found => found?,
+        };
         if found != expected {
-            return Err(Refusal::OtherRun {
-                term: name,
-                found: found.to_owned(),
-                expected: expected.clone(),
-            });
+            let found = format!("it has {name} {found}, this run has {expected}");
+            return Err(format!("is of another run: {found}"));
         }
     }
     let position = Position {
@@ -287,59 +302,6 @@ fn read(whole: &Whole, run: &Run) -> Result<(Position, Vec<f32>), Refusal> {
         loss_sum: number("loss sum", text("loss sum")?)?,
     };
     Ok((position, parameters))
-}
-
-/// Why an undamaged file is not a checkpoint of this run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("is of another model: it {0}")]
-    OtherModel(OtherShapes),
-    #[error("is of another run: it has {term} {found}, this run has {expected}")]
-    OtherRun { term: &'static str, found: String, expected: String },
-    #[error("is not a checkpoint: its metadata has no readable {missing}")]
-    NoCheckpoint { missing: &'static str },
-}
-
-/// Why a run cannot write checkpoints or resume from one.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// The folder or one of its entries cannot be read or changed.
-    #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
-    Folder(io::Error),
-    /// Another run uses the folder.
-    #[error("{0}, or name another --checkpoint-dir")]
-    Taken(LockError),
-    /// The folder has checkpoints, and --resume is not given.
-    #[error("{} already exists: continue from it with --resume, or name another --checkpoint-dir", newest.display())]
-    Occupied { newest: PathBuf },
-    /// The newest checkpoint does not belong to this run.
-    #[error(
-        "{} {reason}; to resume, use the same model, options, data and number of ranks, or name another --checkpoint-dir",
-        path.display()
-    )]
-    Refused { path: PathBuf, reason: Refusal },
-    /// The newest checkpoint has another one's name.
-    #[error(
-        "{} says {named} steps in its name, but holds epoch {epoch}, step {step}, which is after {steps} steps: it was renamed \
-         or copied; name it {name}, or move it away",
-        path.display()
-    )]
-    Renamed { path: PathBuf, named: u64, epoch: u32, step: u64, steps: u64, name: String },
-    /// A checkpoint cannot be read or written.
-    #[error("{0}; --checkpoint-dir must name a folder in which rank 0 can read and write")]
-    File(TensorFileError),
-    /// Rank 0 failed.
-    #[error("rank 0: {0}")]
-    FirstRank(String),
-}
-
-impl From<LockError> for CheckpointError {
-    fn from(error: LockError) -> CheckpointError {
-        match error {
-            LockError::System(error) => CheckpointError::Folder(error),
-            taken @ LockError::Taken { .. } => CheckpointError::Taken(taken),
-        }
-    }
 }
 
 /// Stores a number as its bits, because the JSON parser does not round exactly.

@@ -10,12 +10,12 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use mpienv::Rank;
-use mpienv_sharding::plan::{Collectives, Plan, PlanError, Terms};
-use mpienv_sharding::program::arguments::{
+use mpienv_sharding::arguments::{
     PlannedRanks, numbers_may_be_negative, positive, seconds, whole_u32, whole_u64,
 };
-use mpienv_sharding::program::backend::Backend;
-use mpienv_sharding::program::exit;
+use mpienv_sharding::error::Error;
+use mpienv_sharding::job::Backend;
+use mpienv_sharding::plan::{Collectives, Plan, Terms};
 use mpienv_sharding::strategy::Assignment;
 use std::ffi::OsString;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -149,14 +149,12 @@ impl Cuts {
         learning_rate: f32,
         world: u32,
         share: usize,
-    ) -> Result<Plan, PlanError> {
+    ) -> Result<Plan, Error> {
         let mut network = model.network(share * world as usize);
-        Assignment::apply(&self.strategies, &mut network).map_err(PlanError::Operator)?;
+        Assignment::apply(&self.strategies, &mut network)?;
         let collectives = self.collectives;
-        Ok(Plan::new(
-            &network,
-            &Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 },
-        )?)
+        let terms = Terms { world, data_cut: world, collectives, learning_rate, momentum: 0.0 };
+        Plan::new(&network, &terms)
     }
 }
 
@@ -185,7 +183,7 @@ pub struct Show {
 
 impl Show {
     /// Returns the plan as text: the network, then the instructions of a rank.
-    pub fn text(&self) -> Result<String, PlanError> {
+    pub fn text(&self) -> Result<String, Error> {
         let Show { planned, cuts, .. } = self;
         let share = self.batch_size as usize;
         cuts.plan(self.model, self.learning_rate, planned.ranks, share)?.text(planned.rank)
@@ -232,13 +230,8 @@ impl FetchOptions {
 }
 
 impl MnistArgs {
-    /// Parses this process's command line. Exits if it is invalid or asks for help.
-    pub fn of_process() -> MnistArgs {
-        MnistArgs::of(std::env::args_os()).unwrap_or_else(|error| exit::with_usage("mnist", &error))
-    }
-
     /// Parses a command line that starts with the program's name.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
+    pub fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
         let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
         let options = MnistArgs::from_arg_matches(&matches)?;

@@ -4,6 +4,8 @@ pub mod digits;
 pub mod idx;
 pub mod source;
 
+use mpienv_sharding::error::Error;
+
 /// The side of an image, in pixels.
 pub const SIDE: usize = 28;
 
@@ -26,18 +28,16 @@ pub struct Dataset {
 impl Dataset {
     /// Creates a data set from images of [`PIXELS`] bytes each and their labels, each below
     /// [`CLASSES`].
-    pub fn new(images: Vec<u8>, labels: Vec<u8>) -> Result<Dataset, DatasetError> {
+    pub fn new(images: Vec<u8>, labels: Vec<u8>) -> Result<Dataset, Error> {
         if labels.is_empty() {
-            return Err(DatasetError::Empty);
+            return Err(Error::input("there are no images"));
         }
         if Some(images.len()) != labels.len().checked_mul(PIXELS) {
-            return Err(DatasetError::Counts {
-                images: images.len() / PIXELS,
-                labels: labels.len(),
-            });
+            return Err(other_counts(images.len() / PIXELS, labels.len()));
         }
         if let Some(index) = labels.iter().position(|&label| usize::from(label) >= CLASSES) {
-            return Err(DatasetError::Label { index, label: labels[index] });
+            let text = format!("label {index} is {}, labels are 0 to 9", labels[index]);
+            return Err(Error::input(text));
         }
         Ok(Dataset { images, labels })
     }
@@ -70,15 +70,9 @@ impl Dataset {
     }
 }
 
-/// Why images and labels do not form a [`Dataset`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DatasetError {
-    #[error("there are no images")]
-    Empty,
-    #[error("there are {images} images but {labels} labels")]
-    Counts { images: usize, labels: usize },
-    #[error("label {index} is {label}, labels are 0 to 9")]
-    Label { index: usize, label: u8 },
+/// The error of a number of labels that is not the number of images.
+fn other_counts(images: usize, labels: usize) -> Error {
+    Error::input(format!("there are {images} images but {labels} labels"))
 }
 
 /// The training set and the test set.

@@ -14,8 +14,9 @@ use content::Content;
 use download::{Client, Fault};
 use part::Part;
 
+use mpienv_sharding::error::Error;
 use mpienv_sharding::file::atomic_write::{self, naming};
-use mpienv_sharding::file::folder_lock::{FolderLock, LockError};
+use mpienv_sharding::file::folder::FolderLock;
 use mpienv_sharding::file::regular_file;
 
 /// The mirrors of PyTorch and the CVD Foundation, in the order in which they are tried.
@@ -43,23 +44,25 @@ pub struct Fetch {
 impl Fetch {
     /// Fetches the missing files. Prints a line for each file to `out` and failed attempts to
     /// `remarks`.
-    pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), FetchError> {
+    pub fn run(&self, mut out: impl Write, mut remarks: impl Write) -> Result<(), Error> {
         let mut remark = |text: &str| {
             let _ = writeln!(remarks, "mnist: {text}");
         };
         // Two processes must not write the same files at the same time.
-        let _lock = FolderLock::take(&self.folder, &mut remark).map_err(|error| match error {
-            LockError::System(error) => FetchError::Disk(error),
-            taken @ LockError::Taken { .. } => FetchError::Taken(taken),
+        let _lock = FolderLock::take(&self.folder, "folder", &mut remark).map_err(|error| {
+            match error.kind() {
+                io::ErrorKind::ResourceBusy => Error::input(error),
+                _ => of_disk(&error),
+            }
         })?;
         let client = Client::new(self.timeout);
         for file in &self.files {
-            let said = match self.existing(file)? {
+            let line = match self.existing(file)? {
                 Some(path) => format!("{} already exists, SHA-256 verified", path.display()),
                 None => self.fetch(&client, file, &mut remarks)?,
             };
             // If a line cannot be written, the download continues.
-            let _ = writeln!(out, "{said}");
+            let _ = writeln!(out, "{line}");
         }
         let _ = writeln!(out, "MNIST is complete: mnist --data {}", self.folder.display());
         Ok(())
@@ -67,14 +70,20 @@ impl Fetch {
 
     /// Verifies an existing file, gzipped or plain. If there are both, checks the plain one, which
     /// training would read.
-    fn existing(&self, file: &Content) -> Result<Option<PathBuf>, FetchError> {
+    fn existing(&self, file: &Content) -> Result<Option<PathBuf>, Error> {
         let paths =
             [file.name.to_owned(), format!("{}.gz", file.name)].map(|name| self.folder.join(name));
         let Some(path) = paths.into_iter().find(|path| path.exists()) else { return Ok(None) };
-        atomic_write::place_of(&path).map_err(FetchError::Other)?;
+        atomic_write::place_of(&path).map_err(|error| {
+            Error::input(format!("{error}; move it away, or name another folder"))
+        })?;
         match regular_file::open(&path).and_then(|opened| file.check(opened)) {
-            Err(error) => Err(FetchError::Disk(naming(&path)(error))),
-            Ok(Err(found)) => Err(FetchError::Content { path, found }),
+            Err(error) => Err(of_disk(&naming(&path)(error))),
+            Ok(Err(found)) => Err(Error::input(format!(
+                "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move \
+                 it away, or name another folder",
+                path.display()
+            ))),
             Ok(Ok(())) => Ok(Some(path)),
         }
     }
@@ -85,7 +94,7 @@ impl Fetch {
         client: &Client,
         file: &Content,
         remarks: &mut impl Write,
-    ) -> Result<String, FetchError> {
+    ) -> Result<String, Error> {
         let path = self.folder.join(format!("{}.gz", file.name));
         let mut faults = Vec::new();
         for mirror in &self.mirrors {
@@ -97,7 +106,7 @@ impl Fetch {
                         path.display()
                     ));
                 }
-                Err(Fault::Disk(error)) => return Err(FetchError::Disk(naming(&path)(error))),
+                Err(Fault::Disk(error)) => return Err(of_disk(&naming(&path)(error))),
                 Err(fault) => {
                     let _ = writeln!(remarks, "mnist: {url}: {fault}");
                     faults.push(format!("{url}: {fault}"));
@@ -106,7 +115,11 @@ impl Fetch {
         }
         let faults =
             if faults.is_empty() { "there is no mirror".to_owned() } else { faults.join("; ") };
-        Err(FetchError::NoMirror { name: file.name, faults })
+        Err(Error::input(format!(
+            "{}.gz could not be fetched: {faults}; try another mirror with --mirror URL, or put the \
+             files into the folder by hand",
+            file.name
+        )))
     }
 
     /// Fetches one file from one mirror, resuming interrupted transfers. Returns its size.
@@ -163,27 +176,7 @@ fn bar(name: &str) -> ProgressBar {
     }
 }
 
-/// Why fetching failed.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// Another run uses the folder.
-    #[error("{0}, or name another folder")]
-    Taken(LockError),
-    /// The name belongs to something other than a regular file.
-    #[error("{0}; move it away, or name another folder")]
-    Other(io::Error),
-    /// An existing file has the wrong content.
-    #[error(
-        "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move it away, or name another folder",
-        path.display()
-    )]
-    Content { path: PathBuf, found: String },
-    /// Every mirror failed.
-    #[error(
-        "{name}.gz could not be fetched: {faults}; try another mirror with --mirror URL, or put the files into the folder by hand"
-    )]
-    NoMirror { name: &'static str, faults: String },
-    /// A file cannot be read or written.
-    #[error("{0}; name a folder that can be written")]
-    Disk(io::Error),
+/// The error of a file that cannot be read or written.
+fn of_disk(error: &io::Error) -> Error {
+    Error::input(format!("{error}; name a folder that can be written"))
 }

@@ -10,10 +10,10 @@
     reason = "the names of fields and variants, and the texts of errors, are enough"
 )]
 
+pub(crate) mod agreement;
 pub mod batch;
 pub mod checkpoint;
 pub mod cli;
-pub(crate) mod config_check;
 pub mod data;
 #[cfg(feature = "fetch")]
 pub mod fetch;
@@ -21,12 +21,10 @@ pub(crate) mod log;
 pub(crate) mod metrics;
 pub mod mnist;
 pub mod model;
-pub(crate) mod parameters;
+pub mod parameters;
 #[cfg(feature = "plot")]
 pub(crate) mod plot;
 #[cfg(feature = "progress")]
 pub(crate) mod progress;
-pub(crate) mod replicas;
 pub mod stop;
 pub mod train;
-pub mod weights;

@@ -115,11 +115,11 @@ impl Plot {
             &mut chart,
             &losses,
             self.history.widest(self.steps),
-            Look::thin(BATCH),
+            CurveStyle::thin(BATCH),
             "rank 0's batches",
         )?;
-        line(&mut chart, &train, BETWEEN_EPOCHS, Look::thick(TRAIN, &train), "train")?;
-        line(&mut chart, &test, BETWEEN_EPOCHS, Look::thick(TEST, &test), "test")?;
+        line(&mut chart, &train, BETWEEN_EPOCHS, CurveStyle::thick(TRAIN, &train), "train")?;
+        line(&mut chart, &test, BETWEEN_EPOCHS, CurveStyle::thick(TEST, &test), "test")?;
         legend(&mut chart, SeriesLabelPosition::UpperRight)
     }
 
@@ -134,7 +134,7 @@ impl Plot {
         let mut chart = chart(area, "test accuracy, %").build_cartesian_2d(self.time(), range)?;
         mesh(&mut chart, self.time_name(), &|y| format!("{y:.1}"))?;
         let name = format!("last {last:.2} %, best {high:.2} %");
-        line(&mut chart, &curve, BETWEEN_EPOCHS, Look::thick(TEST, &curve), &name)?;
+        line(&mut chart, &curve, BETWEEN_EPOCHS, CurveStyle::thick(TEST, &curve), &name)?;
         legend(&mut chart, SeriesLabelPosition::LowerRight)
     }
 }
@@ -179,21 +179,21 @@ where
 
 /// The style of a curve.
 #[derive(Clone, Copy)]
-struct Look {
+struct CurveStyle {
     color: RGBColor,
     width: u32,
     /// The size of the points.
     points: u32,
 }
 
-impl Look {
-    fn thin(color: RGBColor) -> Look {
-        Look { color, width: 1, points: 0 }
+impl CurveStyle {
+    fn thin(color: RGBColor) -> CurveStyle {
+        CurveStyle { color, width: 1, points: 0 }
     }
 
     /// Draws a point for each value while there are few enough to tell them apart.
-    fn thick(color: RGBColor, curve: &[(f64, f64)]) -> Look {
-        Look { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
+    fn thick(color: RGBColor, curve: &[(f64, f64)]) -> CurveStyle {
+        CurveStyle { color, width: 2, points: if curve.len() <= 40 { 3 } else { 0 } }
     }
 }
 
@@ -202,13 +202,13 @@ fn line<'b, Y>(
     chart: &mut Chart<'b, Y>,
     curve: &[(f64, f64)],
     widest: f64,
-    look: Look,
+    style: CurveStyle,
     name: &str,
 ) -> Result<(), Fault>
 where
     Y: Ranged<ValueType = f64>,
 {
-    let Look { color, width, points } = look;
+    let CurveStyle { color, width, points } = style;
     for (index, piece) in curve.chunk_by(|a, b| b.0 - a.0 <= widest).enumerate() {
         let series =
             LineSeries::new(piece.iter().copied(), color.stroke_width(width)).point_size(points);

@@ -6,23 +6,22 @@ mod sharded;
 
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use mpienv::Rank;
 use serde::Serialize;
 
+use crate::agreement;
 use crate::batch::Order;
 use crate::batch::{self, Batch};
-use crate::checkpoint::{CheckpointError, Checkpoints, Position};
-use crate::config_check::{self, Disagreement};
+use crate::checkpoint::{Checkpoints, Position};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
-use crate::replicas::Divergence;
 use crate::stop::Signal;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
-use mpienv_sharding::execute::ExecuteError;
+use mpienv_sharding::error::{Error, Reach, SIGNALLED, TRAINING_FAILED};
 pub use sharded::Sharded;
 use sharded::ShardedLearner;
 
@@ -116,70 +115,14 @@ pub trait Report {
     }
 }
 
-/// Why training ended early.
-#[derive(Debug, thiserror::Error)]
-pub enum TrainError {
-    #[error(
-        "epoch {epoch}, step {step}: the loss is {loss}: training diverged; try a smaller --lr"
-    )]
-    Diverged { epoch: u32, step: u64, loss: f64 },
-    /// The loss is finite, but the network has learned nothing.
-    #[error(
-        "the network has learned nothing: after epoch {epoch} the test accuracy is {accuracy:.4}, and always giving the most \
-         frequent answer has {guess:.4}: {advice}"
-    )]
-    NothingLearned { epoch: u32, accuracy: f64, guess: f64, advice: &'static str },
-    #[error(transparent)]
-    Disagreement(#[from] Disagreement),
-    #[error("epoch {epoch}, step {step}: {divergence}")]
-    Divergence { epoch: u32, step: u64, divergence: Divergence },
-    /// A rank received a stop signal, and all ranks stopped after the same step.
-    #[error("stopped by {signal} in epoch {epoch} after {step} steps{}", what_is_kept(*kept, path.as_ref()))]
-    Stopped { signal: Signal, epoch: u32, step: u64, kept: bool, path: Option<PathBuf> },
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    #[error(transparent)]
-    Plan(ExecuteError),
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-    #[error("cannot write the reports: {0}")]
-    Report(io::Error),
-}
-
-impl From<io::Error> for TrainError {
-    fn from(error: io::Error) -> TrainError {
-        TrainError::Report(error)
-    }
-}
-
-impl From<ExecuteError> for TrainError {
-    fn from(error: ExecuteError) -> TrainError {
-        match error {
-            ExecuteError::Collective(error) => TrainError::Collective(error),
-            error => TrainError::Plan(error),
-        }
-    }
-}
-
-/// Describes the checkpoint of a stopped run.
-fn what_is_kept(kept: bool, path: Option<&PathBuf>) -> String {
-    match path {
-        Some(path) => format!("; {} was written: continue from it with --resume", path.display()),
-        None if kept => {
-            "; rank 0 has written a checkpoint: continue from it with --resume".to_owned()
-        }
-        None => "; nothing is saved without --checkpoint-dir".to_owned(),
-    }
-}
-
 /// A way to train on all ranks together. Every rank must make the same calls.
 trait Learner {
     /// Trains on a batch.
-    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError>;
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, Error>;
 
     /// Gathers the whole parameters on every rank, and checks that replicas are identical bit for
     /// bit.
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError>;
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError>;
 
     /// Returns the whole parameters as of the last sync.
     fn parameters(&self) -> &[f32];
@@ -225,8 +168,8 @@ pub fn train(
     group: &mut Group,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
-) -> Result<(), TrainError> {
-    config_check::check(model.name(), config_check::DATA_PARALLEL, config, data, group)?;
+) -> Result<(), Error> {
+    agreement::check_config(model.name(), agreement::DATA_PARALLEL, config, data, group)?;
     take_first_parameters(parameters, group)?;
     let batch = Batch::new(config.largest_share(data.train.count(), group.rank()));
     let learner = &mut DataParallel::new(model, parameters, config.learning_rate, batch);
@@ -252,9 +195,9 @@ pub fn train_sharded<'a>(
     group: &mut Group,
     checkpoints: &Checkpoints,
     report: &mut dyn Report,
-) -> Result<(), TrainError> {
+) -> Result<(), Error> {
     let strategies = sharded.plan.named_strategies();
-    config_check::check(sharded.model.name(), &strategies, config, data, group)?;
+    agreement::check_config(sharded.model.name(), &strategies, config, data, group)?;
     take_first_parameters(parameters, group)?;
     let learner = &mut ShardedLearner::new(sharded, parameters, group)?;
     let position = checkpoints.start();
@@ -273,10 +216,10 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn train(mut self) -> Result<(), TrainError> {
+    fn train(mut self) -> Result<(), Error> {
         let samples = self.data.train.count();
         let mut order = vec![0; samples];
-        self.report.begin(self.position)?;
+        self.report.begin(self.position).map_err(cannot_report)?;
         while self.position.epoch < self.config.epochs {
             let epoch = self.position.epoch;
             let start = Instant::now();
@@ -287,25 +230,25 @@ impl Run<'_> {
             let test = self.evaluate()?;
             let test_loss = test.loss / test.count as f64;
             if !test_loss.is_finite() {
-                let step = self.position.step;
-                return Err(TrainError::Diverged { epoch, step, loss: test_loss });
+                return Err(self.diverged(self.position.step, test_loss));
             }
-            self.report.epoch(&Epoch {
+            let epoch = Epoch {
                 epoch,
                 train_loss: self.position.loss_sum / samples as f64,
                 test_loss,
                 test_accuracy: test.correct as f64 / test.count as f64,
                 samples_per_second: seen as f64 / seconds,
                 seconds,
-            })?;
-            self.position = Position { epoch: epoch + 1, ..Position::default() };
+            };
+            self.report.epoch(&epoch).map_err(cannot_report)?;
+            self.position = Position { epoch: epoch.epoch + 1, ..Position::default() };
             self.save()?;
         }
         Ok(())
     }
 
     /// Trains on the samples that the epoch has left. Returns how many there were.
-    fn steps(&mut self, order: &[usize]) -> Result<usize, TrainError> {
+    fn steps(&mut self, order: &[usize]) -> Result<usize, Error> {
         let (rank, samples, epoch) = (self.group.rank(), order.len(), self.position.epoch);
         let global_size = self.config.batch_size.saturating_mul(rank.size() as usize);
         let epoch_steps = self.config.steps(samples, rank.size()) as u64;
@@ -327,13 +270,13 @@ impl Run<'_> {
             let outcome = self.learner.step(&share, self.group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
             if !loss.is_finite() {
-                return Err(TrainError::Diverged { epoch, step: step as u64, loss });
+                return Err(self.diverged(step as u64, loss));
             }
             self.position.loss_sum += loss * whole as f64;
             self.position.step += 1;
             seen += whole;
             if let Some(loss) = outcome.own.filter(|_| step % REPORT_EVERY == 0) {
-                self.report.step(&Step { epoch, step, loss })?;
+                self.report.step(&Step { epoch, step, loss }).map_err(cannot_report)?;
             }
             if signal.is_none() && !self.checkpoints.are_due(self.position.steps(epoch_steps)) {
                 continue;
@@ -341,23 +284,48 @@ impl Run<'_> {
             self.sync()?;
             let path = self.save()?;
             if let Some(signal) = signal {
-                let (step, kept) = (self.position.step, self.checkpoints.are_kept());
-                return Err(TrainError::Stopped { signal, epoch, step, kept, path });
+                return Err(self.stopped(signal, path.as_deref()));
             }
         }
         Ok(seen)
     }
 
     /// Saves the parameters as of the last sync.
-    fn save(&mut self) -> Result<Option<PathBuf>, TrainError> {
+    fn save(&mut self) -> Result<Option<PathBuf>, Error> {
         self.checkpoints.save(self.position, self.learner.parameters(), self.group)
     }
 
     /// Gathers the whole parameters on every rank. Fails if replicas differ.
-    fn sync(&mut self) -> Result<(), TrainError> {
+    fn sync(&mut self) -> Result<(), Error> {
         let Position { epoch, step, .. } = self.position;
         let synced = self.learner.sync(self.group)?;
-        synced.map_err(|divergence| TrainError::Divergence { epoch, step, divergence })
+        synced.map_err(|divergence| {
+            let text = format!("epoch {epoch}, step {step}: {divergence}");
+            Error::new(TRAINING_FAILED, text).reaching(Reach::All)
+        })
+    }
+
+    fn diverged(&self, step: u64, loss: f64) -> Error {
+        let text = format!("epoch {}, step {step}: the loss is {loss}", self.position.epoch);
+        let text = format!("{text}: training diverged; try a smaller --lr");
+        Error::new(TRAINING_FAILED, text).reaching(Reach::All)
+    }
+
+    /// The end of a run that was stopped by `signal`; `path` is rank 0's last checkpoint.
+    fn stopped(&self, signal: Signal, path: Option<&Path>) -> Error {
+        if signal == Signal::Pipe {
+            return Error::reader_gone();
+        }
+        let Position { epoch, step, .. } = self.position;
+        let kept = match path {
+            Some(path) => format!("{} was written: continue from it with --resume", path.display()),
+            None if self.checkpoints.are_kept() => {
+                "rank 0 has written a checkpoint: continue from it with --resume".to_owned()
+            }
+            None => "nothing is saved without --checkpoint-dir".to_owned(),
+        };
+        let text = format!("stopped by {signal} in epoch {epoch} after {step} steps; {kept}");
+        Error::new(SIGNALLED + signal.number(), text).reaching(Reach::First)
     }
 
     /// Evaluates the test set. Every rank evaluates its share.
@@ -383,4 +351,9 @@ impl Run<'_> {
 /// Replaces the parameters of all ranks with rank 0's.
 fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
     group.broadcast(parameters, 0)
+}
+
+/// The error of an output that cannot be written.
+pub(crate) fn cannot_report(error: io::Error) -> Error {
+    Error::input(format!("cannot write the reports: {error}"))
 }

@@ -1,4 +1,4 @@
-//! SHA-256 digests in hexadecimal.
+//! SHA-256 digests in hexadecimal, and checkpoints whose digest detects damage.
 
 use crate::file::tensor_file::{NamedTensor, TensorFile};
 use ring::digest::{Context, SHA256, digest};
@@ -42,18 +42,6 @@ pub type Entries = Map<String, Value>;
 /// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
 const DIGEST: &str = "sha256";
 
-/// What shows that a file is not as it was written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Damage {
-    /// The metadata is not that of a checkpoint.
-    #[error("its metadata cannot be read: {0}")]
-    Metadata(String),
-    #[error("it has changed since it was written: its SHA-256 is {now}, and was {then}")]
-    Changed { now: String, then: String },
-    #[error("it has no SHA-256 that shows whether it is complete")]
-    NoDigest,
-}
-
 /// Builds a file of `tensors`, with the entries and their digest as JSON in its metadata.
 pub fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
     entries.sort_keys();
@@ -66,15 +54,27 @@ pub fn seal(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
 ///
 /// # Errors
 /// If the file has changed since [`seal`], or another program wrote it.
-pub fn open(file: &TensorFile) -> Result<Entries, Damage> {
-    let mut entries: Entries =
-        serde_json::from_str(&file.about).map_err(|error| Damage::Metadata(error.to_string()))?;
+pub fn open(file: &TensorFile) -> Result<Entries, String> {
+    verify(metadata(file)?, file)
+}
+
+/// Parses all entries.
+pub fn metadata(file: &TensorFile) -> Result<Entries, String> {
+    serde_json::from_str(&file.about)
+        .map_err(|error| format!("its metadata cannot be read: {error}"))
+}
+
+/// Verifies the digest of a file with these entries, and returns the others.
+pub fn verify(mut entries: Entries, file: &TensorFile) -> Result<Entries, String> {
     entries.sort_keys();
     let now = of_checkpoint(&entries, &file.tensors);
     match entries.remove(DIGEST) {
         Some(then) if then == now => Ok(entries),
-        Some(then) => Err(Damage::Changed { now, then: text(&then) }),
-        None => Err(Damage::NoDigest),
+        Some(then) => Err(format!(
+            "it has changed since it was written: its SHA-256 is {now}, and was {}",
+            text(&then)
+        )),
+        None => Err("it has no SHA-256 that shows whether it is complete".to_owned()),
     }
 }
 
@@ -94,7 +94,7 @@ fn of_checkpoint(entries: &Entries, tensors: &[NamedTensor]) -> String {
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
     for NamedTensor { name, numbers, shape, bytes } in tensors {
         sha.add(name);
-        sha.add((numbers.size() as u64).to_le_bytes());
+        sha.add((numbers.bitsize() as u64 / 8).to_le_bytes());
         sha.add(shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
         sha.add(bytes);
     }
@@ -104,7 +104,7 @@ fn of_checkpoint(entries: &Entries, tensors: &[NamedTensor]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::file::tensor_file::Type;
+    use crate::file::tensor_file::Dtype;
     use std::fs;
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         let path = folder.path().join("a");
         let tensor = |name: &str, bytes: &[u8]| NamedTensor {
             name: name.to_owned(),
-            numbers: Type::F32,
+            numbers: Dtype::F32,
             shape: vec![bytes.len() / 4],
             bytes: bytes.to_vec(),
         };
@@ -149,7 +149,7 @@ mod tests {
             .collect();
         let tensor = NamedTensor {
             name: "w".to_owned(),
-            numbers: Type::F32,
+            numbers: Dtype::F32,
             shape: vec![1],
             bytes: vec![1, 2, 3, 4],
         };

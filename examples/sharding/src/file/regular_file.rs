@@ -1,7 +1,7 @@
 //! Opens files to read. Only regular files are read, so that no reader ever waits.
 
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -22,6 +22,19 @@ pub fn open(path: &Path) -> io::Result<File> {
     // Look again, because it may have been replaced in between.
     check(&file.metadata()?)?;
     Ok(file)
+}
+
+/// Reads a regular file, or nothing if it has more than `most` bytes.
+pub fn read(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    if file.metadata()?.len() <= most {
+        file.take(most + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 <= most {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
 }
 
 /// Describes what is not a regular file: "is a pipe and not a regular file".
@@ -59,7 +72,6 @@ fn kind(found: fs::FileType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::os::unix::fs::symlink;
 
     #[test]

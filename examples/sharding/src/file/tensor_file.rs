@@ -1,53 +1,44 @@
 //! Reads and writes files of named tensors in the safetensors format.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+pub use safetensors::Dtype;
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, SafeTensorError, TensorView};
+use safetensors::tensor::{SafeTensorError, TensorView};
 
+use crate::error::Error;
 use crate::file::{atomic_write, digest, regular_file};
+use crate::tensor::{Tensor, from_bytes, to_bytes};
 
 /// The only entry in a file's metadata. Several entries would be written in a random order.
 const ABOUT: &str = "mpienv-trainer";
 
 /// The maximum size of a file to read, in bytes.
-pub const LARGEST: u64 = 1 << 30;
-
-/// The type of a tensor's numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    F32,
-    F64,
-}
-
-impl Type {
-    /// The size of a number in bytes.
-    pub fn size(self) -> usize {
-        match self {
-            Type::F32 => 4,
-            Type::F64 => 8,
-        }
-    }
-
-    fn in_files(self) -> Dtype {
-        match self {
-            Type::F32 => Dtype::F32,
-            Type::F64 => Dtype::F64,
-        }
-    }
-}
+const LARGEST: u64 = 1 << 30;
 
 /// A tensor with a name that is unique in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTensor {
     pub name: String,
-    pub numbers: Type,
+    pub numbers: Dtype,
     /// Row by row: the last dimension varies fastest.
     pub shape: Vec<usize>,
     /// Little-endian.
     pub bytes: Vec<u8>,
+}
+
+impl NamedTensor {
+    pub fn of(name: &str, Tensor { shape, data }: &Tensor) -> NamedTensor {
+        let (name, shape, bytes) = (name.to_owned(), shape.clone(), to_bytes(data));
+        NamedTensor { name, numbers: Dtype::F32, shape, bytes }
+    }
+
+    /// Returns nothing if the numbers are not f32.
+    pub fn to_tensor(&self) -> Option<Tensor> {
+        (self.numbers == Dtype::F32)
+            .then(|| Tensor::new(self.shape.clone(), from_bytes(&self.bytes)))
+    }
 }
 
 /// The contents of a file.
@@ -61,62 +52,54 @@ pub struct TensorFile {
 
 impl TensorFile {
     /// Writes the file atomically. The same content always produces the same bytes.
-    pub fn write(&self, path: &Path) -> Result<(), TensorFileError> {
-        let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
         let mut views = Vec::with_capacity(self.tensors.len());
         for tensor in &self.tensors {
-            let view =
-                TensorView::new(tensor.numbers.in_files(), tensor.shape.clone(), &tensor.bytes);
-            views.push((tensor.name.as_str(), view.map_err(wrong)?));
+            let view = TensorView::new(tensor.numbers, tensor.shape.clone(), &tensor.bytes);
+            views.push((tensor.name.as_str(), view.map_err(incomplete(path))?));
         }
         let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
-        let bytes = safetensors::serialize(views, Some(about)).map_err(wrong)?;
-        atomic_write::write(path, &bytes).map_err(TensorFileError::Unwritable)
+        let bytes = safetensors::serialize(views, Some(about)).map_err(incomplete(path))?;
+        atomic_write::write(path, &bytes).map_err(Error::input)
     }
 
     /// Reads a file.
-    pub fn read(path: &Path) -> Result<TensorFile, TensorFileError> {
-        Ok(TensorFile::read_with_digest(path)?.0)
+    pub fn read(path: &Path) -> Result<TensorFile, Error> {
+        Ok(TensorFile::read_with_digest(path)??.0)
     }
 
-    /// Reads a file like [`TensorFile::read`], and also returns its SHA-256.
-    pub fn read_with_digest(path: &Path) -> Result<(TensorFile, String), TensorFileError> {
-        let unreadable = |error| TensorFileError::Unreadable { path: path.to_owned(), error };
-        let file = regular_file::open(path).map_err(unreadable)?;
-        let size = file.metadata().map_err(unreadable)?.len();
-        if size > LARGEST {
-            return Err(TensorFileError::TooLarge { path: path.to_owned() });
-        }
-        let mut bytes = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-        let digest = digest::of_bytes(&bytes);
-        Ok((TensorFile::from_bytes(path, &bytes)?, digest))
+    /// Reads a file, and also returns its SHA-256.
+    ///
+    /// # Errors
+    /// If the file cannot be read. The inner error is that of a file which has been read, but is
+    /// damaged or not a file of tensors.
+    pub fn read_with_digest(path: &Path) -> Result<Result<(TensorFile, String), Error>, Error> {
+        let bytes = regular_file::read(path, LARGEST).map_err(|error| {
+            Error::input(format!("{}: cannot be read: {error}", path.display()))
+        })?;
+        let read =
+            |bytes: Vec<u8>| Ok((TensorFile::from_bytes(path, &bytes)?, digest::of_bytes(&bytes)));
+        let too_large = || {
+            let text = "the most that a file of tensors may have";
+            Err(Error::input(format!("{}: has more than {LARGEST} bytes, {text}", path.display())))
+        };
+        Ok(bytes.map_or_else(too_large, read))
     }
 
     /// Parses the bytes of a file. Errors name `path`.
-    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, TensorFileError> {
-        if bytes.len() as u64 > LARGEST {
-            return Err(TensorFileError::TooLarge { path: path.to_owned() });
-        }
-        let wrong = |error| TensorFileError::Wrong { path: path.to_owned(), error };
-        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(wrong)?;
+    fn from_bytes(path: &Path, bytes: &[u8]) -> Result<TensorFile, Error> {
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(incomplete(path))?;
         let about = metadata.metadata().as_ref().and_then(|entries| entries.get(ABOUT)).cloned();
         let mut tensors = Vec::new();
-        for (name, view) in SafeTensors::deserialize(bytes).map_err(wrong)?.tensors() {
-            let numbers = match view.dtype() {
-                Dtype::F32 => Type::F32,
-                Dtype::F64 => Type::F64,
-                found => {
-                    let found = found.to_string();
-                    return Err(TensorFileError::Numbers { path: path.to_owned(), name, found });
-                }
-            };
-            tensors.push(NamedTensor {
-                name,
-                numbers,
-                shape: view.shape().to_vec(),
-                bytes: view.data().to_vec(),
-            });
+        for (name, view) in SafeTensors::deserialize(bytes).map_err(incomplete(path))?.tensors() {
+            let numbers = view.dtype();
+            if !matches!(numbers, Dtype::F32 | Dtype::F64) {
+                let text = format!("tensor {name} has numbers of type {numbers}");
+                let text = format!("{}: {text}, F32 or F64 is expected", path.display());
+                return Err(Error::input(text));
+            }
+            let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
+            tensors.push(NamedTensor { name, numbers, shape, bytes });
         }
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(TensorFile { about: about.unwrap_or_default(), tensors })
@@ -127,19 +110,11 @@ impl TensorFile {
     }
 }
 
-/// Why a file of tensors cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum TensorFileError {
-    #[error("{}: cannot be read: {error}", path.display())]
-    Unreadable { path: PathBuf, error: io::Error },
-    #[error("{}: has more than {LARGEST} bytes, the most that a file of tensors may have", path.display())]
-    TooLarge { path: PathBuf },
-    #[error("{0}")]
-    Unwritable(io::Error),
-    #[error("{}: is not a complete safetensors file: {error}", path.display())]
-    Wrong { path: PathBuf, error: SafeTensorError },
-    #[error("{}: tensor {name} has numbers of type {found}, F32 or F64 is expected", path.display())]
-    Numbers { path: PathBuf, name: String, found: String },
+/// The error of a file in which bytes are missing or wrong.
+fn incomplete(path: &Path) -> impl Fn(SafeTensorError) -> Error {
+    move |error| {
+        Error::input(format!("{}: is not a complete safetensors file: {error}", path.display()))
+    }
 }
 
 #[cfg(test)]
@@ -151,9 +126,9 @@ mod tests {
         let tensor = |name: &str, shape: &[usize]| {
             let count: usize = shape.iter().product();
             let bytes = (0..count).flat_map(|number| (number as f32).to_le_bytes()).collect();
-            NamedTensor { name: name.to_owned(), numbers: Type::F32, shape: shape.to_vec(), bytes }
+            NamedTensor { name: name.to_owned(), numbers: Dtype::F32, shape: shape.to_vec(), bytes }
         };
-        let double = NamedTensor { numbers: Type::F64, bytes: vec![1; 8], ..tensor("c", &[1]) };
+        let double = NamedTensor { numbers: Dtype::F64, bytes: vec![1; 8], ..tensor("c", &[1]) };
         TensorFile {
             about: "{\"steps\":3}".to_owned(),
             tensors: vec![tensor("a", &[2, 3]), tensor("b", &[]), double],
@@ -206,7 +181,8 @@ mod tests {
         let path = folder.path().join("file");
         let mut file = example();
         file.tensors[0].bytes.pop();
-        assert!(matches!(file.write(&path), Err(TensorFileError::Wrong { .. })));
+        let error = file.write(&path).unwrap_err().to_string();
+        assert!(error.contains(": is not a complete safetensors file: "), "{error}");
         assert!(!path.exists());
     }
 }

@@ -1,16 +1,17 @@
 //! Turns a network and its cuts into instructions.
 
 use super::{Collectives, Feed, Instruction, Operation, Placed, Plan, Terms};
+use crate::error::Error;
 use crate::layout::Layout;
 use crate::mesh::Axis;
-use crate::network::{Network, Node};
+use crate::network::{Network, Node, Parameter};
 use crate::operator::Operator;
-use crate::propagate::{self, CutError};
+use crate::propagate;
 use crate::redistribute::redistribute;
 
-pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, CutError> {
+pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, Error> {
     let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
-    let nodes = network.nodes();
+    let nodes = &network.nodes;
     let strategies: Vec<_> = nodes
         .iter()
         .zip(&cuts.arrangements)
@@ -79,7 +80,7 @@ impl Builder {
     }
 
     /// Redistributes a result. Returns the number of the result with `layout`.
-    fn bring(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
+    fn moved_to(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
         for step in redistribute(&self.instructions[value].layout, layout) {
             let steps = match self.collectives {
                 Collectives::Compat => step.lowered(),
@@ -108,7 +109,7 @@ impl Builder {
         let mut steps = Vec::new();
         for ((node, axes), strategy) in nodes.iter().zip(axes).zip(strategies) {
             let rule = node.operator.rule();
-            let mut inputs = vec![self.bring(value, &rule.input(0, axes), &node.name)];
+            let mut inputs = vec![self.moved_to(value, &rule.input(0, axes), &node.name)];
             if let Some(parameter) = node.parameter {
                 let load = Operation::Load(parameter);
                 inputs.push(self.push(load, &[], &node.shapes[1], rule.input(1, axes), &node.name));
@@ -120,7 +121,7 @@ impl Builder {
                     labels.layout.clone(),
                     "labels",
                 );
-                inputs.push(self.bring(fed, &rule.input(1, axes), &node.name));
+                inputs.push(self.moved_to(fed, &rule.input(1, axes), &node.name));
             }
             let operation = Operation::Forward(node.operator);
             value = self.push(operation, &inputs, &node.output(), rule.output(axes), &node.name);
@@ -148,8 +149,8 @@ impl Builder {
                 break;
             }
             // All ranks that hold the same part of a result need the part's whole gradient.
-            let of_output =
-                gradient.map(|gradient| self.bring(gradient, &rule.output(axes).complete(), name));
+            let of_output = gradient
+                .map(|gradient| self.moved_to(gradient, &rule.output(axes).complete(), name));
             let mut push = |input: usize, inputs: &[usize]| {
                 let (operation, layout) =
                     (Operation::Gradient(node.operator, input), rule.gradient(input, axes));
@@ -183,7 +184,7 @@ impl Builder {
         gradients.sort_unstable();
         let named = gradients
             .iter()
-            .map(|&(parameter, value)| (value, network.parameters()[parameter].name.as_str()));
+            .map(|&(parameter, value)| (value, network.parameters[parameter].name.as_str()));
         let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
         let axes: Vec<_> =
             all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
@@ -195,7 +196,7 @@ impl Builder {
         for index in order {
             let (value, name) = all[index];
             let layout = self.instructions[value].layout.complete();
-            sums[index] = self.bring(value, &layout, name);
+            sums[index] = self.moved_to(value, &layout, name);
             if axes[index].is_empty()
                 || axes.iter().filter(|other| **other == axes[index]).count() == 1
             {
@@ -211,18 +212,19 @@ impl Builder {
         Sums { loss: sums[0], gradients }
     }
 
-    /// Updates the parameters, after their last use.
-    fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Placed> {
+    /// Updates the parameters, after their last use. Returns their layouts.
+    fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Layout> {
         let Terms { learning_rate, momentum, .. } = *terms;
-        let mut placed = Vec::new();
-        for (parameter, (described, &gradient)) in
-            network.parameters().iter().zip(&sums.gradients).enumerate()
+        let mut layouts = Vec::new();
+        for ((number, parameter), &gradient) in
+            network.parameters.iter().enumerate().zip(&sums.gradients)
         {
             let layout = self.instructions[gradient].layout.clone();
-            let operation = Operation::Momentum { parameter, learning_rate, momentum };
-            self.push(operation, &[gradient], &described.shape, layout.clone(), &described.name);
-            placed.push(Placed { shape: described.shape.clone(), layout });
+            let operation = Operation::Momentum { parameter: number, learning_rate, momentum };
+            let Parameter { name, shape } = parameter;
+            self.push(operation, &[gradient], shape, layout.clone(), name);
+            layouts.push(layout);
         }
-        placed
+        layouts
     }
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Collectives, Feed, Instruction, Operation, Plan, PlanError};
+use super::{Collectives, Feed, Instruction, Operation, Plan};
+use crate::error::Error;
 use crate::join;
 use crate::operator::Operator;
 use crate::redistribute::Step;
@@ -10,10 +11,11 @@ use crate::strategy::tuple;
 
 impl Plan {
     /// Formats the network, then the instructions of a rank.
-    pub fn text(&self, rank: u32) -> Result<String, PlanError> {
+    pub fn text(&self, rank: u32) -> Result<String, Error> {
         let ranks = self.mesh.world();
         if rank >= ranks {
-            return Err(PlanError::Rank { rank, ranks });
+            let text = format!("rank {rank} of {ranks} does not exist");
+            return Err(Error::input(format!("{text}: --rank must be below the number of ranks")));
         }
         Ok(format!("{}{}", self.graph(), self.instructions_of(rank)))
     }
@@ -32,11 +34,11 @@ impl Plan {
             &mut text,
             format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)),
         );
-        for (node, strategy) in self.network.nodes().iter().zip(&self.strategies) {
+        for (node, strategy) in self.network.nodes.iter().zip(&self.strategies) {
             let mut inputs = format!("%{value}");
             if let Some(shape) = node.shapes.get(1) {
                 let (operation, name) = match node.parameter {
-                    Some(parameter) => ("Load", self.network.parameters()[parameter].name.as_str()),
+                    Some(parameter) => ("Load", self.network.parameters[parameter].name.as_str()),
                     None => ("Input", "labels"),
                 };
                 let second = line(
@@ -94,7 +96,7 @@ impl Plan {
         match &instruction.operation {
             Operation::Input(Feed::Samples | Feed::Labels) => format!("name: {name}"),
             Operation::Load(parameter) => {
-                format!("name: {}", self.network.parameters()[*parameter].name)
+                format!("name: {}", self.network.parameters[*parameter].name)
             }
             Operation::Momentum { learning_rate, momentum, .. } => {
                 format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")

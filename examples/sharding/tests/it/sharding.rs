@@ -42,7 +42,7 @@ struct Ran {
 
 /// Runs `steps` steps on threads, from whole parameters or a whole checkpoint.
 fn run(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u64) -> Vec<Ran> {
-    let mesh = plan.mesh();
+    let mesh = &plan.mesh;
     threads::run(mesh.world(), LONG, |rank| {
         let own = rank.rank().index();
         let (mut group, counter) = counting(rank.split(0, own).unwrap());
@@ -98,7 +98,7 @@ fn assert_dense(case: &Case, collectives: Collectives) {
         assert_eq!(rank.losses, ran[0].losses);
     }
     let whole = merged(&ran);
-    for (parameter, expected) in case.network.parameters().iter().zip(&dense.parameters) {
+    for (parameter, expected) in case.network.parameters.iter().zip(&dense.parameters) {
         assert_near(&whole.tensor(&parameter.name).unwrap().data, expected, &parameter.name);
     }
 }
@@ -131,7 +131,7 @@ fn assert_groups_are_whole(plan: &Plan) {
             .map(|(group, _)| group.split('-').map(|rank| rank.parse().unwrap()).collect())
             .collect()
     };
-    let all: Vec<_> = (0..plan.mesh().world()).map(groups).collect();
+    let all: Vec<_> = (0..plan.mesh.world()).map(groups).collect();
     for (rank, groups) in (0..).zip(&all) {
         for (line, group) in groups.iter().enumerate() {
             assert!(group.contains(&rank), "rank {rank} is not in {group:?}");
@@ -145,7 +145,7 @@ fn assert_groups_are_whole(plan: &Plan) {
 /// Asserts that each number of a parameter is in the parts of equally many ranks, and that parts
 /// are identical or disjoint.
 fn assert_parts_tile_parameters(plan: &Plan) {
-    let (mesh, world) = (plan.mesh(), plan.mesh().world() as usize);
+    let (mesh, world) = (&plan.mesh, plan.mesh.world() as usize);
     for (parameter, layout) in plan.parameters() {
         let mut parts = BTreeMap::<Vec<usize>, usize>::new();
         for rank in 0..mesh.world() {
@@ -191,8 +191,8 @@ proptest! {
         for collectives in [Collectives::Compat, Collectives::Min] {
             let plan = case.plan(collectives);
             let first = plan.instructions_of(0);
-            prop_assert_eq!(first.lines().count(), plan.instructions().len() + 3);
-            for rank in 0..plan.mesh().world() {
+            prop_assert_eq!(first.lines().count(), plan.instructions.len() + 3);
+            for rank in 0..plan.mesh.world() {
                 prop_assert_eq!(plan.text(rank).unwrap(), plan.graph() + &plan.instructions_of(rank));
                 prop_assert_eq!(common(&plan.instructions_of(rank)), common(&first));
             }
@@ -213,10 +213,10 @@ proptest! {
         let plan = case.plan(Collectives::Compat);
         let resumed = merged(&run(&case, &plan, Some(&half), 2));
         prop_assert_eq!(resumed.steps(), 4);
-        for parameter in case.network.parameters() {
+        for parameter in &case.network.parameters {
             for name in [parameter.name.clone(), format!("{}.momentum", parameter.name)] {
                 let (found, expected) = (resumed.tensor(&name).unwrap(), whole.tensor(&name).unwrap());
-                let expected: Vec<f64> = expected.data.into_iter().map(f64::from).collect();
+                let expected: Vec<f64> = expected.data.iter().copied().map(f64::from).collect();
                 assert_near(&found.data, &expected, &name);
             }
         }

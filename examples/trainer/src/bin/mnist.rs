@@ -3,12 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use mpienv_sharding::program::{cluster, exit, job};
-use mpienv_trainer::{cli, mnist};
+use mpienv_sharding::{arguments, job};
+use mpienv_trainer::cli::MnistArgs;
+use mpienv_trainer::mnist;
 
 fn main() -> ExitCode {
-    if cluster::has_served_as_watchdog() {
-        return exit::OK.into();
+    if mpienv::serve_as_watchdog() {
+        return ExitCode::SUCCESS;
     }
-    job::finish("mnist", mnist::run(&cli::MnistArgs::of_process(), io::stdout(), io::stderr()))
+    let options = arguments::of_process("mnist", MnistArgs::of);
+    job::finish("mnist", mnist::run(&options, io::stdout()))
 }

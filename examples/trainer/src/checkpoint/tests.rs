@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::batch::Order;
+use crate::cli::Cuts;
 use crate::data::PIXELS;
 use mpienv::collective::Group;
 use mpienv::collective::threads;
+use mpienv_sharding::plan::Collectives;
 
 const PLAN: TrainConfig =
     TrainConfig { epochs: 2, batch_size: 4, learning_rate: 0.1, seed: 1, order: Order::Shuffle };
@@ -164,6 +166,28 @@ fn a_checkpoint_of_another_run_is_refused_naming_both() {
         begin(&resume, run_with(&TrainConfig { epochs: 9, ..PLAN }, 1), &mut Vec::new()).0.is_ok()
     );
     assert_eq!(names(folder.path()).len(), 5);
+}
+
+#[test]
+fn a_checkpoint_of_a_sharded_run_is_of_another_model_and_this_programs_is_refused_by_it() {
+    use crate::model::Architecture;
+    use mpienv_sharding::checkpoint::{Checkpoint, RunId};
+    use mpienv_sharding::execute::State;
+    use mpienv_sharding::init::Init;
+    let folder = folder();
+    let error = Checkpoint::read(&path_of(folder.path(), 12)).unwrap_err().to_string();
+    assert!(error.contains(": is not a checkpoint of this network: "), "{error}");
+    let cuts = Cuts { strategies: Vec::new(), collectives: Collectives::Min };
+    let plan = cuts.plan(Architecture::Linear, 0.1, 1, 1).unwrap();
+    let init = Init::Normal { seed: 1 };
+    let state = State::new(init.parameters(&plan, 0));
+    let other = Checkpoint::new(&plan, 0, &state, &RunId::new(&plan, &init));
+    other.write(&path_of(folder.path(), 14)).unwrap();
+    let error = refusal(&settings(folder.path(), true), run_with(&PLAN, 1));
+    assert!(
+        error.contains(" is of another model: it has bias (10), bias.momentum (10)"),
+        "{error}"
+    );
 }
 
 #[test]

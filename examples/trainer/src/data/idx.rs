@@ -1,11 +1,12 @@
 //! Reads MNIST's IDX files, plain or gzipped.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
 use super::SIDE;
+use mpienv_sharding::error::Error;
 use mpienv_sharding::file::regular_file;
 
 /// The first four bytes of an IDX file of images: bytes in three dimensions.
@@ -26,12 +27,13 @@ pub struct Images<'path> {
 }
 
 /// Reads the header of a file of 28x28 images.
-pub fn open_images(path: &Path) -> Result<Images<'_>, IdxError> {
+pub fn open_images(path: &Path) -> Result<Images<'_>, Error> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(IMAGES_MAGIC)?;
     let [count, rows, columns] = [file.number()?, file.number()?, file.number()?];
     if [rows, columns] != [SIDE as u32; 2] {
-        return Err(file.error(IdxFault::Dimensions { rows, columns }));
+        let found = format!("holds images of {rows}x{columns} pixels");
+        return Err(file.error(format!("{found}, the model takes 28x28")));
     }
     Ok(Images { count: file.possible(count, "images")?, file })
 }
@@ -43,58 +45,19 @@ impl Images<'_> {
     }
 
     /// The pixels, image by image, row by row.
-    pub fn read(self) -> Result<Vec<u8>, IdxError> {
+    pub fn read(self) -> Result<Vec<u8>, Error> {
         let length = u64::from(self.count) * (SIDE * SIDE) as u64;
         self.file.body(length)
     }
 }
 
 /// Reads the labels of a file, one byte each.
-pub fn read_labels(path: &Path) -> Result<Vec<u8>, IdxError> {
+pub fn read_labels(path: &Path) -> Result<Vec<u8>, Error> {
     let mut file = IdxFile::open(path)?;
     file.expect_magic(LABELS_MAGIC)?;
     let count = file.number()?;
     let count = file.possible(count, "labels")?;
     file.body(u64::from(count))
-}
-
-/// Why a file is not the expected IDX file.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {fault}", path.display())]
-pub struct IdxError {
-    pub path: PathBuf,
-    pub fault: IdxFault,
-}
-
-/// What is wrong with an IDX file.
-#[derive(Debug, thiserror::Error)]
-pub enum IdxFault {
-    /// The file cannot be opened or read.
-    #[error("cannot be read: {0}")]
-    Unreadable(io::Error),
-    /// The file is shorter than its header requires.
-    #[error("is truncated{}: it ends after {found} of {expected} bytes; fetch the file again", if *.gzip { " (gzip)" } else { "" })]
-    Truncated { gzip: bool, found: u64, expected: u64 },
-    /// The gzip stream is damaged.
-    #[error("is corrupt (gzip): {0}; fetch the file again")]
-    CorruptGzip(String),
-    /// The first four bytes belong to another kind of file.
-    #[error("begins with {found:#010x}, but an IDX file of {what} begins with {expected:#010x}")]
-    Magic { found: u32, expected: u32, what: &'static str },
-    /// The images are not 28x28.
-    #[error("holds images of {rows}x{columns} pixels, the model takes 28x28")]
-    Dimensions { rows: u32, columns: u32 },
-    /// The header's count is too large.
-    #[error("has a header that counts {found} {what}; from 1 to {MOST} can be read")]
-    Count { found: u32, what: &'static str },
-    /// Out of memory.
-    #[error(
-        "holds {expected} bytes, and this process cannot get the memory for them; see its limit (`ulimit -v`)"
-    )]
-    Memory { expected: u64 },
-    /// The file continues after its last item.
-    #[error("has bytes after the {expected} that its header counts; fetch the file again")]
-    TrailingBytes { expected: u64 },
 }
 
 /// An open file, plain or gzipped.
@@ -109,9 +72,8 @@ struct IdxFile<'path> {
 }
 
 impl<'path> IdxFile<'path> {
-    fn open(path: &'path Path) -> Result<IdxFile<'path>, IdxError> {
-        let unreadable =
-            |error| IdxError { path: path.to_owned(), fault: IdxFault::Unreadable(error) };
+    fn open(path: &'path Path) -> Result<IdxFile<'path>, Error> {
+        let unreadable = |error| of_file(path, format!("cannot be read: {error}"));
         let file = regular_file::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let mut bytes = BufReader::with_capacity(1 << 16, file);
@@ -123,17 +85,19 @@ impl<'path> IdxFile<'path> {
         Ok(IdxFile { path, reader, gzip, size, position: 0 })
     }
 
-    fn expect_magic(&mut self, expected: u32) -> Result<(), IdxError> {
+    fn expect_magic(&mut self, expected: u32) -> Result<(), Error> {
         let found = self.number()?;
         if found == expected {
             return Ok(());
         }
         let what = if expected == IMAGES_MAGIC { "images" } else { "labels" };
-        Err(self.error(IdxFault::Magic { found, expected, what }))
+        Err(self.error(format!(
+            "begins with {found:#010x}, but an IDX file of {what} begins with {expected:#010x}"
+        )))
     }
 
     /// Reads the next big-endian number of the header.
-    fn number(&mut self) -> Result<u32, IdxError> {
+    fn number(&mut self) -> Result<u32, Error> {
         let mut bytes = [0; 4];
         let expected = self.position + 4;
         for byte in &mut bytes {
@@ -147,27 +111,27 @@ impl<'path> IdxFile<'path> {
     }
 
     /// Checks that a count in the header does not exceed [`MOST`].
-    fn possible(&self, found: u32, what: &'static str) -> Result<u32, IdxError> {
-        if found > MOST { Err(self.error(IdxFault::Count { found, what })) } else { Ok(found) }
+    fn possible(&self, found: u32, what: &'static str) -> Result<u32, Error> {
+        if found <= MOST {
+            return Ok(found);
+        }
+        let text = format!("has a header that counts {found} {what}");
+        Err(self.error(format!("{text}; from 1 to {MOST} can be read")))
     }
 
     /// Reads the `length` bytes after the header. The file must end there.
-    fn body(mut self, length: u64) -> Result<Vec<u8>, IdxError> {
+    fn body(mut self, length: u64) -> Result<Vec<u8>, Error> {
         let expected = self.position + length;
         let mut body = Vec::new();
         // Reserve memory only if a plain file has the length its header requires. Otherwise, grow
         // while reading.
         match self.size {
-            Some(found) if found < expected => {
-                return Err(self.error(IdxFault::Truncated { gzip: false, found, expected }));
-            }
-            Some(found) if found > expected => {
-                return Err(self.error(IdxFault::TrailingBytes { expected }));
-            }
+            Some(found) if found < expected => return Err(self.truncated(false, found, expected)),
+            Some(found) if found > expected => return Err(self.too_long(expected)),
             Some(_) => {
                 let room = usize::try_from(length).unwrap_or(usize::MAX);
                 body.try_reserve_exact(room)
-                    .map_err(|_| self.error(IdxFault::Memory { expected }))?;
+                    .map_err(|_| self.reading(io::ErrorKind::OutOfMemory.into(), expected))?;
             }
             None => {}
         }
@@ -176,37 +140,49 @@ impl<'path> IdxFile<'path> {
         self.position += body.len() as u64;
         read.map_err(|error| self.reading(error, expected))?;
         if self.position < expected {
-            return Err(self.error(IdxFault::Truncated {
-                gzip: false,
-                found: self.position,
-                expected,
-            }));
+            return Err(self.truncated(false, self.position, expected));
         }
         // Reading to the end also verifies the checksum of a gzip stream.
         match self.reader.read(&mut [0]) {
             Ok(0) => Ok(body),
-            Ok(_) => Err(self.error(IdxFault::TrailingBytes { expected })),
+            Ok(_) => Err(self.too_long(expected)),
             Err(error) => Err(self.reading(error, expected)),
         }
     }
 
-    fn reading(&self, error: io::Error, expected: u64) -> IdxError {
-        let found = self.position;
-        self.error(match error.kind() {
-            io::ErrorKind::OutOfMemory => IdxFault::Memory { expected },
-            io::ErrorKind::UnexpectedEof => {
-                IdxFault::Truncated { gzip: self.gzip, found, expected }
-            }
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
-                IdxFault::CorruptGzip(error.to_string())
-            }
-            _ => IdxFault::Unreadable(error),
-        })
+    fn truncated(&self, gzip: bool, found: u64, expected: u64) -> Error {
+        let gzip = if gzip { " (gzip)" } else { "" };
+        let text = format!("is truncated{gzip}: it ends after {found} of {expected} bytes");
+        self.error(format!("{text}; fetch the file again"))
     }
 
-    fn error(&self, fault: IdxFault) -> IdxError {
-        IdxError { path: self.path.to_owned(), fault }
+    fn too_long(&self, expected: u64) -> Error {
+        let text = format!("has bytes after the {expected} that its header counts");
+        self.error(format!("{text}; fetch the file again"))
     }
+
+    #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+    fn reading(&self, error: io::Error, expected: u64) -> Error {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory => self.error(format!(
+                "holds {expected} bytes, and this process cannot get the memory for them; see its \
+                 limit (`ulimit -v`)"
+            )),
+            io::ErrorKind::UnexpectedEof => self.truncated(self.gzip, self.position, expected),
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData if self.gzip => {
+                self.error(format!("is corrupt (gzip): {error}; fetch the file again"))
+            }
+            _ => self.error(format!("cannot be read: {error}")),
+        }
+    }
+
+    fn error(&self, text: String) -> Error {
+        of_file(self.path, text)
+    }
+}
+
+fn of_file(path: &Path, text: String) -> Error {
+    Error::input(format!("{}: {text}", path.display()))
 }
 
 #[cfg(test)]

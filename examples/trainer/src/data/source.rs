@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use super::idx::{self, IdxError};
-use super::{Dataset, DatasetError, Datasets, digits};
+use super::{Dataset, Datasets, digits, idx, other_counts};
+use mpienv_sharding::error::Error;
 use mpienv_sharding::join;
+
+const REMEDY: &str = "--data or DATA_PATH must name the folder that holds the MNIST files";
 
 /// A source of training and test data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +20,7 @@ pub enum Source {
 
 impl Source {
     /// Reads or draws the training and the test set.
-    pub fn load(&self) -> Result<Datasets, SourceError> {
+    pub fn load(&self) -> Result<Datasets, Error> {
         let Source::Folder(folder) = self else {
             return Ok(digits::draw());
         };
@@ -38,25 +40,6 @@ impl Source {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
-}
-
-/// Why a [`Source`] cannot be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
-    /// The folder does not exist, or is a file.
-    #[error("{} is not a folder: --data or DATA_PATH must name the folder that holds the MNIST files", .0.display())]
-    NotAFolder(PathBuf),
-    /// A file is missing.
-    #[error(
-        "there is no {name}, plain or .gz: looked for {places}; --data or DATA_PATH must name the folder that holds the MNIST files, with or without train and test in it"
-    )]
-    Missing { name: &'static str, places: String },
-    /// A file is wrong.
-    #[error(transparent)]
-    Idx(#[from] IdxError),
-    /// The images and the labels do not belong together.
-    #[error("{} and {} do not belong together: {fault}", images.display(), labels.display())]
-    Mismatch { images: PathBuf, labels: PathBuf, fault: DatasetError },
 }
 
 /// The two parts of MNIST.
@@ -107,33 +90,34 @@ struct Files {
 }
 
 impl Files {
-    fn read(&self) -> Result<Dataset, SourceError> {
+    fn read(&self) -> Result<Dataset, Error> {
         let labels = idx::read_labels(&self.labels)?;
         let images = idx::open_images(&self.images)?;
-        let mismatch = |fault| SourceError::Mismatch {
-            images: self.images.clone(),
-            labels: self.labels.clone(),
-            fault,
+        let mismatch = |fault: Error| {
+            let files = format!("{} and {}", self.images.display(), self.labels.display());
+            Error::input(format!("{files} do not belong together: {fault}"))
         };
         // Check before reading the pixels, which takes longest.
         let counts = [images.count() as usize, labels.len()];
         if counts[0] != counts[1] && counts[1] != 0 {
-            return Err(mismatch(DatasetError::Counts { images: counts[0], labels: counts[1] }));
+            return Err(mismatch(other_counts(counts[0], counts[1])));
         }
         Dataset::new(images.read()?, labels).map_err(mismatch)
     }
 }
 
 /// Finds the files of a part, both in the same folder.
-fn find(folder: &Path, split: Split) -> Result<Files, SourceError> {
+fn find(folder: &Path, split: Split) -> Result<Files, Error> {
     if !folder.is_dir() {
-        return Err(SourceError::NotAFolder(folder.to_owned()));
+        let folder = folder.display();
+        return Err(Error::input(format!("{folder} is not a folder: {REMEDY}")));
     }
     let folders = split.folders(folder);
     let missing = |name, folders: &[PathBuf]| {
         let places =
             join(folders.iter().map(|folder| folder.join(name).display().to_string()), ", ");
-        SourceError::Missing { name, places }
+        let text = format!("there is no {name}, plain or .gz: looked for {places}");
+        Error::input(format!("{text}; {REMEDY}, with or without train and test in it"))
     };
     let (folder, images) = folders
         .iter()
@@ -176,7 +160,7 @@ mod tests {
 
     /// Loads `named` in a folder that holds the training files in `train` and the test files in
     /// `test`.
-    fn found(train: &str, test: &str, named: &str) -> Result<Datasets, SourceError> {
+    fn found(train: &str, test: &str, named: &str) -> Result<Datasets, Error> {
         let root = tempfile::tempdir().unwrap();
         put(&root.path().join(train), Split::Train, &[1, 2, 3]);
         put(&root.path().join(test), Split::Test, &[4, 5]);

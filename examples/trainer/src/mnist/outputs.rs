@@ -9,14 +9,11 @@ use mpienv::Rank;
 use crate::cli::MnistArgs;
 use crate::metrics::{Begin, Metrics};
 use crate::train::Report;
+use mpienv_sharding::error::Error;
 use mpienv_sharding::file::atomic_write;
 
 /// Checks that the named files can be written, without changing them. An epoch has `steps` steps.
-pub fn check(
-    options: &MnistArgs,
-    rank: Rank,
-    steps: usize,
-) -> Result<Vec<Box<dyn Report>>, OutputError> {
+pub fn check(options: &MnistArgs, rank: Rank, steps: usize) -> Result<Vec<Box<dyn Report>>, Error> {
     let mut outputs: Vec<Box<dyn Report>> = Vec::new();
     if !rank.is_first() {
         return Ok(outputs);
@@ -32,18 +29,27 @@ pub fn check(
         // --weights is already read, and the outputs are checked below.
         let Ok(place) = atomic_write::place_of(path) else { continue };
         if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
-            return Err(OutputError::Same { path: path.to_owned(), names: [*other, name] });
+            return Err(Error::input(format!(
+                "{} is named by {other} and by {name}: one would overwrite the other; name two files",
+                path.display()
+            )));
         }
         taken.push((name, place));
     }
+    let wrong = |option: &'static str| {
+        move |error: io::Error| {
+            let text = format!("{option} must name a writable regular file, or a new one");
+            Error::input(format!("{error}; {text}"))
+        }
+    };
     let begin = if options.checkpoints().resume { Begin::Append } else { Begin::Truncate };
     if let Some(path) = &options.metrics {
-        outputs.push(Box::new(Metrics::new(path, begin).map_err(OutputError::Metrics)?));
+        outputs.push(Box::new(Metrics::new(path, begin).map_err(wrong("--metrics"))?));
     }
     #[cfg(feature = "plot")]
     if let Some(path) = &options.plot {
         let plot = crate::plot::Plot::new(path, options.title(rank), steps);
-        outputs.push(Box::new(plot.map_err(OutputError::Plot)?));
+        outputs.push(Box::new(plot.map_err(wrong("--plot"))?));
     }
     #[cfg(feature = "progress")]
     if !options.quiet {
@@ -52,15 +58,4 @@ pub fn check(
     #[cfg(not(any(feature = "plot", feature = "progress")))]
     let _ = steps;
     Ok(outputs)
-}
-
-/// Why an output file cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub enum OutputError {
-    #[error("{0}; --metrics must name a writable regular file, or a new one")]
-    Metrics(io::Error),
-    #[error("{0}; --plot must name a writable regular file, or a new one")]
-    Plot(io::Error),
-    #[error("{} is named by {} and by {}: one would overwrite the other; name two files", path.display(), names[0], names[1])]
-    Same { path: PathBuf, names: [&'static str; 2] },
 }

@@ -83,8 +83,8 @@ fn the_networks_parameters_are_the_models_with_weights_transposed() {
     for architecture in Architecture::value_variants() {
         let expected = architecture.model(1).parameter_shapes();
         let network = architecture.network(8);
-        assert_eq!(network.parameters().len(), expected.len());
-        for (parameter, (name, mut shape)) in network.parameters().iter().zip(expected) {
+        assert_eq!(network.parameters.len(), expected.len());
+        for (parameter, (name, mut shape)) in network.parameters.iter().zip(expected) {
             shape.reverse();
             assert_eq!((parameter.name.as_str(), &parameter.shape), (name, &shape));
         }

@@ -4,11 +4,12 @@
 
 use std::cell::RefCell;
 
-use super::{Learner, Outcome, Share, TrainError};
+use super::{Learner, Outcome, Share};
+use crate::agreement;
 use crate::batch::Batch;
 use crate::model::{self, Evaluation, Model};
-use crate::replicas::{self, Divergence};
 use mpienv::collective::{CollectiveError, Group, Reduction};
+use mpienv_sharding::error::Error;
 
 pub(super) struct DataParallel<'a> {
     model: &'a mut dyn Model,
@@ -36,7 +37,7 @@ impl<'a> DataParallel<'a> {
 }
 
 impl Learner for DataParallel<'_> {
-    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, Error> {
         let &Share { data, own, next, whole, stop } = share;
         let load = |batch: &mut Batch, samples: &[usize]| {
             Batch::fetch(data, samples.iter().copied());
@@ -71,8 +72,8 @@ impl Learner for DataParallel<'_> {
         Ok(Outcome { own, loss: rest[0], stop: rest[1] })
     }
 
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
-        replicas::check(self.parameters, group)
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError> {
+        agreement::check_replicas(self.parameters, group)
     }
 
     fn parameters(&self) -> &[f32] {

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use pulp::Arch;
 
-use super::{Learner, Outcome, Share, TrainError};
+use super::{Learner, Outcome, Share};
+use crate::agreement;
 use crate::batch::{self, Batch};
 use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
-use crate::replicas::{self, Divergence};
 use mpienv::collective::{CollectiveError, Group};
+use mpienv_sharding::error::Error;
 use mpienv_sharding::exchange::gather;
-use mpienv_sharding::execute::{ExecuteError, Executor, State};
+use mpienv_sharding::execute::{Executor, State, check_shape};
 use mpienv_sharding::plan::{Feed, Plan};
 use mpienv_sharding::tensor::{Tensor, places};
 
@@ -44,7 +45,7 @@ impl<'a> ShardedLearner<'a> {
         sharded: Sharded<'a>,
         whole: &'a mut [f32],
         group: &mut Group,
-    ) -> Result<ShardedLearner<'a>, TrainError> {
+    ) -> Result<ShardedLearner<'a>, Error> {
         let Sharded { model, plan } = sharded;
         let executor = Executor::new(plan, "", group)?;
         let tensors: Vec<Tensor> = slices(plan)
@@ -54,7 +55,7 @@ impl<'a> ShardedLearner<'a> {
         let state = State::of_whole(plan, group.rank().index(), &tensors);
         let fed = |feed| {
             let placed = plan.fed(feed);
-            Tensor::zeros(placed.layout.local_shape(plan.mesh(), &placed.shape))
+            Tensor::zeros(placed.layout.local_shape(&plan.mesh, &placed.shape))
         };
         let (samples, labels) = (fed(Feed::Samples), fed(Feed::Labels));
         Ok(ShardedLearner {
@@ -71,11 +72,10 @@ impl<'a> ShardedLearner<'a> {
 }
 
 impl Learner for ShardedLearner<'_> {
-    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, TrainError> {
+    fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, Error> {
         let &Share { data, own, whole, stop, .. } = share;
         if own.len() > self.labels.data.len() {
-            let (found, expected) = (vec![own.len(), PIXELS], self.samples.shape.clone());
-            return Err(ExecuteError::Input { feed: Feed::Samples, found, expected }.into());
+            check_shape(self.plan, Feed::Samples, &[own.len(), PIXELS])?;
         }
         Batch::fetch(data, own.iter().copied());
         let images = self.samples.data.as_chunks_mut::<PIXELS>().0;
@@ -94,19 +94,19 @@ impl Learner for ShardedLearner<'_> {
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
     }
 
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), Divergence>, CollectiveError> {
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError> {
         let all = gather(&self.state.parameters, group)?;
         for (number, (slice, (parameter, layout))) in
             slices(self.plan).zip(self.plan.parameters()).enumerate()
         {
-            let (mesh, whole) = (self.plan.mesh(), &mut self.whole[slice]);
+            let (mesh, whole) = (&self.plan.mesh, &mut self.whole[slice]);
             for part in 0..layout.part(mesh, 0).1 {
                 // The ranks that hold the part.
                 let ranks = (0..).zip(&all).filter(|&(rank, _)| layout.part(mesh, rank).0 == part);
                 let held: Vec<(usize, &[u8])> = ranks
                     .map(|(rank, parts)| (rank as usize, bytemuck::cast_slice(&parts[number].data)))
                     .collect();
-                if let Err(divergence) = replicas::compare(&held) {
+                if let Err(divergence) = agreement::compare(&held) {
                     return Ok(Err(divergence));
                 }
                 let (rank, _) = held[0];

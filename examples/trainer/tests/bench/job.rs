@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use mpienv::collective::{Group, threads};
-use mpienv_sharding::program::backend::{self, Backend};
-use mpienv_sharding::program::cluster;
+use mpienv::{ClusterInfo, Launch};
+use mpienv_sharding::job::{self, Backend};
 
 /// Why a benchmark fails.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -36,7 +36,7 @@ pub fn run(head: &str, sizes: &[u32], work: Work) -> Result<(), Failure> {
     if let Some(over) = words.iter().find_map(|word| word.strip_prefix(OVER)) {
         let backend = Backend::from_str(over, false)?;
         let mut group =
-            backend::connect(backend, &cluster::place()?, TIMEOUT, &mut |_| (), &mut |_| ())?;
+            job::connect(backend, &ClusterInfo::from_env()?, TIMEOUT, &|_| (), &|_| ())?;
         return work(&mut group, over);
     }
     let named = |over: &&str| words.iter().any(|word| word == over);
@@ -67,7 +67,7 @@ fn start(size: u32, over: &str, work: Work) -> Result<(), Failure> {
             let status = job.status()?;
             if status.success() { Ok(()) } else { Err(status.to_string().into()) }
         }
-        _ => Ok(cluster::start(size, || {
+        _ => Ok(Launch::new(&ClusterInfo::from_env()?, size)?.subreaper(true).run(|_rank| {
             let mut command = Command::new(&program);
             command.arg(&word);
             command

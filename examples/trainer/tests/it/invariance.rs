@@ -11,7 +11,7 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::{Dataset, Datasets, digits};
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::model::linear::Linear;
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
 #[test]
 fn one_rank_and_four_train_alike_and_replicas_are_the_same_bits() {
@@ -111,7 +111,7 @@ fn a_rank_that_ends_in_the_middle_is_named_by_the_others() {
         (first.join().unwrap(), second.join().unwrap())
     });
     assert_eq!(first.to_string(), "rank 1 on this process is lost: it exited");
-    assert!(matches!(second, TrainError::Report(_)));
+    assert!(second.text.starts_with("cannot write the reports: "), "{second}");
 }
 
 #[test]

@@ -45,7 +45,6 @@ mod support {
     pub mod welcomed;
 }
 
-mod errors;
 #[cfg(unix)]
 mod failures;
 mod fetch;

@@ -15,8 +15,8 @@ use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
+use mpienv_trainer::parameters;
 use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
-use mpienv_trainer::weights;
 
 /// Records what is reported.
 #[derive(Default)]
@@ -72,7 +72,7 @@ fn curve(
 #[test]
 fn one_epoch_gives_the_losses_and_the_accuracy_of_other_systems() {
     let Some((_, data)) = real_mnist() else { return };
-    let first = weights::read(&first_weight(), &Linear::new(1).parameter_shapes()).unwrap();
+    let first = parameters::read(&first_weight(), &Linear::new(1).parameter_shapes()).unwrap();
     for (ranks, name) in [(1, "one_rank"), (2, "two_ranks")] {
         let curve = curve(&data, ranks, &first, 1, 1, Order::File);
         assert_alike(name, &curve.losses, curve.test_accuracies[0], 5e-6, "threads");

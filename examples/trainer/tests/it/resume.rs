@@ -9,13 +9,14 @@ use crate::support::few_digits::few_digits;
 use crate::support::watched::{Watch, watched};
 use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
+use mpienv_sharding::error::{Error, Reach};
 use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::{Checkpoints, Run, Settings};
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Model;
 use mpienv_trainer::model::linear::Linear;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
 const TIMEOUT: Duration = Duration::from_secs(1200);
 const RANKS: u32 = 3;
@@ -56,7 +57,7 @@ fn run(
     settings: &Settings,
     rank: &mut Group,
     stop_at: Option<(u32, usize)>,
-) -> (Result<(), TrainError>, Curve, Vec<f32>) {
+) -> (Result<(), Error>, Curve, Vec<f32>) {
     let mut model = Linear::new(64);
     let mut parameters = model.initial_parameters(PLAN.seed);
     let terms = Run::new(&PLAN, model.parameter_shapes(), RANKS, &data.train);
@@ -98,9 +99,12 @@ fn a_run_that_is_stopped_twice_ends_with_the_bits_of_one_that_is_not() {
         for (index, (done, curve, parameters)) in part.into_iter().enumerate() {
             match (done, stopped) {
                 // All ranks learn of the signal in the step after the one in which it arrived.
-                (Err(TrainError::Stopped { signal, epoch, step, kept, path }), Some(at)) => {
-                    assert_eq!((signal, (epoch, step), kept), (Signal::Terminate, at, true));
-                    assert_eq!(path.is_some(), index == 0);
+                (Err(error), Some((epoch, step))) => {
+                    let stopped =
+                        format!("stopped by SIGTERM in epoch {epoch} after {step} steps; ");
+                    assert!(error.text.starts_with(&stopped), "{error}");
+                    assert_eq!(error.text.contains("rank 0 has written"), index != 0, "{error}");
+                    assert_eq!((error.code, error.reach), (143, Reach::First));
                 }
                 (Ok(()), None) => assert_eq!(bits(&parameters), bits(&uninterrupted[index].2)),
                 (done, _) => panic!("{stop_at:?}: {done:?}"),

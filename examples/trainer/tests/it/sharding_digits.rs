@@ -48,7 +48,7 @@ fn train(plan: &Plan, data: &Datasets, count: usize, epochs: usize) -> (f32, f64
         let mut executor = Executor::new(plan, "", rank).unwrap();
         let init = Init::Normal { seed: 1 };
         let mut state: State = State::new(init.parameters(plan, own));
-        let part = plan.fed(Feed::Samples).layout.part(plan.mesh(), own).0 as usize;
+        let part = plan.fed(Feed::Samples).layout.part(&plan.mesh, own).0 as usize;
         let rows = BATCH / WORLD as usize;
         let mut loss = 0.0;
         for _ in 0..epochs {
@@ -77,8 +77,8 @@ fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
     let (samples, labels) = images(test, 0..test.count());
     let layer = |input: &Tensor, weight, bias| {
         let (mut product, mut sum) = (Tensor::default(), Tensor::default());
-        matmul::forward(input, &tensor(weight), &mut product);
-        elementwise::add_bias(&product, &tensor(bias), &mut sum);
+        matmul::forward(input, tensor(weight), &mut product);
+        elementwise::add_bias(&product, tensor(bias), &mut sum);
         sum
     };
     let mut hidden = Tensor::default();

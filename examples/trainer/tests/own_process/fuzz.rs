@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use mpienv::collective::Group;
 use mpienv_sharding::checkpoint::Checkpoint;
 use mpienv_sharding::file::digest;
-use mpienv_sharding::file::tensor_file::{NamedTensor, TensorFile, Type};
+use mpienv_sharding::file::tensor_file::{Dtype, NamedTensor, TensorFile};
 use mpienv_sharding::operator::Operator;
 use mpienv_sharding::strategy::Strategy;
 use mpienv_trainer::batch::Order;
@@ -88,9 +88,9 @@ fn any_idx_file_has_as_many_items_as_it_says_or_is_refused() {
     });
 }
 
-fn tensor(name: &str, numbers: Type, shape: &[usize]) -> NamedTensor {
+fn tensor(name: &str, numbers: Dtype, shape: &[usize]) -> NamedTensor {
     let count: usize = shape.iter().product();
-    let bytes = (0..count * numbers.size()).map(|i| i as u8).collect();
+    let bytes = (0..count * numbers.bitsize() / 8).map(|i| i as u8).collect();
     NamedTensor { name: name.to_owned(), numbers, shape: shape.to_vec(), bytes }
 }
 
@@ -130,11 +130,11 @@ fn any_file_of_tensors_has_the_bytes_of_its_shapes_or_is_refused() {
     let seeds = [
         written(
             "{\"steps\":3}",
-            vec![tensor("a", Type::F32, &[2, 3]), tensor("b", Type::F64, &[])],
+            vec![tensor("a", Dtype::F32, &[2, 3]), tensor("b", Dtype::F64, &[])],
         ),
         written(
             "",
-            vec![tensor("weight", Type::F32, &[10, 4]), tensor("empty", Type::F32, &[0, 5])],
+            vec![tensor("weight", Dtype::F32, &[10, 4]), tensor("empty", Dtype::F32, &[0, 5])],
         ),
         written("x", Vec::new()),
     ];
@@ -145,7 +145,7 @@ fn any_file_of_tensors_has_the_bytes_of_its_shapes_or_is_refused() {
             Ok(read) => {
                 for tensor in &read.tensors {
                     let count: usize = tensor.shape.iter().product();
-                    prop_assert_eq!(tensor.bytes.len(), count * tensor.numbers.size());
+                    prop_assert_eq!(tensor.bytes.len(), count * tensor.numbers.bitsize() / 8);
                     prop_assert_eq!(read.get(&tensor.name), Some(tensor));
                 }
             }
@@ -171,12 +171,12 @@ fn any_part_of_a_sharded_checkpoint_is_merged_or_refused() {
     };
     let part = |rank, offset| {
         let tensors =
-            vec![tensor("w", Type::F32, &[2, 2]), tensor("w.momentum", Type::F32, &[2, 2])];
+            vec![tensor("w", Dtype::F32, &[2, 2]), tensor("w.momentum", Dtype::F32, &[2, 2])];
         written(&about(rank, 2, offset), tensors)
     };
     let whole = written(
         &about(0, 1, 0),
-        vec![tensor("w", Type::F32, &[4, 2]), tensor("w.momentum", Type::F32, &[4, 2])],
+        vec![tensor("w", Dtype::F32, &[4, 2]), tensor("w.momentum", Dtype::F32, &[4, 2])],
     );
     let (file, other) = (File::new(), File::new());
     let second = other.holds(&part(1, 2));

@@ -4,12 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use mpienv::collective::{Group, threads};
+use mpienv_sharding::error::Error;
 use mpienv_trainer::batch::Order;
 use mpienv_trainer::checkpoint::Checkpoints;
 use mpienv_trainer::data::Datasets;
 use mpienv_trainer::model::Architecture;
 use mpienv_trainer::stop::{Signal, Stop};
-use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, TrainError, train};
+use mpienv_trainer::train::{Epoch, Report, Step, TrainConfig, train};
 
 pub const TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -49,7 +50,7 @@ pub fn trained(
     plan: &TrainConfig,
     group: &mut Group,
     report: &mut dyn Report,
-) -> Result<Vec<f32>, TrainError> {
+) -> Result<Vec<f32>, Error> {
     let mut model = architecture.model(64);
     let mut parameters = model.initial_parameters(plan.seed);
     let kept = Checkpoints::default();

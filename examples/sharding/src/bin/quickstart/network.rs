@@ -1,8 +1,9 @@
 //! The quick start's network, its samples, and how a loss is printed: all as Python prints them.
 
 use crate::options::Sharding;
+use mpienv_sharding::error::Error;
 use mpienv_sharding::network::Chain;
-use mpienv_sharding::plan::{Plan, PlanError, Terms};
+use mpienv_sharding::plan::{Plan, Terms};
 use mpienv_sharding::tensor::Tensor;
 use rand_mt::Mt;
 
@@ -21,16 +22,14 @@ const HIDDEN: usize = 16;
 const MOMENTUM: f32 = 0.1;
 
 /// Plans the network for `world` ranks.
-pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, PlanError> {
+pub fn plan(sharding: &Sharding, world: u32) -> Result<Plan, Error> {
     let chain =
         Chain::new(ROWS * world as usize, INPUTS).matmul("matmul", "w", HIDDEN).relu("relu");
     let mut network = chain.matmul("matmul2", "w2", OUTPUTS).mse("loss");
-    sharding.apply(&mut network, world).map_err(PlanError::Operator)?;
-    let (learning_rate, collectives) = (sharding.learning_rate, sharding.collectives);
-    Ok(Plan::new(
-        &network,
-        &Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM },
-    )?)
+    sharding.apply(&mut network, world)?;
+    let Sharding { learning_rate, collectives, .. } = *sharding;
+    let terms = Terms { world, data_cut: world, collectives, learning_rate, momentum: MOMENTUM };
+    Plan::new(&network, &terms)
 }
 
 /// Draws the samples and labels of a step, equal to NumPy's `random.rand` after `random.seed(1)`.

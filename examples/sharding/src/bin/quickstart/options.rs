@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-use mpienv_sharding::init::Init;
-use mpienv_sharding::network::{Network, UnknownOperator};
-use mpienv_sharding::plan::Collectives;
-use mpienv_sharding::program::arguments::{
+use mpienv_sharding::arguments::{
     PlannedRanks, numbers_may_be_negative, positive, seconds, whole_u32, whole_u64,
 };
-use mpienv_sharding::program::backend::Backend;
-use mpienv_sharding::program::exit;
+use mpienv_sharding::error::Error;
+use mpienv_sharding::init::Init;
+use mpienv_sharding::job::Backend;
+use mpienv_sharding::network::Network;
+use mpienv_sharding::plan::Collectives;
 use mpienv_sharding::strategy::Strategy;
 use mpienv_sharding::strategy::{Assignment, FIRST};
 
@@ -146,14 +146,8 @@ pub struct Merge {
 }
 
 impl QuickstartArgs {
-    /// Parses this process's command line. Exits if it is invalid or asks for help.
-    pub fn of_process() -> QuickstartArgs {
-        QuickstartArgs::of(std::env::args_os())
-            .unwrap_or_else(|error| exit::with_usage("quickstart", &error))
-    }
-
     /// Parses a command line that starts with the program's name.
-    fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
+    pub fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
         let matches =
             numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
         QuickstartArgs::from_arg_matches(&matches)
@@ -171,7 +165,7 @@ impl Training {
 
 impl Sharding {
     /// Sets the strategies of the network's operators.
-    pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), UnknownOperator> {
+    pub fn apply(&self, network: &mut Network, world: u32) -> Result<(), Error> {
         Assignment::apply(&self.strategies, network)?;
         if self.strategies.is_empty() && world.is_multiple_of(8) {
             network.shard(FIRST, Strategy(vec![vec![2, 4], vec![4, 1]]))?;

@@ -59,7 +59,7 @@ pub fn train(case: &Case, steps: u64) -> Dense {
 }
 
 fn gradients(case: &Case, parameters: &[Matrix]) -> (f64, Vec<Matrix>) {
-    let nodes = case.network.nodes();
+    let nodes = &case.network.nodes;
     let mut values = vec![matrix(&case.samples)];
     for node in &nodes[..nodes.len() - 1] {
         let value = values.last().unwrap();
@@ -105,7 +105,7 @@ fn loss(case: &Case, value: &Matrix) -> (f64, Matrix) {
     let mut loss = 0.0;
     let mut slope = value.clone();
     for (index, row) in value.iter().enumerate() {
-        if case.network.nodes().last().unwrap().operator == Operator::Mse {
+        if case.network.nodes.last().unwrap().operator == Operator::Mse {
             for (column, number) in row.iter().enumerate() {
                 let difference = number - f64::from(case.labels.data[index * row.len() + column]);
                 loss += difference * difference / (rows * columns);

@@ -60,11 +60,11 @@ impl Case {
         let cuts: Vec<u32> = divisors(self.world);
         self.data_cut = pick(stream, &cuts);
         let mut network = bare(&self.network);
-        for index in 0..network.nodes().len() {
+        for index in 0..network.nodes.len() {
             if stream.uniform() < 0.4 {
                 continue;
             }
-            let node = network.nodes()[index].clone();
+            let node = network.nodes[index].clone();
             let ranks = pick(stream, &cuts);
             let candidates = node.operator.candidates(&node.shapes, ranks);
             if candidates.is_empty() {
@@ -90,15 +90,15 @@ fn pick<T: Clone>(stream: &mut Stream, items: &[T]) -> T {
 
 /// The network without strategies.
 fn bare(network: &Network) -> Network {
-    let nodes = network.nodes();
+    let nodes = &network.nodes;
     let mut chain = Chain::new(nodes[0].shapes[0][0], nodes[0].shapes[0][1]);
     for node in nodes {
         chain = match (node.operator, node.parameter) {
             (Operator::MatMul, Some(number)) => {
-                chain.matmul(&node.name, &network.parameters()[number].name, node.shapes[1][1])
+                chain.matmul(&node.name, &network.parameters[number].name, node.shapes[1][1])
             }
             (Operator::BiasAdd, Some(number)) => {
-                chain.bias_add(&node.name, &network.parameters()[number].name)
+                chain.bias_add(&node.name, &network.parameters[number].name)
             }
             (Operator::Mse, _) => return chain.mse(&node.name),
             (Operator::Xent, _) => return chain.xent(&node.name),
@@ -148,7 +148,7 @@ fn draw(seed: u64, world: u32) -> Case {
         (chain.xent("loss"), Tensor::new(vec![rows], classes))
     };
     let parameters =
-        network.parameters().iter().map(|parameter| tensor(parameter.shape.clone(), 0.5)).collect();
+        network.parameters.iter().map(|parameter| tensor(parameter.shape.clone(), 0.5)).collect();
     let mut case = Case { network, world, data_cut: 1, samples, labels, parameters };
     case.cut(&mut Stream::new(seed, Purpose::Epoch(2)));
     case

@@ -1,4 +1,4 @@
-//! Locks a folder for one running job.
+//! Folders of checkpoints, each locked for one running job.
 //!
 //! The operating system releases the lock when the process exits for any reason.
 
@@ -15,6 +15,9 @@ use crate::file::atomic_write::naming;
 /// The locked file, which names its owner. A run removes the file at its end unless it is killed.
 const NAME: &str = ".lock";
 
+/// The number of checkpoints that a run keeps.
+pub const KEPT: usize = 5;
+
 /// The longest owner text shown in an error, in bytes.
 const LONGEST_OWNER: u64 = 200;
 
@@ -29,19 +32,27 @@ pub struct FolderLock {
 impl FolderLock {
     /// Locks a folder, creating it if it is missing. If the file system does not support locks, a
     /// warning is passed to `remark` and the folder is used unlocked.
-    pub fn take(folder: &Path, remark: &mut dyn FnMut(&str)) -> Result<FolderLock, LockError> {
-        fs::create_dir_all(folder).map_err(|error| LockError::System(naming(folder)(error)))?;
+    ///
+    /// # Errors
+    /// If the folder cannot be created or locked. If another run uses it, of the kind
+    /// [`io::ErrorKind::ResourceBusy`]: `option` names the folder, and can name another one.
+    pub fn take(
+        folder: &Path,
+        option: &str,
+        remark: &mut dyn FnMut(&str),
+    ) -> io::Result<FolderLock> {
+        fs::create_dir_all(folder).map_err(naming(folder))?;
         let path = folder.join(NAME);
-        let wrong = |error| LockError::System(naming(&path)(error));
+        let wrong = naming(&path);
         loop {
             let mut file = open(&path).map_err(wrong)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    return Err(LockError::Taken {
-                        folder: folder.to_owned(),
-                        owner: owner(&mut file),
-                    });
+                    let (folder, owner) = (folder.display(), owner(&mut file));
+                    let text = format!("{folder} is in use by another run ({owner})");
+                    let text = format!("{text}: wait until it finishes, or name another {option}");
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
                 }
                 Err(TryLockError::Error(error)) if has_no_locks(&error) => {
                     let folder = folder.display();
@@ -74,11 +85,24 @@ impl Drop for FolderLock {
     }
 }
 
-/// Lists the names and paths in a folder. Names that are not UTF-8 are skipped.
-pub fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let entry = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.path()));
+/// Lists the files in whose names `parse` finds something, in its order.
+pub fn files<M: Ord>(
+    folder: &Path,
+    parse: impl Fn(&str) -> Option<M>,
+) -> io::Result<Vec<(M, PathBuf)>> {
+    let file = |entry: fs::DirEntry| Some((parse(entry.file_name().to_str()?)?, entry.path()));
     let all: io::Result<Vec<fs::DirEntry>> = fs::read_dir(folder).and_then(Iterator::collect);
-    Ok(all.map_err(naming(folder))?.into_iter().filter_map(entry).collect())
+    let mut files: Vec<_> = all.map_err(naming(folder))?.into_iter().filter_map(file).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Removes files. Another process may have removed them already.
+pub fn remove(paths: impl IntoIterator<Item = PathBuf>) -> io::Result<()> {
+    paths.into_iter().try_for_each(|path| match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(naming(&path)),
+    })
 }
 
 /// Returns the owner named in the file, made safe to print on a terminal.
@@ -115,23 +139,13 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Why a folder cannot be locked.
-#[derive(Debug, thiserror::Error)]
-pub enum LockError {
-    /// Another run holds the lock.
-    #[error("{} is in use by another run ({owner}): wait until it finishes", folder.display())]
-    Taken { folder: PathBuf, owner: String },
-    /// The folder cannot be created, or the lock cannot be taken.
-    #[error("{0}")]
-    System(io::Error),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn take(folder: &Path) -> Result<FolderLock, String> {
-        FolderLock::take(folder, &mut |text| panic!("{text}")).map_err(|error| error.to_string())
+        FolderLock::take(folder, "folder", &mut |text| panic!("{text}"))
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -169,7 +183,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     while had.load(Ordering::SeqCst) < 500 {
-                        if let Ok(_lock) = FolderLock::take(folder.path(), &mut |_| ()) {
+                        if let Ok(_lock) = FolderLock::take(folder.path(), "folder", &mut |_| ()) {
                             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                             had.fetch_add(1, Ordering::SeqCst);
                             inside.fetch_sub(1, Ordering::SeqCst);

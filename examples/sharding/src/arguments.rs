@@ -1,6 +1,9 @@
 //! Options that both programs have, and parsers for values of options.
 
+use std::io::{self, Write};
 use std::time::Duration;
+
+use crate::{error, job};
 
 /// The ranks that a plan is for.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
@@ -40,4 +43,25 @@ pub fn seconds(text: &str) -> Result<Duration, &'static str> {
     // A year is effectively forever, and does not overflow when added to a point in time.
     let number = number.map(|number| number.min(365.0 * 86400.0));
     number.map(Duration::from_secs_f64).ok_or("expected a number of seconds greater than 0")
+}
+
+/// Parses this process's command line with `parse`. Prints the help, the version or the usage error
+/// and exits if there is one.
+pub fn of_process<T>(
+    program: &str,
+    parse: impl FnOnce(std::env::ArgsOs) -> Result<T, clap::Error>,
+) -> T {
+    parse(std::env::args_os()).unwrap_or_else(|usage| {
+        let printed = usage.print().and_then(|()| io::stdout().flush());
+        let code = match printed {
+            _ if usage.use_stderr() => error::USAGE,
+            Ok(()) => 0,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => error::READER_GONE,
+            Err(error) => {
+                job::say(program, &format_args!("cannot write stdout: {error}; check the disk"));
+                error::WRONG_INPUT
+            }
+        };
+        signal_hook::low_level::exit(code.into())
+    })
 }
