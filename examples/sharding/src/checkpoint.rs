@@ -5,8 +5,7 @@ use super::execute::{State, parts};
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::error::Error;
-use crate::file::digest::{self, Entries, PartsDigest};
-use crate::file::tensor_file::{NamedTensor, TensorFile};
+use crate::file::tensor_file::{Entries, NamedTensor, PartsDigest, TensorFile};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -88,7 +87,7 @@ impl Checkpoint {
         let entries = serde_json::to_value(self).and_then(serde_json::from_value::<Entries>);
         let entries = entries.map_err(|error| not_a_checkpoint(path, error))?;
         let tensors = self.places.iter().map(|part| NamedTensor::of(&part.name, &part.tensor));
-        digest::seal(entries, tensors.collect()).write(path)
+        TensorFile::sealed(entries, tensors.collect()).write(path)
     }
 
     /// Reads a file.
@@ -99,8 +98,8 @@ impl Checkpoint {
     /// Reads a file like [`Checkpoint::read`], and also returns its SHA-256.
     pub fn read_with_digest(path: &Path) -> Result<(Checkpoint, String), Error> {
         let (file, digest) = TensorFile::read_with_digest(path)??;
-        let entries = digest::metadata(&file).map_err(|reason| not_a_checkpoint(path, reason))?;
-        let entries = digest::verify(entries, &file).map_err(|damage| {
+        let entries = file.entries().map_err(|reason| not_a_checkpoint(path, reason))?;
+        let entries = file.verify(entries).map_err(|damage| {
             let remedy = "name another checkpoint, or merge the checkpoints of all ranks again";
             Error::input(format!("{}: {damage}; {remedy}", path.display()))
         })?;

@@ -4,7 +4,7 @@ use std::mem;
 
 use super::exchange::Exchange;
 use super::mesh::Axis;
-use super::operator::{Operator, elementwise, loss, matmul};
+use super::operator::{Operator, kernels, matmul};
 use super::plan::{Feed, Instruction, Operation, Plan};
 use super::tensor::Tensor;
 use crate::error::{Error, Reach};
@@ -37,7 +37,7 @@ impl State {
 /// parameters.
 pub(super) fn parts(plan: &Plan, rank: u32, whole: &[Tensor]) -> Vec<Tensor> {
     let (mesh, parameters) = (&plan.mesh, plan.parameters());
-    let cut = |((_, layout), whole): ((_, &super::layout::Layout), &Tensor)| {
+    let cut = |((_, layout), whole): ((_, &super::mesh::Layout), &Tensor)| {
         let offset = layout.offset(mesh, &whole.shape, rank);
         whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
     };
@@ -106,7 +106,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Runs a step like [`Executor::step`], but the loss is the mean over `count` labels on all
-    /// ranks, which excludes the labels of empty rows; see [`loss`].
+    /// ranks, which excludes the labels of empty rows; see [`kernels`].
     pub fn step_of(
         &mut self,
         count: usize,
@@ -148,7 +148,7 @@ impl<'a> Executor<'a> {
             if number == plan.loss_operator {
                 let labels = input(1);
                 let is_xent = instruction.operation == Operation::Forward(Operator::Xent);
-                let own = if is_xent { loss::samples(labels) } else { labels.data.len() };
+                let own = if is_xent { kernels::samples(labels) } else { labels.data.len() };
                 let share = result.data[0];
                 self.own_loss = (own > 0).then(|| share * (count as f64 / own as f64) as f32);
             }
@@ -227,25 +227,25 @@ fn compute<'t>(
     };
     match operation {
         Operation::Forward(Operator::MatMul) => matmul::forward(input(0), input(1), result),
-        Operation::Forward(Operator::BiasAdd) => elementwise::add_bias(input(0), input(1), result),
-        Operation::Forward(Operator::Relu) => elementwise::relu(input(0), result),
-        Operation::Forward(Operator::Mse) => scalar(loss::mse(input(0), input(1), count)),
-        Operation::Forward(Operator::Xent) => scalar(loss::xent(input(0), input(1), count)),
+        Operation::Forward(Operator::BiasAdd) => kernels::add_bias(input(0), input(1), result),
+        Operation::Forward(Operator::Relu) => kernels::relu(input(0), result),
+        Operation::Forward(Operator::Mse) => scalar(kernels::mse(input(0), input(1), count)),
+        Operation::Forward(Operator::Xent) => scalar(kernels::xent(input(0), input(1), count)),
         Operation::Gradient(Operator::MatMul, 0) => {
             matmul::gradient_of_first(input(0), input(1), turned, result);
         }
         Operation::Gradient(Operator::MatMul, _) => {
             matmul::gradient_of_second(input(0), input(1), result);
         }
-        Operation::Gradient(Operator::BiasAdd, _) => elementwise::bias_gradient(input(0), result),
+        Operation::Gradient(Operator::BiasAdd, _) => kernels::bias_gradient(input(0), result),
         Operation::Gradient(Operator::Relu, _) => {
-            elementwise::relu_gradient(input(0), input(1), result);
+            kernels::relu_gradient(input(0), input(1), result);
         }
         Operation::Gradient(Operator::Mse, _) => {
-            loss::mse_gradient(input(0), input(1), count, result);
+            kernels::mse_gradient(input(0), input(1), count, result);
         }
         Operation::Gradient(Operator::Xent, _) => {
-            loss::xent_gradient(input(0), input(1), count, result);
+            kernels::xent_gradient(input(0), input(1), count, result);
         }
         // Inputs and parameters are used in place. The caller handles moves and updates.
         Operation::Input(_)

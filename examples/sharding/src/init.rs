@@ -25,7 +25,7 @@ impl Init {
         let parameters = (0..).zip(plan.parameters());
         let draw = |(number, (parameter, layout)): (
             u32,
-            (&super::network::Parameter, &super::layout::Layout),
+            (&super::network::Parameter, &super::mesh::Layout),
         )| {
             let shape = layout.local_shape(mesh, &parameter.shape);
             if shape.len() < 2 {

@@ -41,7 +41,6 @@ pub mod execute;
 pub mod file;
 pub mod init;
 pub mod job;
-pub mod layout;
 pub mod mesh;
 pub mod network;
 pub mod operator;

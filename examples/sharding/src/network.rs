@@ -47,14 +47,12 @@ pub struct Network {
 impl Network {
     /// Sets the strategy of an operator.
     pub fn shard(&mut self, name: &str, strategy: Strategy) -> Result<(), Error> {
-        match self.nodes.iter_mut().find(|node| node.name == name) {
-            Some(node) => node.strategy = Some(strategy),
-            None => {
-                let names = join(self.nodes.iter().map(|node| &node.name), ", ");
-                let text = format!("there is no operator {name}: the network has {names}");
-                return Err(Error::input(text));
-            }
-        }
+        let Some(node) = self.nodes.iter_mut().find(|node| node.name == name) else {
+            let names = join(self.nodes.iter().map(|node| &node.name), ", ");
+            let text = format!("there is no operator {name}: the network has {names}");
+            return Err(Error::input(text));
+        };
+        node.strategy = Some(strategy);
         Ok(())
     }
 }
@@ -78,13 +76,13 @@ impl Chain {
     /// Appends a product with a parameter of `columns` columns; at least 1.
     pub fn matmul(self, name: &str, parameter: &str, columns: usize) -> Chain {
         let shape = vec![self.shape[1], columns];
-        self.learning(name, Operator::MatMul, parameter, shape)
+        self.with(name, Operator::MatMul, Some(parameter), Some(shape))
     }
 
     /// Appends an operator that adds a row of parameters to each row.
     pub fn bias_add(self, name: &str, parameter: &str) -> Chain {
         let shape = vec![self.shape[1]];
-        self.learning(name, Operator::BiasAdd, parameter, shape)
+        self.with(name, Operator::BiasAdd, Some(parameter), Some(shape))
     }
 
     /// Appends an operator that replaces numbers below 0 with 0.
@@ -105,31 +103,23 @@ impl Chain {
         self.with(name, Operator::Xent, None, Some(labels)).network
     }
 
-    /// Appends an operator with a new parameter.
-    fn learning(
-        mut self,
-        name: &str,
-        operator: Operator,
-        parameter: &str,
-        shape: Vec<usize>,
-    ) -> Chain {
-        let parameters = &mut self.network.parameters;
-        parameters.push(Parameter { name: parameter.to_owned(), shape: shape.clone() });
-        let number = parameters.len() - 1;
-        self.with(name, operator, Some(number), Some(shape))
-    }
-
+    /// Appends an operator. Its second input, if any, is a new parameter or the labels.
     fn with(
         mut self,
         name: &str,
         operator: Operator,
-        parameter: Option<usize>,
+        parameter: Option<&str>,
         second: Option<Vec<usize>>,
     ) -> Chain {
+        let Network { nodes, parameters } = &mut self.network;
+        let number = parameters.len();
+        let new = parameter.map(str::to_owned).zip(second.clone());
+        parameters.extend(new.map(|(name, shape)| Parameter { name, shape }));
         let (name, shapes) = (name.to_owned(), [self.shape].into_iter().chain(second).collect());
+        let parameter = parameter.map(|_| number);
         let node = Node { name, operator, shapes, parameter, strategy: None };
         self.shape = node.output();
-        self.network.nodes.push(node);
+        nodes.push(node);
         self
     }
 }

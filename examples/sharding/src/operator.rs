@@ -4,12 +4,10 @@
 //! inner k and columns n. Cutting a loop cuts every dimension that belongs to it. If the result
 //! lacks the loop, its values must still be summed.
 
-pub mod elementwise;
-pub mod loss;
+pub mod kernels;
 pub mod matmul;
 
-use super::layout::Layout;
-use super::mesh::Axis;
+use super::mesh::{Axis, Layout};
 use super::strategy::Strategy;
 
 /// A computation on a value and, for most, a parameter or labels.

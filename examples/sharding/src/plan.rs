@@ -5,8 +5,7 @@ mod print;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Layout;
-use super::mesh::Mesh;
+use super::mesh::{Layout, Mesh};
 use super::network::{Network, Parameter};
 use super::operator::Operator;
 use super::propagate::NUMBER_BYTES;

@@ -3,8 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::layout::Layout;
-use super::mesh::Mesh;
+use super::mesh::{Layout, Mesh};
 use super::network::{Network, Node};
 use super::redistribute::redistribute;
 use crate::error::Error;
@@ -158,60 +157,29 @@ impl Search<'_> {
     /// neighbors or the data set.
     fn bytes(&self, node: usize, arrangement: &[u32]) -> Option<u64> {
         let mesh = self.mesh_with(arrangement)?;
-        let this = CutNode { node: &self.nodes[node], axes: mesh.axes_of(arrangement) };
-        let placed = |other: usize| {
-            let axes = mesh.axes_of(self.known.get(other)?.as_ref()?);
-            Some(CutNode { node: &self.nodes[other], axes })
+        // An operator's rule and the axes that cut its loops, if it is cut yet.
+        let cut = |index: usize| {
+            let known = self.known.get(index)?.as_deref();
+            let arrangement = if index == node { arrangement } else { known? };
+            Some((self.nodes[index].operator.rule(), mesh.axes_of(arrangement)))
         };
         let fed = |input: usize| {
-            let shape = &this.node.shapes[input];
-            moved(&mesh, shape, &fed(&mesh, self.data[0], shape), &this.input(input))
+            let (rule, axes) = cut(node)?;
+            let shape = &self.nodes[node].shapes[input];
+            Some(moved(&mesh, shape, &fed(&mesh, self.data[0], shape), &rule.input(input, &axes)))
         };
-        let edge = |producer: &CutNode<'_>, consumer: &CutNode<'_>, is_learnt: bool| {
-            let shape = &consumer.node.shapes[0];
-            let there = moved(&mesh, shape, &producer.output(), &consumer.input(0));
-            let back = || moved(&mesh, shape, &consumer.gradient(), &producer.output().complete());
-            there + if is_learnt { back() } else { 0 }
+        // From the operator before `index` and, if any before it learns, back.
+        let edge = |index: usize| {
+            let ((before, before_axes), (after, axes)) = (cut(index - 1)?, cut(index)?);
+            let (shape, output) = (&self.nodes[index].shapes[0], before.output(&before_axes));
+            let there = moved(&mesh, shape, &output, &after.input(0, &axes));
+            let is_learnt = self.nodes[..index].iter().any(|node| node.parameter.is_some());
+            let back = || moved(&mesh, shape, &after.gradient(0, &axes), &output.complete());
+            Some(there + if is_learnt { back() } else { 0 })
         };
-        let mut bytes = 0;
-        match node.checked_sub(1) {
-            None => bytes += fed(0),
-            Some(before) => {
-                bytes +=
-                    placed(before).map_or(0, |before| edge(&before, &this, self.is_learnt(node)))
-            }
-        }
-        if node + 1 == self.nodes.len() {
-            bytes += fed(1);
-        }
-        bytes += placed(node + 1).map_or(0, |after| edge(&this, &after, self.is_learnt(node + 1)));
-        Some(bytes)
-    }
-
-    /// Returns whether an earlier operator has a parameter, so that the gradient of this operator's
-    /// input is needed.
-    fn is_learnt(&self, node: usize) -> bool {
-        self.nodes[..node].iter().any(|node| node.parameter.is_some())
-    }
-}
-
-/// An operator and the axes that cut each of its loops.
-struct CutNode<'a> {
-    node: &'a Node,
-    axes: Vec<Vec<usize>>,
-}
-
-impl CutNode<'_> {
-    fn input(&self, input: usize) -> Layout {
-        self.node.operator.rule().input(input, &self.axes)
-    }
-
-    fn output(&self) -> Layout {
-        self.node.operator.rule().output(&self.axes)
-    }
-
-    fn gradient(&self) -> Layout {
-        self.node.operator.rule().gradient(0, &self.axes)
+        let before = if node == 0 { fed(0) } else { edge(node) };
+        let after = if node + 1 == self.nodes.len() { fed(1) } else { edge(node + 1) };
+        Some(before.unwrap_or(0) + after.unwrap_or(0))
     }
 }
 

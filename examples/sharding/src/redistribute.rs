@@ -1,7 +1,6 @@
 //! Redistributes a tensor from one layout to another.
 
-use super::layout::Layout;
-use super::mesh::{Axis, Mesh};
+use super::mesh::{Axis, Layout, Mesh};
 use std::ops::AddAssign;
 
 /// A step that all ranks perform on the parts of a tensor.
@@ -87,20 +86,17 @@ impl Step {
 pub fn redistribute(from: &Layout, to: &Layout) -> Vec<Step> {
     let mut work = Work { now: from.clone(), to, steps: Vec::new() };
     // Slice first: data sliced off before a sum or a gather need not be sent.
-    work.slice();
-    while work.reduce_scatter() {
-        work.slice();
+    while let Some(step) = work
+        .slice()
+        .or_else(|| work.reduce_scatter())
+        .or_else(|| work.all_reduce())
+        .or_else(|| work.all_to_all())
+        .or_else(|| work.all_gather())
+    {
+        step.apply(&mut work.now);
+        work.steps.push(step);
     }
-    let rest = work.now.partial.clone();
-    if !rest.is_empty() {
-        work.push(Step::AllReduce { axes: rest });
-    }
-    loop {
-        work.slice();
-        if !work.all_to_all() && !work.all_gather() {
-            return work.steps;
-        }
-    }
+    work.steps
 }
 
 struct Work<'a> {
@@ -110,11 +106,6 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn push(&mut self, step: Step) {
-        step.apply(&mut self.now);
-        self.steps.push(step);
-    }
-
     /// Returns the axes that must cut a dimension next. Empty if other axes must be removed first.
     fn missing(&self, dim: usize) -> &[Axis] {
         self.to.dims[dim].strip_prefix(self.now.dims[dim].as_slice()).unwrap_or_default()
@@ -131,35 +122,34 @@ impl Work<'_> {
         0..self.to.dims.len()
     }
 
-    /// Cuts every dimension by its missing axes that are free.
-    fn slice(&mut self) {
-        for dim in self.dims() {
-            let axes: Vec<Axis> = self
-                .missing(dim)
-                .iter()
-                .copied()
-                .take_while(|&axis| self.now.is_free(axis))
-                .collect();
-            if !axes.is_empty() {
-                self.push(Step::Slice { dim, axes });
-            }
-        }
+    /// Cuts a dimension by its missing axes that are free.
+    fn slice(&self) -> Option<Step> {
+        self.dims().find_map(|dim| {
+            let free = |axis: &&Axis| self.now.is_free(**axis);
+            let axes: Vec<Axis> = self.missing(dim).iter().take_while(free).copied().collect();
+            (!axes.is_empty()).then_some(Step::Slice { dim, axes })
+        })
     }
 
-    /// Sums over axes that must cut a dimension next. Returns whether there were any.
-    fn reduce_scatter(&mut self) -> bool {
-        let found = self.dims().find_map(|dim| {
+    /// Sums over axes that must cut a dimension next.
+    fn reduce_scatter(&self) -> Option<Step> {
+        self.dims().find_map(|dim| {
             let partial = |axis: &&Axis| self.now.partial.contains(axis);
             let axes: Vec<Axis> = self.missing(dim).iter().take_while(partial).copied().collect();
             (!axes.is_empty()).then_some(Step::ReduceScatter { dim, axes })
-        });
-        found.map(|step| self.push(step)).is_some()
+        })
+    }
+
+    /// Sums over the axes of all sums that are left.
+    fn all_reduce(&self) -> Option<Step> {
+        let axes = self.now.partial.clone();
+        (!axes.is_empty()).then_some(Step::AllReduce { axes })
     }
 
     /// Moves the longest run of axes that ends one dimension's surplus and begins another's missing
-    /// axes. Returns whether there was one.
-    fn all_to_all(&mut self) -> bool {
-        let found = self.dims().find_map(|from| {
+    /// axes.
+    fn all_to_all(&self) -> Option<Step> {
+        self.dims().find_map(|from| {
             let surplus = self.surplus(from);
             let fits = |axes: &[Axis], to| to != from && self.missing(to).starts_with(axes);
             (0..surplus.len()).find_map(|start| {
@@ -167,14 +157,12 @@ impl Work<'_> {
                 let to = self.dims().find(|&to| fits(axes, to))?;
                 Some(Step::AllToAll { from, to, axes: axes.to_vec() })
             })
-        });
-        found.map(|step| self.push(step)).is_some()
+        })
     }
 
-    fn all_gather(&mut self) -> bool {
-        let found = self.dims().find(|&dim| !self.surplus(dim).is_empty());
-        let step = found.map(|dim| Step::AllGather { dim, axes: self.surplus(dim).to_vec() });
-        step.map(|step| self.push(step)).is_some()
+    fn all_gather(&self) -> Option<Step> {
+        let dim = self.dims().find(|&dim| !self.surplus(dim).is_empty())?;
+        Some(Step::AllGather { dim, axes: self.surplus(dim).to_vec() })
     }
 }
 

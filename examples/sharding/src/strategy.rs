@@ -23,37 +23,28 @@ impl Strategy {
         shapes: &[Vec<usize>],
         world: u32,
     ) -> Result<Vec<u32>, Error> {
-        let cuts = self.cuts(operator, shapes, world);
-        cuts.map_err(|fault| Error::input(format!("{name}: strategy {self}{fault}")))
-    }
-
-    fn cuts(
-        &self,
-        operator: Operator,
-        shapes: &[Vec<usize>],
-        world: u32,
-    ) -> Result<Vec<u32>, String> {
+        let refused = |fault: String| Err(Error::input(format!("{name}: strategy {self}{fault}")));
         let rule = operator.rule();
         if self.0.len() != shapes.len() {
             let (found, expected) = (self.0.len(), shapes.len());
-            return Err(format!(" has {found} entries, the operator has {expected} inputs"));
+            return refused(format!(" has {found} entries, the operator has {expected} inputs"));
         }
         for (entry, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
             if cuts.len() != shape.len() {
                 let (found, shape) = (cuts.len(), tuple(shape, false));
-                return Err(format!(
+                return refused(format!(
                     ": entry {entry} has {found} dims, the input has shape {shape}"
                 ));
             }
         }
         if self.0.iter().flatten().any(|&cut| cut == 0) {
-            return Err(": value 0 must be larger than 0".to_owned());
+            return refused(": value 0 must be larger than 0".to_owned());
         }
         for (input, (cuts, shape)) in self.0.iter().zip(shapes).enumerate() {
             for (dim, (&cut, &size)) in cuts.iter().zip(shape).enumerate() {
                 if size % cut as usize != 0 {
                     let dim = format!("input {input} dim {dim} of size {size}");
-                    return Err(format!(": {dim} cannot be divided by {cut}"));
+                    return refused(format!(": {dim} cannot be divided by {cut}"));
                 }
             }
         }
@@ -69,7 +60,7 @@ impl Strategy {
                 let dim = format!("{} input's {dim}", if input == 0 { "first" } else { "second" });
                 match &known[number] {
                     Some((first, other)) if *other != cut => {
-                        return Err(format!(": {first} are cut in {other}, {dim} in {cut}"));
+                        return refused(format!(": {first} are cut in {other}, {dim} in {cut}"));
                     }
                     Some(_) => {}
                     None => known[number] = Some((dim, cut)),
@@ -79,13 +70,13 @@ impl Strategy {
         let cuts: Vec<u32> =
             known.into_iter().map(|known| known.map_or(1, |(_, cut)| cut)).collect();
         if rule.whole.is_some_and(|number| cuts[number] != 1) {
-            return Err(": SoftmaxXent: the class dimension must not be cut".to_owned());
+            return refused(": SoftmaxXent: the class dimension must not be cut".to_owned());
         }
         let needed =
             cuts.iter().fold(1, |product: u64, &cut| product.saturating_mul(u64::from(cut)));
         if !u64::from(world).is_multiple_of(needed) {
             let by = format!("{world} devices can not be divided by it");
-            return Err(format!(" requires {needed} devices, but {by}"));
+            return refused(format!(" requires {needed} devices, but {by}"));
         }
         Ok(cuts)
     }

@@ -2,7 +2,7 @@
 
 use crate::batch::Order;
 use crate::checkpoint;
-use crate::data::source::Source;
+use crate::data::Source;
 use crate::model::Architecture;
 use crate::train::TrainConfig;
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -224,7 +224,7 @@ impl FetchOptions {
     pub fn fetch(&self) -> crate::fetch::Fetch {
         let others = crate::fetch::MIRRORS.into_iter().filter(|_| !self.only).map(str::to_owned);
         let mirrors = self.mirror.clone().into_iter().chain(others).collect();
-        let files = crate::fetch::content::FILES.to_vec();
+        let files = crate::fetch::FILES.to_vec();
         crate::fetch::Fetch { files, folder: self.folder.clone(), mirrors, timeout: self.timeout }
     }
 }

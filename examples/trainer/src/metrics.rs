@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
-use mpienv_sharding::file::atomic_write::{self, naming};
+use mpienv_sharding::file::{self, naming};
 
 /// A file of JSON lines, written without buffering.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ enum State {
 impl Metrics {
     /// Creates metrics for the file at `path`, which stays unchanged until [`Report::begin`].
     pub fn new(path: &Path, begin: Begin) -> io::Result<Metrics> {
-        match atomic_write::place_of(path)? {
+        match file::place_of(path)? {
             place if place.exists() => {
                 drop(File::options().append(true).open(path).map_err(naming(path))?)
             }
-            _ => atomic_write::check(path)?,
+            _ => file::check(path)?,
         }
         Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
     }
@@ -51,7 +51,7 @@ impl Metrics {
     fn file(&mut self) -> io::Result<&mut File> {
         if let State::Untouched(begin) = self.state {
             // The path may have become something else since it was checked.
-            atomic_write::place_of(&self.path)?;
+            file::place_of(&self.path)?;
             let open = || {
                 let file = File::options().append(true).create(true).open(&self.path)?;
                 if begin == Begin::Truncate {

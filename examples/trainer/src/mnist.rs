@@ -1,24 +1,24 @@
 //! The `mnist` program, from its options to its exit code.
 
-pub mod outputs;
-
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{self, Command};
 
 use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Rank};
 
 use crate::checkpoint::{self, Checkpoints};
 use crate::cli::{self, Action, MnistArgs};
-use crate::data::source::Source;
-use crate::data::{Dataset, Datasets};
+use crate::data::{Dataset, Datasets, Source};
 use crate::log::Log;
+use crate::metrics::{Begin, Metrics};
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
 use crate::train::{self, Epoch, Report, Sharded};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
+use mpienv_sharding::file;
 use mpienv_sharding::job;
 use mpienv_sharding::plan::Plan;
 
@@ -161,7 +161,7 @@ impl Prepared {
             Some(file) if rank.is_first() => parameters::read(file, &model.parameter_shapes())?,
             _ => model.initial_parameters(config.seed),
         };
-        let outputs = outputs::check(options, rank, config.steps(data.train.count(), rank.size()))?;
+        let outputs = check_outputs(options, rank, config.steps(data.train.count(), rank.size()))?;
         Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
     }
 
@@ -213,6 +213,59 @@ impl Prepared {
         }
         log.last.map_or(Ok(()), |last| has_learned(&last, &data.test, &config))
     }
+}
+
+/// Checks that the files which a run writes besides checkpoints can be written, without changing
+/// them. An epoch has `steps` steps.
+fn check_outputs(
+    options: &MnistArgs,
+    rank: Rank,
+    steps: usize,
+) -> Result<Vec<Box<dyn Report>>, Error> {
+    let mut outputs: Vec<Box<dyn Report>> = Vec::new();
+    if !rank.is_first() {
+        return Ok(outputs);
+    }
+    let named = [
+        ("--weights", &options.weights),
+        ("--metrics", &options.metrics),
+        ("--plot", &options.plot),
+    ];
+    let mut taken: Vec<(&'static str, PathBuf)> = Vec::new();
+    for (name, path) in named.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?)))
+    {
+        // --weights is already read, and the outputs are checked below.
+        let Ok(place) = file::place_of(path) else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place) {
+            return Err(Error::input(format!(
+                "{} is named by {other} and by {name}: one would overwrite the other; name two files",
+                path.display()
+            )));
+        }
+        taken.push((name, place));
+    }
+    let wrong = |option: &'static str| {
+        move |error: io::Error| {
+            let text = format!("{option} must name a writable regular file, or a new one");
+            Error::input(format!("{error}; {text}"))
+        }
+    };
+    let begin = if options.checkpoints().resume { Begin::Append } else { Begin::Truncate };
+    if let Some(path) = &options.metrics {
+        outputs.push(Box::new(Metrics::new(path, begin).map_err(wrong("--metrics"))?));
+    }
+    #[cfg(feature = "plot")]
+    if let Some(path) = &options.plot {
+        let plot = crate::plot::Plot::new(path, options.title(rank), steps);
+        outputs.push(Box::new(plot.map_err(wrong("--plot"))?));
+    }
+    #[cfg(feature = "progress")]
+    if !options.quiet {
+        outputs.push(Box::new(crate::progress::Progress::new(options.config().epochs, steps)));
+    }
+    #[cfg(not(any(feature = "plot", feature = "progress")))]
+    let _ = steps;
+    Ok(outputs)
 }
 
 /// Remarks where checkpoints go, and whether the `done` epochs are all that were asked for.

@@ -3,7 +3,7 @@
 use crate::data::CLASSES;
 use crate::model::linear::WEIGHTS;
 use mpienv_sharding::error::Error;
-use mpienv_sharding::file::regular_file;
+use mpienv_sharding::file;
 use mpienv_sharding::file::tensor_file::{Dtype, NamedTensor, TensorFile};
 use mpienv_sharding::join;
 use mpienv_sharding::tensor::{Tensor, from_bytes};
@@ -63,7 +63,7 @@ pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, Error> {
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
     // One byte more than expected is enough to detect a file that is too long.
-    regular_file::open(path)
+    file::open(path)
         .and_then(|file| file.take(expected as u64 + 1).read_to_end(&mut bytes))
         .map_err(|reason| {
             let text = format!("cannot be read: {reason}");

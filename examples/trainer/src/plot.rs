@@ -13,8 +13,7 @@ use plotters::style::FontTransform;
 use crate::checkpoint::Position;
 use crate::train::{Epoch, Report, Step};
 use history::History;
-use mpienv_sharding::file::atomic_write::{self, naming};
-use mpienv_sharding::file::regular_file;
+use mpienv_sharding::file::{self, naming};
 
 /// The size of the picture in pixels, as wide as a column of text.
 const SIZE: (u32, u32) = (860, 380);
@@ -49,7 +48,7 @@ impl Plot {
     /// Creates a plot of a run with `steps` steps per epoch, to be drawn to `path`.
     pub fn new(path: &Path, title: String, steps: usize) -> io::Result<Plot> {
         // Fail before the training instead of after it.
-        atomic_write::check(path)?;
+        file::check(path)?;
         Ok(Plot { path: path.to_owned(), steps, history: History::new(title), drawn: None })
     }
 
@@ -62,7 +61,7 @@ impl Plot {
         let mut picture =
             self.picture().map_err(|error| named(io::Error::other(error.to_string())))?;
         self.history.keep_in(&mut picture).map_err(|error| named(error.into()))?;
-        atomic_write::write(&self.path, picture.as_bytes())?;
+        file::write(&self.path, picture.as_bytes())?;
         self.drawn = Some(Instant::now());
         Ok(())
     }
@@ -254,7 +253,7 @@ impl Report for Plot {
     fn begin(&mut self, start: Position) -> io::Result<()> {
         if start != Position::default() {
             let mut before = String::new();
-            let file = regular_file::open(&self.path)
+            let file = file::open(&self.path)
                 .and_then(|file| file.take(LARGEST).read_to_string(&mut before));
             let before = file.is_ok().then_some(before);
             self.history.resume(before.as_deref(), start, self.steps);

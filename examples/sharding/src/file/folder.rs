@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::file::atomic_write::naming;
+use crate::file::naming;
 
 /// The locked file, which names its owner. A run removes the file at its end unless it is killed.
 const NAME: &str = ".lock";

@@ -1,14 +1,17 @@
-//! Reads and writes files of named tensors in the safetensors format.
+//! Files of named tensors in the safetensors format, and the SHA-256 that shows whether one has
+//! changed.
 
 use std::collections::HashMap;
 use std::path::Path;
 
+use ring::digest::{Context, SHA256};
 pub use safetensors::Dtype;
 use safetensors::SafeTensors;
 use safetensors::tensor::{SafeTensorError, TensorView};
+use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::file::{atomic_write, digest, regular_file};
+use crate::file;
 use crate::tensor::{Tensor, from_bytes, to_bytes};
 
 /// The only entry in a file's metadata. Several entries would be written in a random order.
@@ -60,7 +63,7 @@ impl TensorFile {
         }
         let about = HashMap::from([(ABOUT.to_owned(), self.about.clone())]);
         let bytes = safetensors::serialize(views, Some(about)).map_err(incomplete(path))?;
-        atomic_write::write(path, &bytes).map_err(Error::input)
+        file::write(path, &bytes).map_err(Error::input)
     }
 
     /// Reads a file.
@@ -74,11 +77,11 @@ impl TensorFile {
     /// If the file cannot be read. The inner error is that of a file which has been read, but is
     /// damaged or not a file of tensors.
     pub fn read_with_digest(path: &Path) -> Result<Result<(TensorFile, String), Error>, Error> {
-        let bytes = regular_file::read(path, LARGEST).map_err(|error| {
+        let bytes = file::read(path, LARGEST).map_err(|error| {
             Error::input(format!("{}: cannot be read: {error}", path.display()))
         })?;
         let read =
-            |bytes: Vec<u8>| Ok((TensorFile::from_bytes(path, &bytes)?, digest::of_bytes(&bytes)));
+            |bytes: Vec<u8>| Ok((TensorFile::from_bytes(path, &bytes)?, file::sha256(&bytes)));
         let too_large = || {
             let text = "the most that a file of tensors may have";
             Err(Error::input(format!("{}: has more than {LARGEST} bytes, {text}", path.display())))
@@ -108,6 +111,38 @@ impl TensorFile {
     pub fn get(&self, name: &str) -> Option<&NamedTensor> {
         self.tensors.iter().find(|tensor| tensor.name == name)
     }
+
+    /// Builds a file of `tensors`, with the entries and their digest as JSON in its metadata.
+    pub fn sealed(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
+        entries.sort_keys();
+        entries.insert(DIGEST.to_owned(), of_content(&entries, &tensors).into());
+        entries.sort_keys();
+        TensorFile { about: Value::Object(entries).to_string(), tensors }
+    }
+
+    /// Parses all entries.
+    pub fn entries(&self) -> Result<Entries, String> {
+        serde_json::from_str(&self.about)
+            .map_err(|error| format!("its metadata cannot be read: {error}"))
+    }
+
+    /// Verifies the digest among the entries, and returns the others.
+    ///
+    /// # Errors
+    /// If the file has changed since it was [sealed](TensorFile::sealed), or another program wrote
+    /// it.
+    pub fn verify(&self, mut entries: Entries) -> Result<Entries, String> {
+        entries.sort_keys();
+        let now = of_content(&entries, &self.tensors);
+        match entries.remove(DIGEST) {
+            Some(then) if then == now => Ok(entries),
+            Some(then) => Err(format!(
+                "it has changed since it was written: its SHA-256 is {now}, and was {}",
+                text(&then)
+            )),
+            None => Err("it has no SHA-256 that shows whether it is complete".to_owned()),
+        }
+    }
 }
 
 /// The error of a file in which bytes are missing or wrong.
@@ -115,6 +150,57 @@ fn incomplete(path: &Path) -> impl Fn(SafeTensorError) -> Error {
     move |error| {
         Error::input(format!("{}: is not a complete safetensors file: {error}", path.display()))
     }
+}
+
+/// A digest of several parts. Each part is preceded by its length, so that different lists cannot
+/// collide.
+pub struct PartsDigest(Context);
+
+impl Default for PartsDigest {
+    fn default() -> Self {
+        PartsDigest(Context::new(&SHA256))
+    }
+}
+
+impl PartsDigest {
+    pub fn add(&mut self, part: impl AsRef<[u8]>) {
+        let part = part.as_ref();
+        self.0.update(&(part.len() as u64).to_le_bytes());
+        self.0.update(part);
+    }
+
+    pub fn finish(self) -> String {
+        file::hex(self.0.finish().as_ref())
+    }
+}
+
+/// Metadata values by name.
+pub type Entries = Map<String, Value>;
+
+/// The entry that holds the digest: SHA-256, in hexadecimal, of all other entries and the tensors.
+const DIGEST: &str = "sha256";
+
+/// The text of an entry: that of a string, or JSON.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+fn of_content(entries: &Entries, tensors: &[NamedTensor]) -> String {
+    let mut sha = PartsDigest::default();
+    for (name, value) in entries.iter().filter(|(name, _)| *name != DIGEST) {
+        sha.add(name);
+        sha.add(text(value));
+    }
+    let mut tensors: Vec<&NamedTensor> = tensors.iter().collect();
+    // Hash the tensors in the order in which files are read.
+    tensors.sort_by(|a, b| a.name.cmp(&b.name));
+    for NamedTensor { name, numbers, shape, bytes } in tensors {
+        sha.add(name);
+        sha.add((numbers.bitsize() as u64 / 8).to_le_bytes());
+        sha.add(shape.iter().flat_map(|&length| (length as u64).to_le_bytes()).collect::<Vec<_>>());
+        sha.add(bytes);
+    }
+    sha.finish()
 }
 
 #[cfg(test)]
@@ -184,5 +270,60 @@ mod tests {
         let error = file.write(&path).unwrap_err().to_string();
         assert!(error.contains(": is not a complete safetensors file: "), "{error}");
         assert!(!path.exists());
+    }
+
+    fn opened(file: &TensorFile) -> Result<Entries, String> {
+        file.entries().and_then(|entries| file.verify(entries))
+    }
+
+    #[test]
+    fn a_file_with_any_bit_changed_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let tensor = |name: &str, bytes: &[u8]| NamedTensor {
+            name: name.to_owned(),
+            numbers: Dtype::F32,
+            shape: vec![bytes.len() / 4],
+            bytes: bytes.to_vec(),
+        };
+        let mut entries: Entries = [("epoch", "1"), ("who \"quotes\"", "ä\n")]
+            .map(|(a, b)| (a.to_owned(), b.into()))
+            .into_iter()
+            .collect();
+        entries.insert("places".to_owned(), serde_json::json!([{"shape": [4, 2]}, 7]));
+        let file = TensorFile::sealed(
+            entries.clone(),
+            vec![tensor("weight", &[1, 2, 3, 4, 5, 6, 7, 8]), tensor("bias", &[])],
+        );
+        file.write(&path).unwrap();
+        assert_eq!(opened(&TensorFile::read(&path).unwrap()).unwrap(), entries);
+
+        let bytes = fs::read(&path).unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, &changed).unwrap();
+            let Ok(read) = TensorFile::read(&path) else { continue };
+            if let Ok(opened) = opened(&read) {
+                // The change affected only padding or JSON formatting.
+                assert_eq!((opened, read.tensors.len()), (entries.clone(), 2), "bit {bit}");
+            }
+        }
+    }
+    #[test]
+    fn the_digest_of_a_run_with_texts_alone_is_that_of_earlier_versions() {
+        let entries: Entries = [("epoch", "1"), ("ranks", "2")]
+            .map(|(a, b)| (a.to_owned(), b.into()))
+            .into_iter()
+            .collect();
+        let tensor = NamedTensor {
+            name: "w".to_owned(),
+            numbers: Dtype::F32,
+            shape: vec![1],
+            bytes: vec![1, 2, 3, 4],
+        };
+        let about = TensorFile::sealed(entries, vec![tensor]).about;
+        let sha = "35bc8364ff94aed8068eea10ccf9b4444ad2ef176a72d7a57ed63376e077f252";
+        assert_eq!(about, format!("{{\"epoch\":\"1\",\"ranks\":\"2\",\"sha256\":\"{sha}\"}}"));
     }
 }

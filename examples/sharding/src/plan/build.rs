@@ -2,68 +2,59 @@
 
 use super::{Collectives, Feed, Instruction, Operation, Placed, Plan, Terms};
 use crate::error::Error;
-use crate::layout::Layout;
-use crate::mesh::Axis;
+use crate::mesh::{Axis, Layout};
 use crate::network::{Network, Node, Parameter};
 use crate::operator::Operator;
 use crate::propagate;
 use crate::redistribute::redistribute;
+use crate::strategy::Strategy;
 
 pub(super) fn build(network: &Network, terms: &Terms) -> Result<Plan, Error> {
     let cuts = propagate::propagate(network, terms.world, terms.data_cut)?;
-    let nodes = &network.nodes;
-    let strategies: Vec<_> = nodes
-        .iter()
-        .zip(&cuts.arrangements)
-        .map(|(node, cuts)| node.operator.strategy(cuts))
-        .collect();
-    let axes: Vec<_> =
-        cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
+    let nodes = network.nodes.iter().zip(&cuts.arrangements);
+    let strategies: Vec<_> = nodes.map(|(node, cuts)| node.operator.strategy(cuts)).collect();
+    let axes = cuts.arrangements.iter().map(|arrangement| cuts.mesh.axes_of(arrangement)).collect();
     let place = |shape: &[usize]| {
         let layout = propagate::fed(&cuts.mesh, terms.data_cut, shape);
         Placed { shape: shape.to_vec(), layout }
     };
     // A network ends in its loss, so there is at least one operator.
-    let last = nodes.len() - 1;
-    let samples = place(&nodes[0].shapes[0]);
-    let labels = place(&nodes[last].shapes[1]);
+    let last = network.nodes.len() - 1;
+    let samples = place(&network.nodes[0].shapes[0]);
+    let labels = place(&network.nodes[last].shapes[1]);
 
-    let mut builder = Builder { instructions: Vec::new(), collectives: terms.collectives };
-    let forward = builder.forward(nodes, &axes, &strategies, &samples, &labels);
-    let gradients = builder.backward(nodes, &axes, &forward);
+    let mut builder = Builder { network, terms, axes, instructions: Vec::new() };
+    let forward = builder.forward(&strategies, &samples, &labels);
+    let gradients = builder.backward(&forward);
     let loss_operator = forward[last].1;
-    let sums = builder.sums(network, loss_operator, gradients);
-    let parameters = builder.update(network, &sums, terms);
+    let (loss, gradients) = builder.sums(loss_operator, gradients);
+    let parameters = builder.update(&gradients);
     Ok(Plan {
+        instructions: builder.instructions,
         mesh: cuts.mesh,
         collectives: terms.collectives,
         network: network.clone(),
         strategies,
-        instructions: builder.instructions,
         parameters,
         samples,
         labels,
         loss_operator,
-        loss: sums.loss,
+        loss,
     })
 }
 
-struct Builder {
+struct Builder<'a> {
+    network: &'a Network,
+    terms: &'a Terms,
+    /// The axes that cut each loop of each operator.
+    axes: Vec<Vec<Vec<Axis>>>,
     instructions: Vec<Instruction>,
-    collectives: Collectives,
 }
 
 /// The inputs and the result of each operator, for the backward pass.
 type Forward = Vec<(Vec<usize>, usize)>;
 
-/// The numbers of results without pending sums.
-struct Sums {
-    loss: usize,
-    /// The gradient of each parameter.
-    gradients: Vec<usize>,
-}
-
-impl Builder {
+impl Builder<'_> {
     fn push(
         &mut self,
         operation: Operation,
@@ -79,10 +70,14 @@ impl Builder {
         self.instructions.len() - 1
     }
 
+    fn input(&mut self, feed: Feed, placed: &Placed, name: &str) -> usize {
+        self.push(Operation::Input(feed), &[], &placed.shape, placed.layout.clone(), name)
+    }
+
     /// Redistributes a result. Returns the number of the result with `layout`.
     fn moved_to(&mut self, mut value: usize, layout: &Layout, name: &str) -> usize {
         for step in redistribute(&self.instructions[value].layout, layout) {
-            let steps = match self.collectives {
+            let steps = match self.terms.collectives {
                 Collectives::Compat => step.lowered(),
                 Collectives::Min => vec![step],
             };
@@ -96,35 +91,23 @@ impl Builder {
         value
     }
 
-    fn forward(
-        &mut self,
-        nodes: &[Node],
-        axes: &[Vec<Vec<Axis>>],
-        strategies: &[crate::strategy::Strategy],
-        samples: &Placed,
-        labels: &Placed,
-    ) -> Forward {
-        let input = Operation::Input(Feed::Samples);
-        let mut value = self.push(input, &[], &samples.shape, samples.layout.clone(), "samples");
+    fn forward(&mut self, strategies: &[Strategy], samples: &Placed, labels: &Placed) -> Forward {
+        let mut value = self.input(Feed::Samples, samples, "samples");
         let mut steps = Vec::new();
-        for ((node, axes), strategy) in nodes.iter().zip(axes).zip(strategies) {
-            let rule = node.operator.rule();
-            let mut inputs = vec![self.moved_to(value, &rule.input(0, axes), &node.name)];
+        for (index, (node, strategy)) in self.network.nodes.iter().zip(strategies).enumerate() {
+            let (rule, name) = (node.operator.rule(), &node.name);
+            let layout = |builder: &Self, input| rule.input(input, &builder.axes[index]);
+            let mut inputs = vec![self.moved_to(value, &layout(self, 0), name)];
             if let Some(parameter) = node.parameter {
-                let load = Operation::Load(parameter);
-                inputs.push(self.push(load, &[], &node.shapes[1], rule.input(1, axes), &node.name));
-            } else if let Some(shape) = node.shapes.get(1) {
-                let fed = self.push(
-                    Operation::Input(Feed::Labels),
-                    &[],
-                    shape,
-                    labels.layout.clone(),
-                    "labels",
-                );
-                inputs.push(self.moved_to(fed, &rule.input(1, axes), &node.name));
+                let (load, layout) = (Operation::Load(parameter), layout(self, 1));
+                inputs.push(self.push(load, &[], &node.shapes[1], layout, name));
+            } else if node.shapes.len() > 1 {
+                let fed = self.input(Feed::Labels, labels, "labels");
+                inputs.push(self.moved_to(fed, &layout(self, 1), name));
             }
-            let operation = Operation::Forward(node.operator);
-            value = self.push(operation, &inputs, &node.output(), rule.output(axes), &node.name);
+            let (operation, layout) =
+                (Operation::Forward(node.operator), rule.output(&self.axes[index]));
+            value = self.push(operation, &inputs, &node.output(), layout, name);
             self.instructions[value].strategy = Some(strategy.clone());
             steps.push((inputs, value));
         }
@@ -132,28 +115,23 @@ impl Builder {
     }
 
     /// Returns each parameter's number and the number of its gradient, which may have pending sums.
-    fn backward(
-        &mut self,
-        nodes: &[Node],
-        axes: &[Vec<Vec<Axis>>],
-        forward: &Forward,
-    ) -> Vec<(usize, usize)> {
-        let mut gradients = Vec::new();
+    fn backward(&mut self, forward: &Forward) -> Vec<(usize, usize)> {
+        let (nodes, mut gradients) = (&self.network.nodes, Vec::new());
         // The gradient of the current operator's result. The loss's result has none.
         let mut gradient = None;
         for (index, node) in nodes.iter().enumerate().rev() {
-            let (rule, name, axes) = (node.operator.rule(), &node.name, &axes[index]);
+            let (rule, name) = (node.operator.rule(), &node.name);
             let (inputs, output) = &forward[index];
             let is_learnt = |nodes: &[Node]| nodes.iter().any(|node| node.parameter.is_some());
             if !is_learnt(&nodes[..=index]) {
                 break;
             }
             // All ranks that hold the same part of a result need the part's whole gradient.
-            let of_output = gradient
-                .map(|gradient| self.moved_to(gradient, &rule.output(axes).complete(), name));
+            let whole = rule.output(&self.axes[index]).complete();
+            let of_output = gradient.map(|gradient| self.moved_to(gradient, &whole, name));
             let mut push = |input: usize, inputs: &[usize]| {
-                let (operation, layout) =
-                    (Operation::Gradient(node.operator, input), rule.gradient(input, axes));
+                let operation = Operation::Gradient(node.operator, input);
+                let layout = rule.gradient(input, &self.axes[index]);
                 self.push(operation, inputs, &node.shapes[input], layout, name)
             };
             let of_second = match (node.operator, of_output) {
@@ -179,52 +157,44 @@ impl Builder {
     }
 
     /// Adds the sums of the loss and the gradients, which no operator waits for. Sums over the same
-    /// ranks share a call.
-    fn sums(&mut self, network: &Network, loss: usize, mut gradients: Vec<(usize, usize)>) -> Sums {
+    /// ranks share a call. Returns the numbers of the sums.
+    fn sums(&mut self, loss: usize, mut gradients: Vec<(usize, usize)>) -> (usize, Vec<usize>) {
         gradients.sort_unstable();
-        let named = gradients
-            .iter()
-            .map(|&(parameter, value)| (value, network.parameters[parameter].name.as_str()));
+        let name = |parameter: usize| self.network.parameters[parameter].name.as_str();
+        let named = gradients.iter().map(|&(parameter, value)| (value, name(parameter)));
         let all: Vec<(usize, &str)> = std::iter::once((loss, "loss")).chain(named).collect();
         let axes: Vec<_> =
             all.iter().map(|&(value, _)| self.instructions[value].layout.partial.clone()).collect();
         let mut order: Vec<usize> = (0..all.len()).collect();
         // Move sums over the same ranks next to each other.
         order.sort_by_key(|&index| axes.iter().position(|other| *other == axes[index]));
-        let mut sums = vec![0; all.len()];
-        let (mut buckets, mut last) = (0, None);
-        for index in order {
-            let (value, name) = all[index];
-            let layout = self.instructions[value].layout.complete();
-            sums[index] = self.moved_to(value, &layout, name);
-            if axes[index].is_empty()
-                || axes.iter().filter(|other| **other == axes[index]).count() == 1
-            {
-                continue;
+        let (mut sums, mut buckets) = (vec![0; all.len()], 0);
+        for same in order.chunk_by(|&a, &b| axes[a] == axes[b]) {
+            let is_bucket = same.len() > 1 && !axes[same[0]].is_empty();
+            buckets += usize::from(is_bucket);
+            for &index in same {
+                let (value, name) = all[index];
+                let layout = self.instructions[value].layout.complete();
+                sums[index] = self.moved_to(value, &layout, name);
+                if is_bucket {
+                    self.instructions[sums[index]].bucket = Some(buckets);
+                }
             }
-            if last != Some(&axes[index]) {
-                buckets += 1;
-                last = Some(&axes[index]);
-            }
-            self.instructions[sums[index]].bucket = Some(buckets);
         }
         let gradients = sums.split_off(1);
-        Sums { loss: sums[0], gradients }
+        (sums[0], gradients)
     }
 
     /// Updates the parameters, after their last use. Returns their layouts.
-    fn update(&mut self, network: &Network, sums: &Sums, terms: &Terms) -> Vec<Layout> {
-        let Terms { learning_rate, momentum, .. } = *terms;
-        let mut layouts = Vec::new();
-        for ((number, parameter), &gradient) in
-            network.parameters.iter().enumerate().zip(&sums.gradients)
-        {
+    fn update(&mut self, gradients: &[usize]) -> Vec<Layout> {
+        let &Terms { learning_rate, momentum, .. } = self.terms;
+        let update = |(parameter, &gradient): (usize, &usize)| {
             let layout = self.instructions[gradient].layout.clone();
-            let operation = Operation::Momentum { parameter: number, learning_rate, momentum };
-            let Parameter { name, shape } = parameter;
+            let operation = Operation::Momentum { parameter, learning_rate, momentum };
+            let Parameter { name, shape } = &self.network.parameters[parameter];
             self.push(operation, &[gradient], shape, layout.clone(), name);
-            layouts.push(layout);
-        }
-        layouts
+            layout
+        };
+        gradients.iter().enumerate().map(update).collect()
     }
 }

@@ -1,7 +1,5 @@
 //! Prints a plan: the network with its strategies, and each rank's instructions.
 
-use std::fmt::Write;
-
 use super::{Collectives, Feed, Instruction, Operation, Plan};
 use crate::error::Error;
 use crate::join;
@@ -22,67 +20,54 @@ impl Plan {
 
     /// Formats the network, with whole shapes and every operator's strategy.
     pub fn graph(&self) -> String {
-        let mut text = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
-        let mut number = 0;
-        let mut line = |text: &mut String, rest: String| {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "%{number} = {rest}");
-            number += 1;
-            number - 1
-        };
-        let mut value = line(
-            &mut text,
-            format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape)),
-        );
+        let mut lines =
+            vec![format!("Input() {{name: samples}} : () -> {}", kind(&self.samples.shape))];
+        let mut value = 0;
         for (node, strategy) in self.network.nodes.iter().zip(&self.strategies) {
             let mut inputs = format!("%{value}");
             if let Some(shape) = node.shapes.get(1) {
+                inputs += &format!(", %{}", lines.len());
                 let (operation, name) = match node.parameter {
                     Some(parameter) => ("Load", self.network.parameters[parameter].name.as_str()),
                     None => ("Input", "labels"),
                 };
-                let second = line(
-                    &mut text,
-                    format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)),
-                );
-                let _ = write!(inputs, ", %{second}");
+                lines.push(format!("{operation}() {{name: {name}}} : () -> {}", kind(shape)));
             }
+            value = lines.len();
             let (operation, name, kinds) = (node.operator.name(), &node.name, kinds(&node.shapes));
             let output = kind(&node.output());
-            let rest = format!(
+            lines.push(format!(
                 "{operation}({inputs}) {{in_strategy: {strategy:#}; name: {name}}} : ({kinds}) -> {output}"
-            );
-            value = line(&mut text, rest);
+            ));
         }
-        text
+        let title = format!("# network on {} ranks, mesh {}\n", self.mesh.world(), self.mesh);
+        title + &numbered(lines)
     }
 
     /// Formats a rank's instructions with the shapes of its parts, then the traffic of a step.
     pub fn instructions_of(&self, rank: u32) -> String {
         let world = self.mesh.world();
-        let mut text = format!("# rank {rank} of {world}, mesh {}\n", self.mesh);
-        for (number, instruction) in self.instructions.iter().enumerate() {
-            let (operation, attributes) =
-                (title(&instruction.operation), self.attributes(instruction, rank));
+        let line = |(number, instruction): (usize, &Instruction)| {
             let inputs = join(instruction.inputs.iter().map(|input| format!("%{input}")), ", ");
             let shapes: Vec<_> =
                 instruction.inputs.iter().map(|&input| self.local(input)).collect();
             let (kinds, output) = (kinds(&shapes), kind(&self.local(number)));
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "%{number} = {operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}"
-            );
-        }
+            let attributes = self.attributes(instruction, rank);
+            let operation = name(&instruction.operation);
+            format!("{operation}({inputs}) {{{attributes}}} : ({kinds}) -> {output}")
+        };
+        let lines = numbered(self.instructions.iter().enumerate().map(line));
         let traffic = self.traffic();
         let collectives = match self.collectives {
             Collectives::Compat => "compat",
             Collectives::Min => "min",
         };
-        let bytes = traffic.bytes_per_rank(world);
-        let _ = writeln!(text, "# bytes/step/rank: {}", (bytes * 100.0).round() / 100.0);
-        let _ = writeln!(text, "# collectives/step: {} ({collectives})", traffic.calls);
-        text
+        let bytes = (traffic.bytes_per_rank(world) * 100.0).round() / 100.0;
+        format!(
+            "# rank {rank} of {world}, mesh {}\n{lines}\
+             # bytes/step/rank: {bytes}\n# collectives/step: {} ({collectives})\n",
+            self.mesh, traffic.calls
+        )
     }
 
     /// Returns the shape of each rank's part of an instruction's result.
@@ -133,8 +118,14 @@ impl Plan {
     }
 }
 
-fn title(operation: &Operation) -> String {
-    let title = match operation {
+/// Writes each line after its number.
+fn numbered(lines: impl IntoIterator<Item = String>) -> String {
+    let lines = lines.into_iter().enumerate();
+    lines.map(|(number, line)| format!("%{number} = {line}\n")).collect()
+}
+
+fn name(operation: &Operation) -> String {
+    let name = match operation {
         Operation::Input(_) => "Input",
         Operation::Load(_) => "Load",
         Operation::Forward(operator) => operator.name(),
@@ -150,7 +141,7 @@ fn title(operation: &Operation) -> String {
             Step::AllToAll { .. } => "AllToAll",
         },
     };
-    title.to_owned()
+    name.to_owned()
 }
 
 /// Formats a shape of f32 numbers.

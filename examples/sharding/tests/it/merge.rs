@@ -4,7 +4,6 @@ use std::fs;
 
 use super::quickstart::{assert_fails, losses, quickstart, stdout};
 use crate::support::files::files;
-use mpienv_sharding::file::digest;
 use mpienv_sharding::file::tensor_file::TensorFile;
 
 #[test]
@@ -80,10 +79,10 @@ fn checkpoints_that_cannot_be_merged_are_refused() {
     // A replica with a different number.
     let replica = path.join("device/4/CKP-1_4.safetensors");
     let mut diverged = TensorFile::read(&replica).unwrap();
-    let entries = digest::open(&diverged).unwrap();
+    let entries = diverged.entries().and_then(|entries| diverged.verify(entries)).unwrap();
     let momentum = diverged.tensors.iter_mut().find(|tensor| tensor.name == "w2.momentum").unwrap();
     *momentum.bytes.last_mut().unwrap() ^= 1;
-    digest::seal(entries, diverged.tensors).write(&replica).unwrap();
+    TensorFile::sealed(entries, diverged.tensors).write(&replica).unwrap();
     assert_fails(
         &merge(&["device/0", "device/1", "device/2", "device/3", "device/4"]),
         1,

@@ -4,7 +4,7 @@ use super::dense::Dense;
 use super::{Architecture, Model, cross_entropy};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
-use mpienv_sharding::operator::elementwise;
+use mpienv_sharding::operator::kernels;
 
 type Layer = Dense<PIXELS, CLASSES, 5, 2>;
 
@@ -46,7 +46,7 @@ impl Model for Linear {
         let (rows, logits) = (&mut self.rows[..images.len()], &mut self.logits[..images.len()]);
         logits.copy_from_slice(rows);
         let loss = cross_entropy::loss_and_gradient(rows, labels, 1.0 / whole as f32);
-        elementwise::mask(rows.as_flattened_mut(), logits.as_flattened());
+        kernels::mask(rows.as_flattened_mut(), logits.as_flattened());
         loss
     }
 
@@ -61,7 +61,7 @@ impl Model for Linear {
         let (weights, biases) = parameters.split_at(WEIGHTS);
         self.layer.outputs(weights, biases, images, &mut self.rows);
         let rows = &mut self.rows[..images.len()];
-        elementwise::rectify(rows.as_flattened_mut());
+        kernels::rectify(rows.as_flattened_mut());
         rows
     }
 }

@@ -6,7 +6,7 @@ use super::dense::Dense;
 use super::{Architecture, Model, cross_entropy};
 use crate::batch::Image;
 use crate::data::{CLASSES, PIXELS};
-use mpienv_sharding::operator::elementwise;
+use mpienv_sharding::operator::kernels;
 
 /// The number of outputs of the hidden layer.
 pub const HIDDEN: usize = 128;
@@ -67,7 +67,7 @@ impl Model for Mlp {
             rows,
             hidden_gradients,
         );
-        elementwise::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
+        kernels::mask(hidden_gradients.as_flattened_mut(), hidden.as_flattened());
         loss
     }
 
@@ -93,7 +93,7 @@ impl Model for Mlp {
         let (weights, biases) = first.split_at(First::WEIGHTS);
         self.first.outputs(weights, biases, images, &mut self.hidden);
         let hidden = &mut self.hidden[..images.len()];
-        elementwise::rectify(hidden.as_flattened_mut());
+        kernels::rectify(hidden.as_flattened_mut());
         let (weights, biases) = second.split_at(Second::WEIGHTS);
         self.second.outputs(weights, biases, hidden, &mut self.rows);
         &mut self.rows[..images.len()]

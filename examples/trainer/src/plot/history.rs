@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Position;
 use crate::train::{self, Step};
-use mpienv_sharding::file::digest;
+use mpienv_sharding::file;
 
 /// The maximum number of step losses. When it is reached, each pair of neighbors is merged into its
 /// mean.
@@ -61,7 +61,7 @@ impl History {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
         let (written, kept) = kept.split_once(' ')?;
-        if written != digest::of_bytes(kept.as_bytes()) {
+        if written != file::sha256(kept.as_bytes()) {
             return None;
         }
         serde_json::from_str(kept)
@@ -87,10 +87,8 @@ impl History {
         let kept = kept.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         let [open, close] = TAGS;
         let end = picture.rfind("</svg>").unwrap_or(picture.len());
-        picture.insert_str(
-            end,
-            &format!("{open}{} {kept}{close}\n", digest::of_bytes(kept.as_bytes())),
-        );
+        picture
+            .insert_str(end, &format!("{open}{} {kept}{close}\n", file::sha256(kept.as_bytes())));
         Ok(())
     }
 
@@ -250,7 +248,7 @@ mod tests {
         let (start, rest) = picture.split_once(open).unwrap();
         let (kept, end) = rest.split_once(close).unwrap();
         let (_, kept) = kept.split_once(' ').unwrap();
-        format!("{start}{open}{} {kept}{close}{end}", digest::of_bytes(kept.as_bytes()))
+        format!("{start}{open}{} {kept}{close}{end}", file::sha256(kept.as_bytes()))
     }
 
     #[test]

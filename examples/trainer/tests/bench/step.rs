@@ -15,7 +15,7 @@ use mpienv::collective::Group;
 use mpienv_trainer::batch::Batch;
 use mpienv_trainer::batch::{self, Order};
 use mpienv_trainer::data::Dataset;
-use mpienv_trainer::data::source::Source;
+use mpienv_trainer::data::Source;
 use mpienv_trainer::model::{self, Architecture};
 
 const TIMES: usize = 400;

@@ -13,9 +13,8 @@ use crate::support::server::{Answer, Server, etag};
 use crate::support::tool::missing;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use mpienv_sharding::file::digest;
-use mpienv_trainer::fetch::Fetch;
-use mpienv_trainer::fetch::content::Content;
+use mpienv_sharding::file;
+use mpienv_trainer::fetch::{Content, Fetch};
 
 const PATH: &str = "/mnist/a.gz";
 
@@ -72,7 +71,7 @@ fn fetch_within(
     servers: &[&Server],
 ) -> (String, String, Result<(), String>) {
     let bytes = bytes(1);
-    let hex = digest::of_bytes(&bytes);
+    let hex = file::sha256(&bytes);
     let fetch = Fetch {
         files: vec![Content { name: "a", size: bytes.len() as u64, sha256: hex.leak() }],
         folder: folder.to_owned(),
@@ -327,7 +326,7 @@ fn ranks_do_not_fetch() {
 #[test]
 fn mnist_itself_is_fetched_and_trained_on() {
     let Some((folder, _)) = real_mnist() else { return };
-    let names = mpienv_trainer::fetch::content::FILES.map(|file| format!("{}.gz", file.name));
+    let names = mpienv_trainer::fetch::FILES.map(|file| format!("{}.gz", file.name));
     let read =
         |name| Some((format!("/{name}"), vec![Answer::File(fs::read(folder.join(name)).ok()?)]));
     let Some(files) = names.iter().map(read).collect() else {

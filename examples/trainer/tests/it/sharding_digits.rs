@@ -10,11 +10,11 @@ use mpienv_sharding::checkpoint::RunId;
 use mpienv_sharding::execute::{Executor, State};
 use mpienv_sharding::init::Init;
 use mpienv_sharding::network::Chain;
-use mpienv_sharding::operator::{elementwise, matmul};
+use mpienv_sharding::operator::{kernels, matmul};
 use mpienv_sharding::plan::{Collectives, Feed, Plan, Terms};
 use mpienv_sharding::tensor::Tensor;
 use mpienv_trainer::batch::Batch;
-use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, source::Source};
+use mpienv_trainer::data::{CLASSES, Dataset, Datasets, PIXELS, Source};
 
 const WORLD: u32 = 8;
 const BATCH: usize = 64;
@@ -78,11 +78,11 @@ fn accuracy(whole: &Checkpoint, test: &Dataset) -> f64 {
     let layer = |input: &Tensor, weight, bias| {
         let (mut product, mut sum) = (Tensor::default(), Tensor::default());
         matmul::forward(input, tensor(weight), &mut product);
-        elementwise::add_bias(&product, tensor(bias), &mut sum);
+        kernels::add_bias(&product, tensor(bias), &mut sum);
         sum
     };
     let mut hidden = Tensor::default();
-    elementwise::relu(&layer(&samples, "w1", "b1"), &mut hidden);
+    kernels::relu(&layer(&samples, "w1", "b1"), &mut hidden);
     let logits = layer(&hidden, "w2", "b2");
     let best =
         |row: &[f32]| (0..CLASSES).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap() as f32;

@@ -11,7 +11,6 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use mpienv::collective::Group;
 use mpienv_sharding::checkpoint::Checkpoint;
-use mpienv_sharding::file::digest;
 use mpienv_sharding::file::tensor_file::{Dtype, NamedTensor, TensorFile};
 use mpienv_sharding::operator::Operator;
 use mpienv_sharding::strategy::Strategy;
@@ -106,7 +105,7 @@ fn written(about: &str, tensors: Vec<NamedTensor>) -> Vec<u8> {
 fn seal(path: &Path) {
     let Ok(TensorFile { about, tensors }) = TensorFile::read(path) else { return };
     let Ok(entries) = serde_json::from_str(&about) else { return };
-    digest::seal(entries, tensors).write(path).unwrap();
+    TensorFile::sealed(entries, tensors).write(path).unwrap();
 }
 
 /// Words that change the meaning of such a file's header.

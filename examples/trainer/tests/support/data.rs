@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use mpienv_trainer::data::Datasets;
-use mpienv_trainer::data::source::Source;
+use mpienv_trainer::data::Source;
 
 use super::tool::{inherited, missing};
 

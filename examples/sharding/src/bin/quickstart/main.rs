@@ -15,7 +15,7 @@ use mpienv_sharding::checkpoint::{Checkpoint, RunId};
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED};
 use mpienv_sharding::exchange::gather;
 use mpienv_sharding::execute::{Executor, State};
-use mpienv_sharding::file::atomic_write;
+use mpienv_sharding::file;
 use mpienv_sharding::plan::Plan;
 use mpienv_sharding::{arguments, job};
 use options::{Action, QuickstartArgs, Training};
@@ -167,9 +167,9 @@ fn train_rank(
 /// Writes the network and the rank's instructions.
 fn save_graphs(plan: &Plan, rank: u32, output: &Path) -> io::Result<()> {
     let graphs = output.join("saved_graph").join(format!("rank_{rank}"));
-    atomic_write::write(&graphs.join("step_parallel_begin_0000.ir"), plan.graph().as_bytes())?;
+    file::write(&graphs.join("step_parallel_begin_0000.ir"), plan.graph().as_bytes())?;
     let instructions = plan.instructions_of(rank);
-    atomic_write::write(&graphs.join("18_execute_0000.ir"), instructions.as_bytes())
+    file::write(&graphs.join("18_execute_0000.ir"), instructions.as_bytes())
 }
 
 /// Merges the parts of all ranks, on every rank.

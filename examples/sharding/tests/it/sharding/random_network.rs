@@ -1,6 +1,6 @@
 //! Random networks, strategies, data and layouts.
 
-use mpienv_sharding::layout::Layout;
+use mpienv_sharding::mesh::Layout;
 use mpienv_sharding::network::{Chain, Network};
 use mpienv_sharding::operator::Operator;
 use mpienv_sharding::plan::{Collectives, Plan, Terms};
