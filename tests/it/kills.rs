@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -151,7 +153,7 @@ fn kill_one(way: &Way<'_>, turn: u32) -> Duration {
         assert_eq!(described, way.name.split(',').next().unwrap(), "{}", way.name);
         assert!(lines.any(|line| line == "sums"), "{}", way.name);
     }
-    std::thread::sleep(Duration::from_micros(random(turn + KILLS, 30_000).into()));
+    thread::sleep(Duration::from_micros(random(turn + KILLS, 30_000).into()));
     ranks[killed as usize].kill().unwrap();
     let begun = Instant::now();
     let mut longest = Duration::ZERO;
@@ -173,23 +175,32 @@ fn kill_one(way: &Way<'_>, turn: u32) -> Duration {
 #[test]
 fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named() {
     for launcher in mpi::of_system() {
-        let (mut named, mut ended) = (0, 0);
-        for turn in 0..KILLS {
-            let is_hydra = launcher == "mpiexec.hydra";
-            // Hydra would kill the others at once.
-            let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
-            match kill_one_over_mpi(launcher, options, turn) {
-                Named::Nothing => {}
-                Named::Killed => named += 1,
-                Named::WithoutRank0 => ended += 1,
+        let is_hydra = launcher == "mpiexec.hydra";
+        // Hydra would kill the others at once.
+        let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
+        let (named, ended, next) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
+        let kill = || loop {
+            let turn = next.fetch_add(1, Ordering::Relaxed);
+            if turn >= KILLS {
+                break;
             }
-        }
+            match kill_one_over_mpi(launcher, options, turn) {
+                Named::Nothing => 0,
+                Named::Killed => named.fetch_add(1, Ordering::Relaxed),
+                Named::WithoutRank0 => ended.fetch_add(1, Ordering::Relaxed),
+            };
+        };
+        thread::scope(|scope| (0..LAUNCHERS).for_each(|_| drop(scope.spawn(kill))));
+        let (named, ended) = (named.into_inner(), ended.into_inner());
         eprintln!(
             "{launcher}: the others named {named} of {KILLS} killed ranks before it ended them"
         );
         assert!(named > 0 && ended <= KILLS / 5, "{launcher}: {named}, {ended}");
     }
 }
+
+/// How many launchers run at a time. Open MPI's waits two seconds after the end of its ranks.
+const LAUNCHERS: u32 = 8;
 
 /// What the others print when a rank is killed.
 enum Named {
@@ -208,7 +219,7 @@ enum Named {
 /// Kills one rank, and returns what the others print before the launcher ends them.
 fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Named {
     const RANKS: u32 = 3;
-    let _guard = mpi::one_job();
+    let guard = mpi::one_job();
     let mut command = mpi::command(launcher.as_ref());
     command.args(options).args(["-n", &RANKS.to_string()]).arg(example("collective_rank"));
     command.args(["7850", TIMEOUT, "mpi"]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -225,15 +236,16 @@ fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Named {
         }
     }
     let killed = random(turn, RANKS);
-    std::thread::sleep(Duration::from_micros(random(turn + KILLS, 30_000).into()));
+    thread::sleep(Duration::from_micros(random(turn + KILLS, 30_000).into()));
     kill_process(Pid::from_raw(ids[killed as usize]).unwrap(), Signal::KILL).unwrap();
+    until("all ranks have ended", || {
+        ids.iter().all(|id| !std::path::Path::new(&format!("/proc/{id}")).exists())
+    });
+    drop(guard);
     let mut said = String::new();
     job.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     out.read_to_string(&mut line).unwrap();
     assert!(!job.wait().unwrap().success(), "{launcher}, kill {turn}: {said}");
-    until("all ranks have ended", || {
-        ids.iter().all(|id| !std::path::Path::new(&format!("/proc/{id}")).exists())
-    });
     let lost: Vec<&str> = said.lines().filter(|line| line.contains(" is lost")).collect();
     let right = format!("rank {killed} on ");
     // UCX, on which MPICH is built, ends a process that reads the memory of a lost one: then this
