@@ -36,32 +36,21 @@ pub(super) union Handle {
     pub int: c_int,
 }
 
-// One type for each kind of handle, so that passing a datatype for a communicator does not compile.
+/// A handle of a kind, so that passing a datatype for a communicator does not compile.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct Typed<const KIND: char>(pub Handle);
 
 /// `MPI_Comm`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Comm(pub Handle);
-
+pub(super) type Comm = Typed<'c'>;
 /// `MPI_Datatype`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Datatype(pub Handle);
-
+pub(super) type Datatype = Typed<'d'>;
 /// `MPI_Op`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Op(pub Handle);
-
+pub(super) type Op = Typed<'o'>;
 /// `MPI_Errhandler`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct Errhandler(pub Handle);
-
+pub(super) type Errhandler = Typed<'e'>;
 /// `MPI_Request`.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-pub(super) struct RequestHandle(pub Handle);
+pub(super) type RequestHandle = Typed<'r'>;
 
 /// The constants of `mpi.h` that differ from ABI to ABI.
 pub(super) struct Constants {
@@ -85,14 +74,14 @@ impl Constants {
     pub(super) fn mpich() -> Constants {
         let handle = |int| Handle { int };
         Constants {
-            comm_world: Comm(handle(0x4400_0000)),
-            comm_self: Comm(handle(0x4400_0001)),
-            byte: Datatype(handle(0x4c00_010d)),
-            float: Datatype(handle(0x4c00_040a)),
-            double: Datatype(handle(0x4c00_080b)),
-            sum: Op(handle(0x5800_0003)),
-            errors_return: Errhandler(handle(0x5400_0001)),
-            request_null: RequestHandle(handle(0x2c00_0000)),
+            comm_world: Typed(handle(0x4400_0000)),
+            comm_self: Typed(handle(0x4400_0001)),
+            byte: Typed(handle(0x4c00_010d)),
+            float: Typed(handle(0x4c00_040a)),
+            double: Typed(handle(0x4c00_080b)),
+            sum: Typed(handle(0x5800_0003)),
+            errors_return: Typed(handle(0x5400_0001)),
+            request_null: Typed(handle(0x2c00_0000)),
             in_place: ptr::without_provenance(usize::MAX),
             status_ignore: ptr::without_provenance_mut(1),
             thread_funneled: 1,
@@ -104,14 +93,14 @@ impl Constants {
     pub(super) fn standard() -> Constants {
         let handle = |number| Handle { pointer: ptr::without_provenance_mut(number) };
         Constants {
-            comm_world: Comm(handle(0x101)),
-            comm_self: Comm(handle(0x102)),
-            byte: Datatype(handle(0x247)),
-            float: Datatype(handle(0x210)),
-            double: Datatype(handle(0x214)),
-            sum: Op(handle(0x21)),
-            errors_return: Errhandler(handle(0x143)),
-            request_null: RequestHandle(handle(0x180)),
+            comm_world: Typed(handle(0x101)),
+            comm_self: Typed(handle(0x102)),
+            byte: Typed(handle(0x247)),
+            float: Typed(handle(0x210)),
+            double: Typed(handle(0x214)),
+            sum: Typed(handle(0x21)),
+            errors_return: Typed(handle(0x143)),
+            request_null: Typed(handle(0x180)),
             in_place: ptr::without_provenance(1),
             status_ignore: ptr::null_mut(),
             thread_funneled: 1024,
@@ -126,14 +115,14 @@ impl Constants {
     ) -> Result<Constants, &'static str> {
         let handle = |name| address(name).map(|pointer| Handle { pointer });
         Ok(Constants {
-            comm_world: Comm(handle(OPEN_MPI_WORLD)?),
-            comm_self: Comm(handle("ompi_mpi_comm_self")?),
-            byte: Datatype(handle("ompi_mpi_byte")?),
-            float: Datatype(handle("ompi_mpi_float")?),
-            double: Datatype(handle("ompi_mpi_double")?),
-            sum: Op(handle("ompi_mpi_op_sum")?),
-            errors_return: Errhandler(handle("ompi_mpi_errors_return")?),
-            request_null: RequestHandle(handle("ompi_request_null")?),
+            comm_world: Typed(handle(OPEN_MPI_WORLD)?),
+            comm_self: Typed(handle("ompi_mpi_comm_self")?),
+            byte: Typed(handle("ompi_mpi_byte")?),
+            float: Typed(handle("ompi_mpi_float")?),
+            double: Typed(handle("ompi_mpi_double")?),
+            sum: Typed(handle("ompi_mpi_op_sum")?),
+            errors_return: Typed(handle("ompi_mpi_errors_return")?),
+            request_null: Typed(handle("ompi_request_null")?),
             in_place: ptr::without_provenance(1),
             status_ignore: ptr::null_mut(),
             thread_funneled: 1,

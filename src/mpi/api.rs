@@ -6,7 +6,6 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 
 use super::abi::{Comm, Constants, Datatype, RequestHandle};
-use super::element::{Element, ElementKind};
 use super::error::{MpiError, Result};
 use super::functions::Functions;
 use mpienv_core::Rank;
@@ -24,25 +23,6 @@ pub(super) struct Api {
 const LONGEST_TEXT: usize = 8192;
 
 impl Api {
-    pub(super) fn new(functions: Functions, constants: Constants) -> Api {
-        Api { functions, constants }
-    }
-
-    /// The communicator of all ranks.
-    pub(super) fn world(&self) -> Comm {
-        self.constants.comm_world
-    }
-
-    /// MPI_THREAD_SERIALIZED: several threads of this process call MPI, one at a time.
-    pub(super) fn serialized(&self) -> c_int {
-        self.constants.thread_serialized
-    }
-
-    /// MPI_THREAD_FUNNELED: this process has several threads, but only one of them calls MPI.
-    pub(super) fn funneled(&self) -> c_int {
-        self.constants.thread_funneled
-    }
-
     /// Returns whether MPI is initialized. May be called before init.
     pub(super) fn is_initialized(&self) -> Result<bool> {
         let mut flag = 0;
@@ -59,7 +39,7 @@ impl Api {
             self.functions.init_thread(
                 ptr::null_mut(),
                 ptr::null_mut(),
-                self.serialized(),
+                self.constants.thread_serialized,
                 &raw mut provided,
             )
         };
@@ -122,22 +102,21 @@ impl Api {
     }
 
     pub(super) fn duplicate(&self, comm: Comm) -> Result<Comm> {
-        let mut new = comm;
-        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
-        // overwrites.
-        let code = unsafe { self.functions.comm_dup(comm, &raw mut new) };
-        self.check("MPI_Comm_dup", code)?;
-        self.return_errors(new).map(|()| new)
+        // SAFETY: the handle is a communicator's, and MPI writes one.
+        self.create("MPI_Comm_dup", |new| unsafe { self.functions.comm_dup(comm, new) })
     }
 
     pub(super) fn split(&self, comm: Comm, color: u32, key: u32) -> Result<Comm> {
         const CALL: &str = "MPI_Comm_split";
         let (color, key) = (int(CALL, color)?, int(CALL, key)?);
-        let mut new = comm;
-        // SAFETY: the handle is a communicator's, and the pointer is to a handle that MPI
-        // overwrites.
-        let code = unsafe { self.functions.comm_split(comm, color, key, &raw mut new) };
-        self.check(CALL, code)?;
+        // SAFETY: as above.
+        self.create(CALL, |new| unsafe { self.functions.comm_split(comm, color, key, new) })
+    }
+
+    /// Creates a communicator by a call that overwrites a handle and returns an error code.
+    fn create(&self, call: &'static str, create: impl FnOnce(*mut Comm) -> c_int) -> Result<Comm> {
+        let mut new = self.constants.comm_world;
+        self.check(call, create(&raw mut new))?;
         self.return_errors(new).map(|()| new)
     }
 
@@ -158,12 +137,6 @@ impl Api {
         self.check(call, start(&raw mut request)?).map(|()| request)
     }
 
-    pub(super) fn start_barrier(&self, comm: Comm) -> Result<RequestHandle> {
-        // SAFETY: the handle is a communicator's.
-        let start = |request| Ok(unsafe { self.functions.ibarrier(comm, request) });
-        self.start("MPI_Ibarrier", start)
-    }
-
     /// Returns whether a started call is done. The request is then null, which is always done.
     pub(super) fn test(&self, call: &'static str, request: &mut RequestHandle) -> Result<bool> {
         let mut flag = 0;
@@ -180,24 +153,16 @@ impl Api {
         self.check(call, code)
     }
 
-    /// Describes `count` numbers, in a buffer of one or several times as many.
-    pub(super) fn numbers<T: Element>(
+    /// Describes `count` values, in a buffer of one or several times as many.
+    pub(super) fn buffer<T: Value>(
         &self,
         call: &'static str,
-        first: *mut T,
+        first: *const T,
         count: usize,
     ) -> Result<Buffer> {
-        let datatype = match T::KIND {
-            ElementKind::F32 => self.constants.float,
-            ElementKind::F64 => self.constants.double,
-        };
-        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
-    }
-
-    /// Describes `count` bytes, in a buffer of one or several times as many.
-    pub(super) fn bytes(&self, call: &'static str, first: *mut u8, count: usize) -> Result<Buffer> {
-        let datatype = self.constants.byte;
-        Ok(Buffer { first: address(first, count), count: int(call, count)?, datatype })
+        // The address of an empty Vec of bytes is 1, which is MPI_IN_PLACE in two ABIs.
+        let first = if count == 0 { ptr::null_mut() } else { first.cast_mut().cast() };
+        Ok(Buffer { first, count: int(call, count)?, datatype: T::datatype(&self.constants) })
     }
 
     /// Returns the error for a code, unless it is that of success.
@@ -218,17 +183,51 @@ impl Api {
     }
 }
 
-/// Numbers or bytes, as MPI expects them.
+/// Values, as MPI expects them.
 pub(super) struct Buffer {
     pub first: *mut c_void,
     pub count: c_int,
     pub datatype: Datatype,
 }
 
-/// The address of a buffer, as MPI expects it.
-fn address<T>(first: *mut T, count: usize) -> *mut c_void {
-    // The address of an empty Vec of bytes is 1, which is MPI_IN_PLACE in two ABIs.
-    if count == 0 { ptr::null_mut() } else { first.cast() }
+/// A number that ranks can sum: `f32` or `f64`.
+///
+/// ```no_run
+/// use mpienv::mpi::{Communicator, Element, MpiError};
+///
+/// fn sum<T: Element>(world: &Communicator, value: T) -> Result<T, MpiError> {
+///     let mut values = [value];
+///     world.all_reduce_sum(&mut values)?;
+///     Ok(values[0])
+/// }
+/// ```
+#[expect(private_bounds, reason = "only these types are elements")]
+pub trait Element: Value + Copy + 'static {}
+
+impl Element for f32 {}
+impl Element for f64 {}
+
+/// A number or a byte.
+pub(super) trait Value {
+    fn datatype(constants: &Constants) -> Datatype;
+}
+
+impl Value for f32 {
+    fn datatype(constants: &Constants) -> Datatype {
+        constants.float
+    }
+}
+
+impl Value for f64 {
+    fn datatype(constants: &Constants) -> Datatype {
+        constants.double
+    }
+}
+
+impl Value for u8 {
+    fn datatype(constants: &Constants) -> Datatype {
+        constants.byte
+    }
 }
 
 /// Converts a number to an `int`.

@@ -1,7 +1,9 @@
-//! Ranks that call MPI together.
+//! Ranks that call MPI together. Their calls here return once they are done, and keep a core busy
+//! until then.
 
-#![expect(unsafe_code, reason = "MPI's handles move to other threads")]
+#![expect(unsafe_code, reason = "MPI uses the caller's memory, and its handles move")]
 
+use std::ffi::c_int;
 use std::fmt;
 use std::process;
 use std::sync::Arc;
@@ -9,9 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use super::abi::Comm;
-use super::error::Result;
-use super::session::{About, Session};
+use super::api::{Api, Buffer, Element, int};
+use super::error::{MpiError, Result};
+use super::session::Session;
 use mpienv_core::Rank;
+
+/// The most elements that one call takes: well within an `int`.
+const MOST: usize = 1 << 30;
 
 /// Ranks that call MPI together: all ranks, or those of a [`split`](Communicator::split).
 ///
@@ -82,7 +88,8 @@ unsafe impl Send for Communicator {}
 impl Communicator {
     /// The communicator of all ranks.
     pub(super) fn world(session: Session) -> Result<Communicator> {
-        let (comm, rank) = session.run(|api| Ok((api.world(), api.rank(api.world())?)))?;
+        let (comm, rank) = session
+            .run(|api| Ok((api.constants.comm_world, api.rank(api.constants.comm_world)?)))?;
         Ok(Communicator { session: Arc::new(session), comm, rank, is_own: false })
     }
 
@@ -113,6 +120,169 @@ impl Communicator {
         Ok(Communicator { session: Arc::clone(&self.session), comm, rank, is_own: true })
     }
 
+    /// Adds the `values` of all ranks element by element, in place (`MPI_Allreduce`). Every rank
+    /// gets the sum.
+    ///
+    /// All ranks must pass the same number of values. The library chooses the order of the
+    /// additions, which may differ between libraries and sizes.
+    ///
+    /// # Errors
+    /// If MPI returns an error; the values are then undefined.
+    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<()> {
+        const CALL: &str = "MPI_Allreduce";
+        for part in chunks(values) {
+            self.call(CALL, |api| {
+                let Buffer { first, count, datatype } =
+                    api.buffer(CALL, part.as_mut_ptr(), part.len())?;
+                let (in_place, sum) = (api.constants.in_place, api.constants.sum);
+                // SAFETY: MPI reads and writes these values in place, until it returns.
+                Ok(unsafe {
+                    api.functions.allreduce(in_place, first, count, datatype, sum, self.comm)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds the ranks' `values` element by element and divides the sum into one equal part for each
+    /// rank, which gets its `part` (`MPI_Reduce_scatter_block`).
+    ///
+    /// # Errors
+    /// If the values are not as many as a part for each rank, a part has 2^31 values or more, or
+    /// MPI returns an error; the part is then undefined.
+    pub fn reduce_scatter_sum<T: Element>(&self, values: &[T], part: &mut [T]) -> Result<()> {
+        const CALL: &str = "MPI_Reduce_scatter_block";
+        self.check_parts(CALL, values.len(), part.len())?;
+        self.call(CALL, |api| {
+            let Buffer { first: from, .. } = api.buffer(CALL, values.as_ptr(), part.len())?;
+            let Buffer { first, count, datatype } =
+                api.buffer(CALL, part.as_mut_ptr(), part.len())?;
+            let (functions, sum) = (&api.functions, api.constants.sum);
+            // SAFETY: MPI reads `count` values for each rank and writes `count` values until it
+            // returns.
+            Ok(unsafe {
+                functions.reduce_scatter_block(from, first, count, datatype, sum, self.comm)
+            })
+        })
+    }
+
+    /// Every rank gets the bytes of every rank in `all`, in rank order (`MPI_Allgather`). All ranks
+    /// must pass the same number of bytes.
+    ///
+    /// # Errors
+    /// If `all` has not as many bytes for each rank, a rank has 2 GiB or more, or MPI returns an
+    /// error; `all` is then undefined.
+    pub fn all_gather_into(&self, bytes: &[u8], all: &mut [u8]) -> Result<()> {
+        const CALL: &str = "MPI_Allgather";
+        self.check_parts(CALL, all.len(), bytes.len())?;
+        self.call(CALL, |api| {
+            let Buffer { first: from, .. } = api.buffer(CALL, bytes.as_ptr(), bytes.len())?;
+            let Buffer { first, count, datatype: byte } =
+                api.buffer(CALL, all.as_mut_ptr(), bytes.len())?;
+            // SAFETY: MPI reads `count` bytes and writes `count` bytes for each rank until it
+            // returns.
+            Ok(unsafe { api.functions.allgather(from, count, byte, first, count, byte, self.comm) })
+        })
+    }
+
+    /// Divides the bytes into one equal part for each rank and sends part r to rank r. Part r of
+    /// `received` is what rank r sent (`MPI_Alltoall`). All ranks must pass the same number of
+    /// bytes.
+    ///
+    /// # Errors
+    /// If the bytes do not divide into equal parts, `received` has another length, a part has 2 GiB
+    /// or more, or MPI returns an error; `received` is then undefined.
+    pub fn all_to_all(&self, bytes: &[u8], received: &mut [u8]) -> Result<()> {
+        const CALL: &str = "MPI_Alltoall";
+        let part = received.len() / self.size() as usize;
+        self.check_parts(CALL, received.len(), part)?;
+        self.check_parts(CALL, bytes.len(), part)?;
+        self.call(CALL, |api| {
+            let Buffer { first: from, .. } = api.buffer(CALL, bytes.as_ptr(), part)?;
+            let Buffer { first, count, datatype: byte } =
+                api.buffer(CALL, received.as_mut_ptr(), part)?;
+            // SAFETY: MPI reads and writes `count` bytes for each rank until it returns.
+            Ok(unsafe { api.functions.alltoall(from, count, byte, first, count, byte, self.comm) })
+        })
+    }
+
+    /// Sends bytes to rank `to`, and meanwhile receives as many as `received` has from rank `from`,
+    /// both with this `tag` (`MPI_Sendrecv`).
+    ///
+    /// # Errors
+    /// If MPI returns an error, as for more bytes than `received` has, or if there are 2^31 bytes
+    /// or more; `received` is then undefined.
+    pub fn send_receive(
+        &self,
+        bytes: &[u8],
+        to: u32,
+        received: &mut [u8],
+        from: u32,
+        tag: u16,
+    ) -> Result<()> {
+        const CALL: &str = "MPI_Sendrecv";
+        self.call(CALL, |api| {
+            let (to, from, tag) = (int(CALL, to)?, int(CALL, from)?, int(CALL, tag)?);
+            let Buffer { first: sent, count: length, .. } =
+                api.buffer(CALL, bytes.as_ptr(), bytes.len())?;
+            let Buffer { first, count, datatype: byte } =
+                api.buffer(CALL, received.as_mut_ptr(), received.len())?;
+            let (functions, status) = (&api.functions, api.constants.status_ignore);
+            // SAFETY: MPI reads `length` bytes and writes at most `count` bytes until it returns;
+            // the status is ignored.
+            Ok(unsafe {
+                functions.sendrecv(
+                    sent, length, byte, to, tag, first, count, byte, from, tag, self.comm, status,
+                )
+            })
+        })
+    }
+
+    /// Every rank gets the bytes of rank `root` (`MPI_Bcast`). All ranks must pass the same number
+    /// of bytes.
+    ///
+    /// # Errors
+    /// If MPI returns an error, for example because `root` is not a rank; the bytes are then
+    /// undefined.
+    pub fn broadcast(&self, bytes: &mut [u8], root: u32) -> Result<()> {
+        const CALL: &str = "MPI_Bcast";
+        for part in chunks(bytes) {
+            self.call(CALL, |api| {
+                let root = int(CALL, root)?;
+                let Buffer { first, count, datatype } =
+                    api.buffer(CALL, part.as_mut_ptr(), part.len())?;
+                // SAFETY: MPI reads or writes these bytes until it returns.
+                Ok(unsafe { api.functions.bcast(first, count, datatype, root, self.comm) })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns once every rank has made this call (`MPI_Barrier`).
+    ///
+    /// # Errors
+    /// If MPI returns an error.
+    pub fn barrier(&self) -> Result<()> {
+        // SAFETY: the handle is a communicator's.
+        self.call("MPI_Barrier", |api| Ok(unsafe { api.functions.barrier(self.comm) }))
+    }
+
+    /// Makes a call that returns an error code.
+    fn call(&self, name: &'static str, call: impl FnOnce(&Api) -> Result<c_int>) -> Result<()> {
+        self.session.run(|api| api.check(name, call(api)?))
+    }
+
+    /// Fails unless `length` values or bytes are parts of this length for all ranks: MPI would read
+    /// or write what follows them.
+    fn check_parts(&self, call: &'static str, length: usize, part: usize) -> Result<()> {
+        let size = self.size() as usize;
+        if part.checked_mul(size) == Some(length) {
+            Ok(())
+        } else {
+            Err(MpiError::Indivisible { call, length, size })
+        }
+    }
+
     /// Exits this process and all other ranks of the job (`MPI_Abort`), with this exit code if MPI
     /// supports it.
     ///
@@ -125,21 +295,14 @@ impl Communicator {
         // Reached if MPI is already finalized or cannot abort.
         process::abort()
     }
-
-    pub(super) fn about(&self) -> &About {
-        &self.session.about
-    }
-
-    pub(super) fn end(&self, limit: Duration) -> Result<()> {
-        self.session.end(limit)
-    }
 }
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Communicator")
             .field("rank", &self.rank())
-            .field("abi", &self.about().abi)
+            .field("library", &self.session.loaded.file)
+            .field("version", &self.session.loaded.version)
             .finish()
     }
 }
@@ -151,4 +314,11 @@ impl Drop for Communicator {
             let _ = self.session.run(|api| api.free(self.comm));
         }
     }
+}
+
+/// As many values at a time as a call takes. Without values, none once: the call is made all the
+/// same, because other ranks wait for it.
+fn chunks<T>(values: &mut [T]) -> impl Iterator<Item = &mut [T]> {
+    let none = values.is_empty().then_some(&mut [] as &mut [T]);
+    none.into_iter().chain(values.chunks_mut(MOST))
 }

@@ -6,28 +6,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libloading::Library;
 
-use super::abi::{Abi, Comm, Datatype, Errhandler, Handle, Op, RequestHandle};
-
-/// The type of a library's handles.
-pub(super) trait HandleType {
-    /// # Safety
-    /// The handle has this type.
-    unsafe fn of(handle: Handle) -> Self;
-}
-
-impl HandleType for *mut c_void {
-    unsafe fn of(handle: Handle) -> *mut c_void {
-        // SAFETY: the caller knows that the handle is a pointer.
-        unsafe { handle.pointer }
-    }
-}
-
-impl HandleType for c_int {
-    unsafe fn of(handle: Handle) -> c_int {
-        // SAFETY: the caller knows that the handle is an int.
-        unsafe { handle.int }
-    }
-}
+use super::abi::{Abi, Comm, Datatype, Errhandler, Op, RequestHandle, Typed};
 
 /// An argument of a function of a library whose handles have the type `W`.
 pub(super) trait Argument<W> {
@@ -39,47 +18,47 @@ pub(super) trait Argument<W> {
     unsafe fn in_c(self) -> Self::InC;
 }
 
-/// Implements [`Argument`] for types that are the same for all libraries, for handles, and for
-/// places where a library writes a handle: each kind of handle begins where the union does.
+impl<W: Copy, const KIND: char> Argument<W> for Typed<KIND> {
+    type InC = W;
+    unsafe fn in_c(self) -> W {
+        // SAFETY: the caller knows which field of the union the handle is.
+        unsafe { (&raw const self.0).cast::<W>().read() }
+    }
+}
+
+/// A place where a library writes a handle, which begins where the union does.
+impl<W, const KIND: char> Argument<W> for *mut Typed<KIND> {
+    type InC = *mut W;
+    unsafe fn in_c(self) -> *mut W {
+        self.cast()
+    }
+}
+
+/// Implements [`Argument`] for types that are the same for all libraries.
 macro_rules! arguments {
-    ($($plain:ty),*; $($handle:ident),*; $($place:ty),*) => {
+    ($($plain:ty),*) => {
         $(impl<W> Argument<W> for $plain {
             type InC = $plain;
             unsafe fn in_c(self) -> $plain {
                 self
             }
         })*
-        $(impl<W: HandleType> Argument<W> for $handle {
-            type InC = W;
-            unsafe fn in_c(self) -> W {
-                // SAFETY: the caller knows the type of the handles.
-                unsafe { W::of(self.0) }
-            }
-        })*
-        $(impl<W> Argument<W> for *mut $place {
-            type InC = *mut W;
-            unsafe fn in_c(self) -> *mut W {
-                self.cast()
-            }
-        })*
     };
 }
 
 arguments! {
-    c_int, *mut c_int, *const c_int, *mut c_char, *mut *mut *mut c_char, *const c_void, *mut c_void;
-    Comm, Datatype, Op, Errhandler;
-    Comm, RequestHandle
+    c_int, *mut c_int, *const c_int, *mut c_char, *mut *mut *mut c_char, *const c_void, *mut c_void
 }
 
 /// Defines a table of functions and fills it, from each function's Rust name, C name and arguments.
 macro_rules! functions {
     ($($(#[$doc:meta])* $field:ident = $name:literal($($argument:ident: $type:ty),*);)*) => {
         /// The functions of a library whose handles have the type `W`.
-        pub(super) struct Table<W: HandleType> {
+        pub(super) struct Table<W: Copy> {
             $($field: unsafe extern "C" fn($(<$type as Argument<W>>::InC),*) -> c_int,)*
         }
 
-        impl<W: HandleType> Table<W> {
+        impl<W: Copy> Table<W> {
             /// # Safety
             /// `W` is the type of the library's handles, and the library is never unloaded.
             unsafe fn find(library: &Library) -> Result<Box<Table<W>>, &'static str> {

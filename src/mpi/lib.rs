@@ -74,32 +74,27 @@ extern crate mpienv_core;
 
 mod abi;
 mod api;
-mod blocking;
 mod communicator;
-mod element;
 mod error;
 mod functions;
 mod hints;
 mod library;
-mod load;
-mod request;
 mod session;
 mod started;
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use abi::Abi;
+pub use api::Element;
 pub use communicator::Communicator;
-pub use element::Element;
 pub use error::MpiError;
 pub use hints::Hints;
-pub use request::Request;
+pub use started::Request;
 
 use error::Result;
-use load::Loaded;
+use library::{Loaded, load};
 use mpienv_core::{Environment, Launcher, Rank};
 use session::Session;
 
@@ -154,12 +149,8 @@ impl<'a> MpiVars<'a> {
 /// # Errors
 /// Returns an error if no library can be loaded, or if the library's ABI is unknown.
 pub fn find_library(launcher: Launcher, vars: &MpiVars<'_>) -> Result<(PathBuf, String)> {
-    let Loaded { api, file, .. } = load_for(launcher, vars)?;
-    Ok((file, api.version()))
-}
-
-fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
-    load::load(launcher, library::candidates(launcher, vars, &library::programs_above()))
+    let Loaded { file, version, .. } = load(launcher, vars)?;
+    Ok((file, version))
 }
 
 /// MPI in this process, from initialization to finalization, with all ranks of the job.
@@ -195,6 +186,7 @@ fn load_for(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
 /// world.finalize_within(Duration::from_secs(10))?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Debug)]
 pub struct World {
     communicator: Communicator,
     launcher: Launcher,
@@ -209,7 +201,7 @@ impl World {
     /// Returns an error if no library can be loaded, if the library's ABI is unknown, or if MPI
     /// returns an error. A library that does not understand the launcher may also exit the process.
     pub fn init(launcher: Launcher, vars: &MpiVars<'_>) -> Result<World> {
-        World::begin(launcher, load_for(launcher, vars)?)
+        World::begin(launcher, load(launcher, vars)?)
     }
 
     /// Like [`init`](World::init), with hints about the job, which become variables of this
@@ -227,9 +219,9 @@ impl World {
         vars: &MpiVars<'_>,
         hints: &Hints,
     ) -> Result<World> {
-        let loaded = load_for(launcher, vars)?;
+        let loaded = load(launcher, vars)?;
         // SAFETY: the caller keeps other threads from the environment.
-        unsafe { hints.set(&loaded.api.version(), vars) };
+        unsafe { hints.set(&loaded.version, vars) };
         World::begin(launcher, loaded)
     }
 
@@ -267,19 +259,19 @@ impl World {
     /// The name by which the library was loaded.
     #[must_use]
     pub fn library(&self) -> &Path {
-        &self.communicator.about().library
+        &self.communicator.session.loaded.file
     }
 
     /// Name and version of the library (`MPI_Get_library_version`): `Open MPI v4.1.4`.
     #[must_use]
     pub fn version(&self) -> &str {
-        &self.communicator.about().version
+        &self.communicator.session.loaded.version
     }
 
     /// Which ABI the library has.
     #[must_use]
     pub fn abi(&self) -> Abi {
-        self.communicator.about().abi
+        self.communicator.session.loaded.abi
     }
 
     /// Waits for the other ranks, at most 60 s, and finalizes MPI in this process (`MPI_Finalize`).
@@ -298,22 +290,11 @@ impl World {
     /// # Errors
     /// As [`finalize`](World::finalize).
     pub fn finalize_within(self, limit: Duration) -> Result<()> {
-        self.communicator.end(limit)
+        self.communicator.session.end(limit)
     }
 
     /// Exits this process and all other ranks: see [`Communicator::abort`].
     pub fn abort(&self, code: i32) -> ! {
         self.communicator.abort(code)
-    }
-}
-
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut world = f.debug_struct("World");
-        world
-            .field("rank", &self.communicator.rank())
-            .field("library", &self.library())
-            .field("version", &self.version())
-            .finish()
     }
 }

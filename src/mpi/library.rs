@@ -1,23 +1,135 @@
-//! Lists the files that may be the launcher's MPI library, the most likely first.
+//! Finds the launcher's MPI library, loads it and recognizes its ABI.
 
-#[cfg_attr(target_os = "macos", path = "library/file_on_macos.rs")]
-mod file;
+#![expect(unsafe_code, reason = "an MPI library is a C library, and it is loaded at run time")]
 
-use std::ffi::OsStr;
+use std::collections::HashSet;
+use std::ffi::{OsStr, c_int, c_void};
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 
+use libloading::Library;
+
 use super::MpiVars;
+use super::abi::{Abi, Constants, MPICH_DUP_FN, OPEN_MPI_WORLD};
+use super::api::Api;
+use super::error::{MpiError, Result};
+use super::functions::Functions;
 use mpienv_core::Launcher;
 use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
+
+/// The file names of the libraries.
+const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };
+const SPECTRUM: &str = if ON_MACOS { "libmpi_ibm.3.dylib" } else { "libmpi_ibm.so.3" };
+const MPICH: [&str; 3] = match ON_MACOS {
+    true => ["libmpi.12.dylib", "libmpich.12.dylib", "libmpi_abi.1.dylib"],
+    false => ["libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"],
+};
+const ON_MACOS: bool = cfg!(target_os = "macos");
+
+/// A library with a known ABI, ready to be called.
+pub(super) struct Loaded {
+    pub api: Api,
+    pub abi: Abi,
+    /// The name by which it was loaded.
+    pub file: PathBuf,
+    /// Its name and version, as it reports them.
+    pub version: String,
+}
+
+impl Loaded {
+    /// Fails if a thread level is below the one that is needed.
+    pub(super) fn check_threads(&self, provided: c_int, needed: c_int) -> Result<()> {
+        if provided >= needed {
+            return Ok(());
+        }
+        Err(MpiError::ThreadLevel { library: self.file.clone(), provided, needed })
+    }
+}
+
+/// Loads the launcher's library.
+pub(super) fn load(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
+    load_first(launcher, candidates(launcher, vars, &programs_above()))
+}
+
+/// Loads the first file that can be loaded.
+fn load_first(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded> {
+    let mut tried = Vec::new();
+    for file in candidates {
+        match open(&file) {
+            Ok(library) => {
+                return match recognize(library) {
+                    Ok((api, abi)) => Ok(Loaded { version: api.version(), api, abi, file }),
+                    Err(missing) => Err(MpiError::NotRecognized { library: file, missing }),
+                };
+            }
+            Err(error) => tried.push((file, reason(&error))),
+        }
+    }
+    Err(MpiError::NoLibrary { launcher, tried })
+}
+
+/// The loader's own error text, without libloading's.
+fn reason(error: &libloading::Error) -> String {
+    use std::error::Error as _;
+    error.source().map_or_else(|| error.to_string(), |source| source.to_string())
+}
+
+fn open(name: &Path) -> Result<Library, libloading::Error> {
+    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+    // Global, because the plug-ins of older Open MPI versions look up libmpi's symbols.
+    // SAFETY: libmpi's initializers only set up its own data.
+    unsafe { Library::open(Some(name.as_os_str()), RTLD_NOW | RTLD_GLOBAL) }.map(Into::into)
+}
+
+/// What is missing if a library has MPI's functions but no known ABI.
+const UNKNOWN_ABI: &str =
+    "ompi_mpi_comm_world, no MPIR_Dup_fn, and no MPI_Abi_get_version that returns a version";
+
+/// Recognizes the ABI by the library's symbols. The error names what the library lacks.
+fn recognize(library: Library) -> Result<(Api, Abi), &'static str> {
+    // Never unload the library: MPI leaves threads and exit handlers behind.
+    let library = ManuallyDrop::new(library);
+    address(&library, "MPI_Init_thread")?;
+    // Check this first: a library with the standard ABI may depend on one that has Open MPI's
+    // objects.
+    let (abi, constants) = if is_standard(&library) {
+        (Abi::Standard, Constants::standard())
+    } else if address(&library, OPEN_MPI_WORLD).is_ok() {
+        (Abi::OpenMpi, Constants::open_mpi(|name| address(&library, name))?)
+    } else {
+        address(&library, MPICH_DUP_FN).map_err(|_| UNKNOWN_ABI)?;
+        (Abi::Mpich, Constants::mpich())
+    };
+    // SAFETY: the library has this ABI, and it stays.
+    let functions = unsafe { Functions::find(&library, abi) }?;
+    Ok((Api { functions, constants }, abi))
+}
+
+/// The address of a symbol. The error is its name, if the library lacks it.
+fn address(library: &Library, name: &'static str) -> Result<*mut c_void, &'static str> {
+    // SAFETY: this only takes the address and does not read from it.
+    let symbol = unsafe { library.get::<*mut c_void>(name) };
+    symbol.map(|symbol| *symbol).map_err(|_| name)
+}
+
+/// Returns whether the library's handles and constants are those of the standard ABI.
+fn is_standard(library: &Library) -> bool {
+    type AbiGetVersion = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+    // SAFETY: the type is that of the function in the MPI 5 standard.
+    let Ok(version) = (unsafe { library.get::<AbiGetVersion>("MPI_Abi_get_version") }) else {
+        return false;
+    };
+    let (mut major, mut minor) = (-1, -1);
+    // SAFETY: both point to an int, and the standard allows the call before MPI_Init. A library
+    // that has the function but another ABI, such as MPICH 5's libmpi.so.12, returns version -1.
+    let code = unsafe { version(&raw mut major, &raw mut minor) };
+    code == 0 && major >= 1
+}
 
 /// The files to try, in this order. The system's loader finds names without a folder.
 ///
 /// `programs` are the programs that this process descends from, its parent first.
-pub(super) fn candidates(
-    launcher: Launcher,
-    vars: &MpiVars<'_>,
-    programs: &[PathBuf],
-) -> Vec<PathBuf> {
+fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> Vec<PathBuf> {
     if let Some(library) = vars.library.filter(|name| !name.is_empty()) {
         return vec![PathBuf::from(library)];
     }
@@ -27,7 +139,7 @@ pub(super) fn candidates(
         files.extend(
             names
                 .iter()
-                .filter(|name| is_of_open_mpi(name))
+                .filter(|name| **name == OPEN_MPI)
                 .map(|name| Path::new(prefix).join("lib").join(name)),
         );
     }
@@ -48,39 +160,27 @@ pub(super) fn candidates(
     }
     files.extend(names.iter().map(PathBuf::from));
     // Try a file only once, even if both OPAL_PREFIX and the launcher lead to it.
-    let mut seen = Vec::new();
-    files.retain(|file| {
-        !seen.contains(file) && {
-            seen.push(file.clone());
-            true
-        }
-    });
+    let mut seen = HashSet::new();
+    files.retain(|file| seen.insert(file.clone()));
     files
 }
 
-fn is_of_open_mpi(name: &str) -> bool {
-    name == file::OPEN_MPI
-}
-
 fn names(launcher: Launcher, vars: &MpiVars<'_>) -> Vec<&'static str> {
-    let [open_mpi, spectrum] = [file::OPEN_MPI, file::SPECTRUM];
-    let open_mpi_first = || [&[open_mpi][..], &file::MPICH].concat();
-    let mpich_first = || [&file::MPICH[..], &[open_mpi]].concat();
+    let plugin = vars.slurm_mpi_type.unwrap_or_default().as_encoded_bytes();
+    let speaks_pmix = plugin.starts_with(b"pmix");
+    let open_mpi_first = || [&[OPEN_MPI][..], &MPICH].concat();
+    let mpich_first = || [&MPICH[..], &[OPEN_MPI]].concat();
     match launcher.mpi_family() {
         // Never another MPI's library: MPICH's aborts under Open MPI's mpirun, and Open MPI's runs
         // as rank 0 of 1 under Hydra.
-        MpiFamily::OpenMpi => vec![open_mpi],
-        MpiFamily::Mpich | MpiFamily::CrayMpich => file::MPICH.to_vec(),
-        MpiFamily::Spectrum => vec![spectrum, open_mpi],
+        MpiFamily::OpenMpi => vec![OPEN_MPI],
+        MpiFamily::Mpich | MpiFamily::CrayMpich => MPICH.to_vec(),
+        MpiFamily::Spectrum => vec![SPECTRUM, OPEN_MPI],
         // Open MPI 5 can reach its launcher only over PMIx.
-        MpiFamily::PmiOrPmix if vars.slurm_mpi_type.is_some_and(speaks_pmix) => open_mpi_first(),
+        MpiFamily::PmiOrPmix if speaks_pmix => open_mpi_first(),
         MpiFamily::PmiOrPmix | MpiFamily::Pmi => mpich_first(),
         MpiFamily::None => open_mpi_first(),
     }
-}
-
-fn speaks_pmix(mpi_type: &OsStr) -> bool {
-    mpi_type.as_encoded_bytes().starts_with(b"pmix")
 }
 
 /// Returns whether a program is `mpirun`, or one that `mpirun` starts on every node.
@@ -94,7 +194,7 @@ fn is_launcher(program: &Path) -> bool {
 
 /// The programs that this process descends from, its parent first; none if the system does not list
 /// them.
-pub(super) fn programs_above() -> Vec<PathBuf> {
+fn programs_above() -> Vec<PathBuf> {
     // Enough for a launcher, `mpienv exec` and some wrapper scripts.
     const MOST: usize = 16;
     let mut programs = Vec::new();

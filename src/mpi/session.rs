@@ -3,15 +3,15 @@
 #![expect(unsafe_code, reason = "MPI's handles move to other threads")]
 
 use std::ffi::c_int;
-use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-use super::abi::{Abi, Comm};
+use super::abi::Comm;
 use super::api::Api;
 use super::error::{MpiError, Result};
-use super::load::Loaded;
+use super::library::Loaded;
 use mpienv_ask::seam::Owner;
 
 /// How long a dropped session waits for the other ranks.
@@ -19,18 +19,20 @@ const DROP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Initialized MPI, shared by all communicators and requests and finalized with the last of them.
 pub(super) struct Session {
-    api: Api,
+    pub loaded: Loaded,
     /// A second communicator of all ranks, so that no other call can match the barrier before
     /// MPI_Finalize.
     closing: Comm,
-    progress: Mutex<Progress>,
+    /// It is locked during calls.
+    state: Mutex<State>,
+    /// How many started calls are not done.
+    pub started: AtomicU32,
     /// The only thread that may call MPI; `None` if every thread may, one at a time.
     thread: Option<ThreadId>,
     /// The thread level that MPI provides.
     provided: c_int,
     /// The process that initialized MPI: in a forked child, all that MPI knows is about its parent.
     owner: Owner,
-    pub about: About,
 }
 
 // SAFETY: the handles are numbers or addresses that only the library uses. Threads call it one at a
@@ -40,22 +42,7 @@ unsafe impl Send for Session {}
 // SAFETY: as above.
 unsafe impl Sync for Session {}
 
-/// What has happened to MPI. It is locked during calls.
-struct Progress {
-    state: State,
-    /// How many started calls are not done.
-    started: u32,
-}
-
-/// The identity of a library.
-pub(super) struct About {
-    /// The name by which the library was loaded.
-    pub library: PathBuf,
-    /// The library's name and version, as it reports them.
-    pub version: String,
-    pub abi: Abi,
-}
-
+/// What has happened to MPI.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Sound,
@@ -67,29 +54,21 @@ enum State {
 impl Session {
     /// Initializes MPI.
     pub(super) fn begin(loaded: Loaded) -> Result<Session> {
-        let Loaded { api, abi, file: library } = loaded;
+        let api = &loaded.api;
         if api.is_initialized()? {
             return Err(MpiError::AlreadyInitialized);
         }
-        let about = About { version: api.version(), library, abi };
         let provided = api.init()?;
-        if provided < api.funneled() {
-            return Err(MpiError::ThreadLevel {
-                library: about.library,
-                provided,
-                needed: api.funneled(),
-            });
-        }
-        let needed = api.serialized();
-        let closing = api.duplicate(api.world())?;
+        loaded.check_threads(provided, api.constants.thread_funneled)?;
+        let is_serialized = provided >= api.constants.thread_serialized;
         Ok(Session {
-            api,
-            closing,
-            progress: Mutex::new(Progress { state: State::Sound, started: 0 }),
-            thread: (provided < needed).then(|| thread::current().id()),
+            closing: api.duplicate(api.constants.comm_world)?,
+            loaded,
+            state: Mutex::new(State::Sound),
+            started: AtomicU32::new(0),
+            thread: (!is_serialized).then(|| thread::current().id()),
             provided,
             owner: Owner::current(),
-            about,
         })
     }
 
@@ -99,44 +78,28 @@ impl Session {
             return Err(MpiError::Forked { initialized: self.owner.id() });
         }
         if self.thread.is_some_and(|thread| thread != thread::current().id()) {
-            return Err(MpiError::ThreadLevel {
-                library: self.about.library.clone(),
-                provided: self.provided,
-                needed: self.api.serialized(),
-            });
+            let needed = self.loaded.api.constants.thread_serialized;
+            self.loaded.check_threads(self.provided, needed)?;
         }
-        let mut progress = self.progress();
-        if progress.state == State::Finalized {
+        let mut state = self.state();
+        if *state == State::Finalized {
             return Err(MpiError::Finalized);
         }
-        let result = calls(&self.api);
+        let result = calls(&self.loaded.api);
         if result.is_err() {
-            progress.state = State::Failed;
+            *state = State::Failed;
         }
         result
     }
 
-    /// Counts a started call.
-    pub(super) fn count_started(&self) {
-        let mut progress = self.progress();
-        progress.started = progress.started.saturating_add(1);
-    }
-
-    /// Counts a call that is done.
-    pub(super) fn count_done(&self) {
-        let mut progress = self.progress();
-        progress.started = progress.started.saturating_sub(1);
-    }
-
     /// Returns whether destructors may still call MPI.
     pub(super) fn is_sound(&self) -> bool {
-        let is_here = self.owner.is_here() && !thread::panicking();
-        is_here && self.progress().state == State::Sound
+        self.owner.is_here() && !thread::panicking() && *self.state() == State::Sound
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // A panic leaves it as an error does.
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finalizes MPI once all ranks are ready to.
@@ -145,29 +108,30 @@ impl Session {
     /// precedes it.
     pub(super) fn end(&self, limit: Duration) -> Result<()> {
         const CALL: &str = "the barrier before MPI_Finalize";
-        let count = self.progress().started;
+        let count = self.started.load(Ordering::Relaxed);
         if count > 0 {
             return Err(MpiError::Unfinished { count });
         }
         self.run(|api| {
-            let mut barrier = api.start_barrier(self.closing)?;
+            // SAFETY: the handle is a communicator's.
+            let start = |request| Ok(unsafe { api.functions.ibarrier(self.closing, request) });
+            let mut barrier = api.start("MPI_Ibarrier", start)?;
             if !done_within(limit, || api.test(CALL, &mut barrier))? {
                 return Err(MpiError::TimedOut { call: CALL, limit });
             }
             api.free(self.closing)?;
             api.finalize()
         })?;
-        self.progress().state = State::Finalized;
+        *self.state() = State::Finalized;
         Ok(())
     }
 
     /// Exits all ranks. Returns only if MPI cannot.
     pub(super) fn abort(&self, code: i32) {
         // Another thread may be in a call that never returns.
-        let is_finalized =
-            self.progress.try_lock().is_ok_and(|progress| progress.state == State::Finalized);
+        let is_finalized = self.state.try_lock().is_ok_and(|state| *state == State::Finalized);
         if !is_finalized && self.owner.is_here() {
-            self.api.abort(self.api.world(), code);
+            self.loaded.api.abort(self.loaded.api.constants.comm_world, code);
         }
     }
 }

@@ -6,15 +6,158 @@
 #![expect(unsafe_code, reason = "MPI uses a buffer while the call that was given it goes on")]
 
 use std::ffi::c_int;
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::abi::Constants;
-use super::api::{Buffer, int};
+use super::abi::{Constants, RequestHandle};
+use super::api::{Api, Buffer, Element, Value, int};
 use super::communicator::Communicator;
-use super::element::Element;
 use super::error::{MpiError, Result};
-use super::functions::Functions;
-use super::request::Request;
+use super::session::{Session, done_within};
+
+/// A started call. MPI uses its buffer until the call is done.
+///
+/// MPI makes progress on the call during [`test`](Request::test) or a wait. A started call cannot
+/// be canceled. If you drop a request before it is done, its buffer leaks, and MPI can no longer be
+/// finalized.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use mpienv::mpi::{Communicator, MpiError, Request};
+///
+/// fn sum(world: &Communicator, gradients: Vec<f32>) -> Result<Vec<f32>, MpiError> {
+///     let mut sum: Request<Vec<f32>> = world.start_all_reduce_sum(gradients)?;
+///     while !sum.test()? {
+///         // Computes on, and lets MPI go on with the sum now and then.
+///     }
+///     let seed = world.start_broadcast(vec![17], 0)?;
+///     let ranks = world.start_all_gather(&world.rank().index().to_ne_bytes())?;
+///     assert_eq!(seed.wait()?.len(), 1);
+///     assert_eq!(ranks.wait()?.len(), 4 * world.size() as usize);
+///     world.start_barrier()?.wait_within(Duration::from_secs(60))?;
+///     // `None` if the function returns true first, for example after a signal:
+///     let barrier = world.start_barrier()?.wait_unless(Duration::from_secs(60), &|| false)?;
+///     assert!(barrier.is_some());
+///     sum.wait()
+/// }
+/// ```
+#[must_use = "a call that was started must be waited for"]
+pub struct Request<B: Default> {
+    buffer: B,
+    session: Arc<Session>,
+    name: &'static str,
+    handle: RequestHandle,
+    is_done: bool,
+}
+
+impl<B: Default> Request<B> {
+    /// Starts a call that uses the memory of `buffer`, which must not move when `buffer` does.
+    fn start(
+        session: &Arc<Session>,
+        name: &'static str,
+        buffer: B,
+        start: impl FnOnce(&Api, *mut RequestHandle) -> Result<c_int>,
+    ) -> Result<Request<B>> {
+        match session.run(|api| api.start(name, |handle| start(api, handle))) {
+            Ok(handle) => {
+                session.started.fetch_add(1, Ordering::Relaxed);
+                Ok(Request { buffer, session: Arc::clone(session), name, handle, is_done: false })
+            }
+            Err(error) => {
+                // MPI may still use the buffer.
+                mem::forget(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets MPI make progress on the call, and returns whether the call is done (`MPI_Test`).
+    ///
+    /// # Errors
+    /// If the call has failed.
+    pub fn test(&mut self) -> Result<bool> {
+        if !self.is_done && self.session.run(|api| api.test(self.name, &mut self.handle))? {
+            self.end();
+        }
+        Ok(self.is_done)
+    }
+
+    /// Waits until the call is done, without a time limit (`MPI_Wait`), and returns the buffer.
+    ///
+    /// # Errors
+    /// If the call has failed; the buffer is then lost.
+    pub fn wait(mut self) -> Result<B> {
+        if !self.is_done {
+            self.session.run(|api| api.wait(self.name, &mut self.handle))?;
+            self.end();
+        }
+        Ok(mem::take(&mut self.buffer))
+    }
+
+    /// Waits until the call is done, but not longer than `limit`, and returns the buffer.
+    ///
+    /// # Errors
+    /// If the call has failed or took too long; the buffer is then lost.
+    pub fn wait_within(self, limit: Duration) -> Result<B> {
+        let call = self.name;
+        // It returns `None` only if the caller cancels it.
+        self.wait_unless(limit, &|| false)?.ok_or(MpiError::TimedOut { call, limit })
+    }
+
+    /// Like [`wait_within`](Request::wait_within), but returns `None` once `stop` returns true; the
+    /// buffer is then lost.
+    ///
+    /// # Errors
+    /// As [`wait_within`](Request::wait_within).
+    pub fn wait_unless(mut self, limit: Duration, stop: &dyn Fn() -> bool) -> Result<Option<B>> {
+        if !self.is_done {
+            let (call, mut is_stopped) = (self.name, false);
+            self.session.run(|api| {
+                let is_done = || {
+                    is_stopped = stop();
+                    Ok(is_stopped || api.test(call, &mut self.handle)?)
+                };
+                let is_in_time = done_within(limit, is_done)?;
+                is_in_time.then_some(()).ok_or(MpiError::TimedOut { call, limit })
+            })?;
+            if is_stopped {
+                return Ok(None);
+            }
+            self.end();
+        }
+        Ok(Some(mem::take(&mut self.buffer)))
+    }
+
+    fn wait_by(self, limit: Option<(Duration, &dyn Fn() -> bool)>) -> Result<Option<B>> {
+        match limit {
+            Some((limit, stop)) => self.wait_unless(limit, stop),
+            None => self.wait().map(Some),
+        }
+    }
+
+    fn end(&mut self) {
+        self.is_done = true;
+        self.session.started.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<B: Default> fmt::Debug for Request<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("done", &self.is_done).finish_non_exhaustive()
+    }
+}
+
+impl<B: Default> Drop for Request<B> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            // MPI or the network card may still write to the buffer.
+            mem::forget(mem::take(&mut self.buffer));
+        }
+    }
+}
 
 impl Communicator {
     /// Every rank gets the bytes of every rank, in rank order. Lengths may differ.
@@ -22,12 +165,7 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_by(
-            bytes,
-            |request| request.wait().map(Some),
-            |request| request.wait().map(Some),
-        )
-        .map(Option::unwrap_or_default)
+        self.all_gather_by(bytes, None).map(Option::unwrap_or_default)
     }
 
     /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive
@@ -51,22 +189,17 @@ impl Communicator {
         limit: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Vec<u8>>>> {
-        self.all_gather_by(
-            bytes,
-            |request| request.wait_unless(limit, stop),
-            |request| request.wait_unless(limit, stop),
-        )
+        self.all_gather_by(bytes, Some((limit, stop)))
     }
 
     fn all_gather_by(
         &self,
         bytes: &[u8],
-        wait_for_lengths: impl FnOnce(Request<Vec<u8>>) -> Result<Option<Vec<u8>>>,
-        wait_for_blocks: impl FnOnce(Request<Blocks>) -> Result<Option<Blocks>>,
+        limit: Option<(Duration, &dyn Fn() -> bool)>,
     ) -> Result<Option<Vec<Vec<u8>>>> {
         const CALL: &str = "MPI_Iallgatherv";
         let own = (bytes.len() as u64).to_ne_bytes();
-        let Some(announced) = wait_for_lengths(self.start_all_gather(&own)?)? else {
+        let Some(announced) = self.start_all_gather(&own)?.wait_by(limit)? else {
             return Ok(None);
         };
         let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
@@ -83,21 +216,35 @@ impl Communicator {
         let tables = (blocks, counts, places);
         let started = Request::start(&self.session, CALL, tables, |api, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
-            let Buffer { first: to, datatype: byte, .. } = api.bytes(CALL, first, length)?;
+            let Buffer { first: to, datatype: byte, .. } = api.buffer(CALL, first, length)?;
+            let functions = &api.functions;
             // SAFETY: the request owns the blocks and both tables until it is done. MPI does not
             // read the count and datatype of what is sent, because it is in place.
-            let all = Functions::iallgatherv;
-            let own = &api.functions;
             Ok(unsafe {
-                all(own, in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
+                functions
+                    .iallgatherv(in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
             })
         })?;
-        let Some((blocks, counts, places)) = wait_for_blocks(started)? else { return Ok(None) };
+        let Some((blocks, counts, places)) = started.wait_by(limit)? else { return Ok(None) };
         let ends = counts.iter().zip(&places);
         let block = |(&count, &place): (&c_int, &c_int)| {
             blocks[place as usize..][..count as usize].to_vec()
         };
         Ok(Some(ends.map(block).collect()))
+    }
+
+    /// Starts a call that uses `count` values for itself or for each rank.
+    fn start<T: Value>(
+        &self,
+        name: &'static str,
+        mut values: Vec<T>,
+        count: usize,
+        start: impl FnOnce(&Api, Buffer, *mut RequestHandle) -> Result<c_int>,
+    ) -> Result<Request<Vec<T>>> {
+        let first = values.as_mut_ptr();
+        Request::start(&self.session, name, values, |api, request| {
+            start(api, api.buffer(name, first, count)?, request)
+        })
     }
 
     /// The length of one rank's part of a buffer.
@@ -114,18 +261,21 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or there are 2^31 values or more.
-    pub fn start_all_reduce_sum<T: Element>(&self, mut values: Vec<T>) -> Result<Request<Vec<T>>> {
-        const CALL: &str = "MPI_Iallreduce";
-        let (first, count) = (values.as_mut_ptr(), values.len());
-        Request::start(&self.session, CALL, values, |api, request| {
-            let Constants { in_place, sum, .. } = api.constants;
-            let Buffer { first, count, datatype } = api.numbers(CALL, first, count)?;
-            // SAFETY: the request owns the values until it is done.
-            Ok(unsafe {
-                let start = Functions::iallreduce;
-                start(&api.functions, in_place, first, count, datatype, sum, self.comm, request)
-            })
-        })
+    pub fn start_all_reduce_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
+        let count = values.len();
+        self.start(
+            "MPI_Iallreduce",
+            values,
+            count,
+            |api, Buffer { first, count, datatype }, request| {
+                let Constants { in_place, sum, .. } = api.constants;
+                // SAFETY: the request owns the values until it is done.
+                Ok(unsafe {
+                    api.functions
+                        .iallreduce(in_place, first, count, datatype, sum, self.comm, request)
+                })
+            },
+        )
     }
 
     /// Starts [`reduce_scatter_sum`](Communicator::reduce_scatter_sum) in place: this rank's part
@@ -134,19 +284,16 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
-    pub fn start_reduce_scatter_sum<T: Element>(
-        &self,
-        mut values: Vec<T>,
-    ) -> Result<Request<Vec<T>>> {
+    pub fn start_reduce_scatter_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Ireduce_scatter_block";
-        let (part, first) = (self.part(CALL, values.len())?, values.as_mut_ptr());
-        Request::start(&self.session, CALL, values, |api, request| {
-            let Constants { in_place, sum, .. } = api.constants;
-            let Buffer { first, count, datatype } = api.numbers(CALL, first, part)?;
+        let part = self.part(CALL, values.len())?;
+        self.start(CALL, values, part, |api, Buffer { first, count, datatype }, request| {
+            let (functions, &Constants { in_place, sum, .. }) = (&api.functions, &api.constants);
             // SAFETY: the request owns the values, `count` for each rank, until it is done.
             Ok(unsafe {
-                let start = Functions::ireduce_scatter_block;
-                start(&api.functions, in_place, first, count, datatype, sum, self.comm, request)
+                functions.ireduce_scatter_block(
+                    in_place, first, count, datatype, sum, self.comm, request,
+                )
             })
         })
     }
@@ -156,12 +303,11 @@ impl Communicator {
     ///
     /// # Errors
     /// As [`all_to_all`](Communicator::all_to_all).
-    pub fn start_all_to_all(&self, mut bytes: Vec<u8>) -> Result<Request<Vec<u8>>> {
+    pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Ialltoall";
-        let (part, first) = (self.part(CALL, bytes.len())?, bytes.as_mut_ptr());
-        Request::start(&self.session, CALL, bytes, |api, request| {
+        let part = self.part(CALL, bytes.len())?;
+        self.start(CALL, bytes, part, |api, Buffer { first, count, datatype: byte }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
-            let Buffer { first, count, datatype: byte } = api.bytes(CALL, first, part)?;
             // SAFETY: the request owns the bytes, `count` for each rank, until it is done. MPI does
             // not read the count and datatype of what is sent, because it is in place.
             Ok(unsafe {
@@ -174,14 +320,13 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_broadcast(&self, mut bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>> {
+    pub fn start_broadcast(&self, bytes: Vec<u8>, root: u32) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Ibcast";
-        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
-        Request::start(&self.session, CALL, bytes, |api, request| {
-            let (comm, root) = (self.comm, int(CALL, root)?);
-            let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
+        let count = bytes.len();
+        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
+            let root = int(CALL, root)?;
             // SAFETY: the request owns the bytes until it is done.
-            Ok(unsafe { api.functions.ibcast(first, count, datatype, root, comm, request) })
+            Ok(unsafe { api.functions.ibcast(first, count, datatype, root, self.comm, request) })
         })
     }
 
@@ -190,12 +335,11 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, or there are 2^31 bytes or more.
-    pub fn start_send(&self, mut bytes: Vec<u8>, to: u32, tag: u16) -> Result<Request<Vec<u8>>> {
+    pub fn start_send(&self, bytes: Vec<u8>, to: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Isend";
-        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
-        Request::start(&self.session, CALL, bytes, |api, request| {
+        let count = bytes.len();
+        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
             let (comm, to, tag) = (self.comm, int(CALL, to)?, int(CALL, tag)?);
-            let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.isend(first, count, datatype, to, tag, comm, request) })
         })
@@ -206,17 +350,11 @@ impl Communicator {
     ///
     /// # Errors
     /// If MPI returns an error, as for more bytes than `bytes` has, or if it has 2^31 or more.
-    pub fn start_receive(
-        &self,
-        mut bytes: Vec<u8>,
-        from: u32,
-        tag: u16,
-    ) -> Result<Request<Vec<u8>>> {
+    pub fn start_receive(&self, bytes: Vec<u8>, from: u32, tag: u16) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Irecv";
-        let (first, count) = (bytes.as_mut_ptr(), bytes.len());
-        Request::start(&self.session, CALL, bytes, |api, request| {
+        let count = bytes.len();
+        self.start(CALL, bytes, count, |api, Buffer { first, count, datatype }, request| {
             let (comm, from, tag) = (self.comm, int(CALL, from)?, int(CALL, tag)?);
-            let Buffer { first, count, datatype } = api.bytes(CALL, first, count)?;
             // SAFETY: the request owns the bytes until it is done.
             Ok(unsafe { api.functions.irecv(first, count, datatype, from, tag, comm, request) })
         })
@@ -245,10 +383,9 @@ impl Communicator {
             .map(|ranks| block.len().saturating_mul(ranks as usize));
         let mut blocks = zeroed(CALL, all)?;
         blocks[own..own + block.len()].copy_from_slice(block);
-        let first = blocks.as_mut_ptr();
-        Request::start(&self.session, CALL, blocks, |api, request| {
+        let length = block.len();
+        self.start(CALL, blocks, length, |api, Buffer { first, count, datatype: byte }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
-            let Buffer { first, count, datatype: byte } = api.bytes(CALL, first, block.len())?;
             // SAFETY: the request owns the blocks, one of this length for each rank, until it is
             // done. MPI does not read the count and datatype of what is sent, because it is in
             // place.
@@ -258,9 +395,6 @@ impl Communicator {
         })
     }
 }
-
-/// Blocks of all ranks, with the length and the place of each.
-type Blocks = (Vec<u8>, Vec<c_int>, Vec<c_int>);
 
 /// Allocates `length` zero bytes, or fails if there is not enough memory.
 fn zeroed(call: &'static str, length: usize) -> Result<Vec<u8>> {
