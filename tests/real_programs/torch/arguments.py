@@ -15,6 +15,7 @@ from torch.distributed import ReduceOp
 
 GLOO = "--gloo" in sys.argv
 TIMEOUT = 10
+LATE = "a monitored barrier for which a rank is late"
 
 
 def sparse(*shape):
@@ -98,7 +99,28 @@ def negated(rank):
     return part
 
 
+def parts(rank):
+    """Groups of one rank each, split from the group of both."""
+    part = dist.split_group(None, [[1], [0]])
+    values = torch.ones(1) * (rank + 5)
+    dist.all_reduce(values, group=part)
+    assert part.size() == 1 and dist.get_process_group_ranks(part) == [rank]
+    both = dist.split_group(None, [[1, 0]])
+    total = torch.ones(1) * rank
+    dist.all_reduce(total, group=both)
+    return torch.cat([values, total])
+
+
+def monitored(_):
+    """Twice, so that the second does not take what the first has left in the store."""
+    for _ in range(2):
+        dist.monitored_barrier()
+    return torch.ones(1)
+
+
 EQUAL = {
+    "a group that is split": (parts, [5.0, 1.0], [6.0, 1.0]),
+    "a monitored barrier": (monitored, [1.0], [1.0]),
     "a negated view": (negated, [-1.0], [-1.0]),
     "split sizes on one rank": (split, [0.0, 1.0, 10.0, 11.0], [2.0, 3.0, 12.0, 13.0]),
     "a list with a tensor twice": (same_place, [1.0, 1.0], [1.0, 1.0]),
@@ -110,6 +132,9 @@ REFUSED = {
     "all_to_all_single of two types": lambda: dist.all_to_all_single(torch.zeros(2), torch.zeros(2).double()),
     "all_to_all_single into more": lambda: dist.all_to_all_single(torch.zeros(8), torch.zeros(4)),
     "a part of another length": lambda: uneven(torch.ones(7), [1, 2]),
+    "a result whose numbers share memory": lambda: dist.all_reduce(torch.ones(1).expand(4)),
+    "a list of results whose numbers share memory": lambda: dist.all_gather([torch.ones(1).expand(2)] * 2, torch.ones(2)),
+    "a factor": lambda: dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(2.0)),
     "a short list": lambda: dist.reduce_scatter(torch.zeros(2), [torch.zeros(2)]),
 }
 
@@ -121,6 +146,21 @@ def one_rank_refuses(rank):
     except ValueError as error:
         print(error, flush=True)
         dist.barrier()
+
+
+def one_rank_is_late(rank):
+    """Rank 1 calls the barrier after the limit of rank 0, and then the group goes on."""
+    limit = datetime.timedelta(seconds=TIMEOUT if rank else 1)
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["is late"])
+    try:
+        dist.monitored_barrier(timeout=limit, wait_all_ranks=True)
+    except RuntimeError as error:
+        text = str(error)
+    store.set("is late", "")
+    dist.barrier()
+    print(text, flush=True)
 
 
 def run(case):
@@ -142,7 +182,7 @@ def run(case):
                 dist.barrier()
                 print("refused:", str(error).splitlines()[0], flush=True)
         else:
-            one_rank_refuses(rank)
+            (one_rank_is_late if case == LATE else one_rank_refuses)(rank)
     except Exception as error:
         print(str(error).splitlines()[0], flush=True)
     os._exit(0)
@@ -173,6 +213,8 @@ def check(case, lines):
         assert lines == [str(expected) for expected in EQUAL[case][1:]], lines
     elif case in REFUSED:
         assert all(line.startswith("refused: ") for line in lines), lines
+    elif case == LATE:
+        assert all("rank 1 did not arrive within 1 s" in line for line in lines), lines
     else:
         assert all("rank 1 had refused its call before: mpienv: all_gather: 1 tensors for 2 ranks" in line for line in lines), lines
 
@@ -181,7 +223,7 @@ def main():
     if "--run" in sys.argv:
         run(sys.argv[-1])
     chosen = [word for word in sys.argv[1:] if word != "--gloo"]
-    for case in chosen or [*DIFFERENT, *EQUAL, *REFUSED, "one rank refuses its arguments"]:
+    for case in chosen or [*DIFFERENT, *EQUAL, *REFUSED, "one rank refuses its arguments", LATE]:
         lines = lines_of(case)
         print(case, *(f"    rank {rank}: {line}" for rank, line in enumerate(lines)), sep="\n", flush=True)
         if not GLOO:

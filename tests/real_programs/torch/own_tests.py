@@ -17,14 +17,14 @@ import unittest
 BACKENDS = ("gloo", "mpienv")
 
 # Tests that gloo passes and mpienv does not, by name, each with the reason.
-_MONITORED = "only gloo has monitored_barrier; the error of mpienv's barrier names the rank that did not arrive"
+_WORDS = "it looks for words of gloo's error; mpienv's names the ranks that did not arrive"
 _ANY_SOURCE = "over mpienv, recv needs the rank that sends"
 KNOWN = {
-    "test_barrier_timeout_full_group": "it looks for words of gloo's error; mpienv's names the rank that did not arrive",
+    "test_barrier_timeout_full_group": _WORDS,
     "test_ddp_logging_data_cpu": "PyTorch's log calls every backend that is not its own custom",
-    "test_monitored_barrier_gloo": _MONITORED,
-    "test_monitored_barrier_gloo_rank_0_timeout": _MONITORED,
-    "test_monitored_barrier_gloo_subgroup": _MONITORED,
+    "test_monitored_barrier_gloo": _WORDS,
+    "test_monitored_barrier_gloo_rank_0_timeout": _WORDS,
+    "test_monitored_barrier_gloo_subgroup": _WORDS,
     "test_send_recv_any_source": _ANY_SOURCE,
     "test_send_recv_any_source_autograd_profiler": _ANY_SOURCE,
     "test_send_recv_any_source_torch_profiler": _ANY_SOURCE,

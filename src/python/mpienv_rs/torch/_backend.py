@@ -8,7 +8,7 @@ import functools
 import os
 import threading
 import weakref
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,9 +16,9 @@ from torch._C._distributed_c10d import Backend, ErrorType, ReduceOp
 
 from . import _sparse
 from ._calls import Call, Calls
-from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Group, pieces
+from ._library import CANCELED, LOST, REFUSED, TIMED_OUT, Failure, Group, pieces
 from ._links import Ranks
-from ._meeting import connect
+from ._meeting import connect, forget, missing
 from ._messages import Messages
 from ._tensors import KINDS, WIDER, Place, check, meant, moved, plain, typed
 
@@ -41,6 +41,8 @@ _KEY = "mpienv"
 # Where a rank of the group says in the store why it did not make a call.
 _REFUSAL = "mpienv/refused/{}"
 _BACKENDS: weakref.WeakSet[MpienvBackend] = weakref.WeakSet()
+# Those that were split from others, until they are closed: PyTorch does not keep what is Python's of them.
+_SPLIT: Set[MpienvBackend] = set()
 
 
 class _Channel:
@@ -101,7 +103,7 @@ class MpienvBackend(Backend):
         self._process = os.getpid()
         self._error = ErrorType.SUCCESS
         self._refusal: Optional[str] = None
-        self._number = 0
+        self._number = self._monitored = 0
         self._is_closed = False
         self._lock = threading.Lock()
         self._channel = _Channel("mpienv", lambda: connect(store, _KEY, rank, size, timeout.total_seconds()))
@@ -119,7 +121,7 @@ class MpienvBackend(Backend):
 
     @property
     def supports_splitting(self) -> bool:
-        return False
+        return True
 
     @property
     def supports_coalescing(self) -> bool:
@@ -127,6 +129,18 @@ class MpienvBackend(Backend):
 
     def getBackendName(self) -> str:
         return "mpienv"
+
+    def split(self, store: Any, ranks: Sequence[int], opts: Any) -> MpienvBackend:
+        """A group of some ranks of this one. Only they call this, with a store of the new group."""
+        names = self._ranks or list(range(self._size))
+        part = MpienvBackend(
+            store, list(ranks).index(self._own), len(ranks), opts._timeout, [names[rank] for rank in ranks]
+        )
+        _SPLIT.add(part)
+        return part
+
+    def perform_nocolor_split(self, _: Any) -> None:
+        """What PyTorch calls on the other ranks."""
 
     def get_error(self) -> Any:
         return self._error
@@ -172,6 +186,7 @@ class MpienvBackend(Backend):
             if self._is_closed:
                 return
             self._is_closed = True
+        _SPLIT.discard(self)
         if self._process == os.getpid():
             for channel in self._channels():
                 channel.close()
@@ -297,7 +312,7 @@ class MpienvBackend(Backend):
                 values = tensor.data_ptr(), tensor.nbytes
                 return lambda group: group.reduce(values, kind, by, root)
         for tensor in tensors:
-            check(operation, tensor)
+            check(operation, tensor, is_result=True)
             _check_reduction(operation, tensor, number)
 
         def reduce(group: Group) -> None:
@@ -359,7 +374,7 @@ class MpienvBackend(Backend):
         self, operation: str, outputs: List[Any], opts: Any, reduce: Callable[[Group], Any]
     ) -> Any:
         for output in outputs:
-            check(operation, output)
+            check(operation, output, is_result=True)
             _check_reduction(operation, output, _reduction_of(opts))
         return self._begin(operation, opts, reduce, outputs)
 
@@ -393,9 +408,9 @@ class MpienvBackend(Backend):
     # Operations that move.
 
     def broadcast(self, tensors: List[Any], opts: Any) -> Any:
-        for tensor in tensors:
-            check("broadcast", tensor)
         root = opts.rootRank
+        for tensor in tensors:
+            check("broadcast", tensor, root != self._own)
 
         def move(group: Group) -> None:
             for tensor in tensors:
@@ -412,7 +427,7 @@ class MpienvBackend(Backend):
     def allgather(self, outputs: List[List[Any]], inputs: List[Any], opts: Any) -> Any:
         for parts, values in zip(outputs, inputs):
             check("all_gather", values)
-            _check_parts("all_gather", parts, self._size, values.dtype)
+            _check_parts("all_gather", parts, self._size, values.dtype, is_result=True)
             _check_counts("all_gather", parts[self._own], values, 1)
 
         def move(group: Group) -> None:
@@ -452,6 +467,7 @@ class MpienvBackend(Backend):
     def all_gather_single_coalesced(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
         for output, values in zip(outputs, inputs):
             check("all_gather", values)
+            check("all_gather", output, is_result=True)
             _check_counts("all_gather", output, values, self._size)
 
         def move(group: Group) -> None:
@@ -472,7 +488,7 @@ class MpienvBackend(Backend):
         root, lists = opts.rootRank, outputs or [[] for _ in inputs]
         for parts, values in zip(lists, inputs):
             check("gather", values)
-            _check_parts("gather", parts, self._size if root == self._own else len(parts), values.dtype)
+            _check_parts("gather", parts, self._size if root == self._own else len(parts), values.dtype, is_result=True)
             for part in parts:
                 _check_counts("gather", part, values, 1)
 
@@ -485,7 +501,7 @@ class MpienvBackend(Backend):
     def scatter(self, outputs: List[Any], inputs: List[List[Any]], opts: Any) -> Any:
         root, lists = opts.rootRank, inputs or [[] for _ in outputs]
         for output, parts in zip(outputs, lists):
-            check("scatter", output)
+            check("scatter", output, is_result=True)
             _check_parts("scatter", parts, self._size if root == self._own else len(parts), output.dtype)
             for part in parts:
                 _check_counts("scatter", part, output, 1)
@@ -508,7 +524,7 @@ class MpienvBackend(Backend):
 
     def alltoall(self, outputs: List[Any], inputs: List[Any], opts: Any) -> Any:
         for parts in (outputs, inputs):
-            _check_parts("all_to_all", parts, self._size, outputs[0].dtype if outputs else None)
+            _check_parts("all_to_all", parts, self._size, outputs[0].dtype if outputs else None, parts is outputs)
         _check_counts("all_to_all", inputs[self._own], outputs[self._own], 1)
         return self._begin("all_to_all", opts, lambda group: self._exchange(group, outputs, inputs), outputs)
 
@@ -516,7 +532,7 @@ class MpienvBackend(Backend):
         self, output: Any, input: Any, output_sizes: List[int], input_sizes: List[int], opts: Any
     ) -> Any:
         for tensor, sizes in ((output, output_sizes), (input, input_sizes)):
-            check("all_to_all", tensor)
+            check("all_to_all", tensor, tensor is output)
             _check_splits("all_to_all", tensor, sizes, self._size)
         own_parts = (_split(input, input_sizes, self._size), _split(output, output_sizes, self._size))
         _check_counts("all_to_all", own_parts[0][self._own], own_parts[1][self._own], 1)
@@ -543,6 +559,40 @@ class MpienvBackend(Backend):
     def barrier(self, opts: Any) -> Any:
         return self._begin("barrier", opts, lambda group: group.barrier(), [])
 
+    def monitored_barrier(self, opts: Any, _: bool) -> None:
+        """Tells every rank which ranks do not come in time. The ranks meet in the store, and the group goes on afterwards."""
+        operation, self._monitored = "monitored_barrier", self._monitored + 1
+        self._check_process(operation)
+        seconds = (opts.timeout if opts.timeout >= datetime.timedelta(0) else self._timeout).total_seconds()
+        key = f"mpienv/monitored/{self._monitored}/{{}}".format
+        try:
+            if self._own == 0:
+                others = {key(rank): rank for rank in range(1, self._size)}
+                late = [others[of_rank] for of_rank in missing(self._store, list(others), seconds)]
+                text = self._late(late, seconds) if late else ""
+                self._store.set(key("end"), text)
+                for of_rank in others:
+                    forget(self._store, of_rank)
+            else:
+                self._store.set(key(self._own), "")
+                is_late = missing(self._store, [key("end")], seconds)
+                text = self._late([0], seconds) if is_late else self._store.get(key("end")).decode()
+        except (dist.DistError, RuntimeError) as error:
+            raise self._failed_as(operation, LOST, f"PyTorch's store, in which the ranks meet, cannot be used: {error}") from None
+        if text:
+            raise self._failed_as(operation, TIMED_OUT, text)
+        # The rank with the store must not end before the others have read it.
+        self._make(self._channel, operation, lambda group: group.barrier())
+        if self._own == 0:
+            forget(self._store, key("end"))
+
+    def _late(self, ranks: List[int], seconds: float) -> str:
+        names = [str(self._ranks[rank] if self._ranks else rank) for rank in ranks]
+        which, why = f"rank {names[0]}", "it hangs, is cut off, or needs"
+        if len(names) > 1:
+            which, why = f"ranks {', '.join(names)}", "they hang, are cut off, or need"
+        return f"{which} did not arrive within {seconds:g} s: {why} a longer timeout"
+
     # Messages between two ranks.
 
     def send(self, tensors: List[Any], to: int, tag: int) -> Any:
@@ -561,7 +611,7 @@ class MpienvBackend(Backend):
         self._check_process(operation)
         if len(tensors) != 1:
             raise ValueError(f"mpienv: {operation}: {len(tensors)} tensors for one message")
-        check(operation, tensors[0])
+        check(operation, tensors[0], operation == "recv")
         if not 0 <= other < self._size or other == self._own:
             raise ValueError(f"mpienv: {operation}: rank {other} is not another rank of a group of {self._size}")
         if not 0 <= tag < 1 << 32:
@@ -634,18 +684,18 @@ def _check_reduction(operation: str, tensor: Any, number: int) -> None:
         is_there = number in _BITWISE and not tensor.is_floating_point() and not tensor.is_complex()
     if not is_there:
         name = str(ReduceOp.RedOpType(number)).rpartition(".")[2]
-        raise RuntimeError(
-            f"mpienv: {operation} does not reduce {tensor.dtype} by {name}; convert the tensor, "
-            "or use the backend gloo for this group"
-        )
+        remedy = "convert the tensor, or use the backend gloo for this group"
+        if number == int(ReduceOp.PREMUL_SUM):
+            remedy = "multiply the tensor, and reduce it by SUM"
+        raise RuntimeError(f"mpienv: {operation} does not reduce {tensor.dtype} by {name}; {remedy}")
 
 
-def _check_parts(operation: str, parts: Sequence[Any], ranks: int, dtype: Any) -> None:
+def _check_parts(operation: str, parts: Sequence[Any], ranks: int, dtype: Any, is_result: bool = False) -> None:
     """Fails unless a list has a tensor of this type for each rank, and the library can read them."""
     if len(parts) != ranks:
         raise ValueError(f"mpienv: {operation}: {len(parts)} tensors for {ranks} ranks")
     for part in parts:
-        check(operation, part)
+        check(operation, part, is_result)
         if part.dtype != dtype:
             raise ValueError(f"mpienv: {operation}: tensors of {part.dtype} and {dtype}")
 

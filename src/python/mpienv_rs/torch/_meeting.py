@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 from ._library import Failure, Group
 
@@ -57,16 +57,23 @@ def forget(store: Any, key: str) -> None:
 
 
 def _wait(store: Any, key: str, deadline: float, timeout: float) -> str:
-    """What the store has for a key. It asks again and again: waiting would keep other threads from the store."""
-    pause = 0.001
-    while not store.check([key]):
-        if time.monotonic() > deadline:
-            text = f"rank 0 of the group did not publish its address within {timeout:g} s: it hangs or was never started"
-            raise Failure(text, 3, 0)
+    """What the store has for a key."""
+    if missing(store, [key], deadline - time.monotonic()):
+        text = f"rank 0 of the group did not publish its address within {timeout:g} s: it hangs or was never started"
+        raise Failure(text, 3, 0)
+    found: str = store.get(key).decode()
+    return found
+
+
+def missing(store: Any, keys: Sequence[str], seconds: float) -> List[str]:
+    """The keys that the store does not have within some seconds. It asks again and again: waiting would keep other threads from it."""
+    deadline, pause, left = time.monotonic() + seconds, 0.001, list(keys)
+    while True:
+        left = [key for key in left if not store.check([key])]
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(pause)
         pause = min(2 * pause, 0.02)
-    text: str = store.get(key).decode()
-    return text
 
 
 def _own_address(store: Any) -> Tuple[str, str]:

@@ -39,8 +39,8 @@ _OTHER = kind_of("bytes of another type")
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32}
 
 
-def check(operation: str, tensor: Any) -> None:
-    """Fails unless the library can read a tensor."""
+def check(operation: str, tensor: Any, is_result: bool = False) -> None:
+    """Fails unless the library can read a tensor and, if it takes a result, write it."""
     if tensor.layout is not torch.strided:
         raise RuntimeError(
             f"mpienv: {operation} does not take sparse tensors; use to_dense(), or the backend gloo for this group"
@@ -49,6 +49,10 @@ def check(operation: str, tensor: Any) -> None:
         raise RuntimeError(
             f"mpienv: {operation} takes tensors on cpu, and this one is on {tensor.device}; "
             'initialize with "cpu:mpienv,cuda:nccl"'
+        )
+    if is_result and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
+        raise RuntimeError(
+            f"mpienv: {operation} cannot write to a tensor whose numbers share memory, as after expand(); use clone()"
         )
 
 
