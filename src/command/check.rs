@@ -18,7 +18,7 @@ use crate::command::doctor::{self, port::another};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
-use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Host, Port, printable};
+use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, printable};
 use mpienv_core::seam::InfoSeam as _;
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
@@ -50,7 +50,7 @@ pub(crate) fn check(
     bind: Option<IpAddr>,
     measures: Measures,
 ) -> Result<Option<JobMap>, CheckError> {
-    let master = info.master_addr()?.clone();
+    let master = info.master_addr()?;
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
     let report = RankReport {
         host,
@@ -61,8 +61,7 @@ pub(crate) fn check(
     };
     let own = Contribution { report, measures };
     let simulated = Environment::current().get(SIMULATED).is_some();
-    let rendezvous = rendezvous(info, master, timeout);
-    let rendezvous = bind.into_iter().fold(rendezvous, Rendezvous::bind);
+    let rendezvous = rendezvous(info, timeout, bind)?;
     let begun = Instant::now();
     // This may have to wait for munged.
     let protection = Protection::of(info, uses_munge(&rendezvous));
@@ -161,11 +160,20 @@ pub(crate) fn measure(
     }
 }
 
-/// Returns the rendezvous of all ranks of this process's job, in this attempt.
-pub(crate) fn rendezvous(info: &ClusterInfo, master: Host, timeout: Duration) -> Rendezvous {
-    Rendezvous::of(info, master, info.meeting_port())
+/// Returns the rendezvous of all ranks of this process's job, in this attempt. Rank 0 listens on its
+/// host's address `bind`, if there is one.
+///
+/// # Errors
+/// Nothing names the master.
+pub(crate) fn rendezvous(
+    info: &ClusterInfo,
+    timeout: Duration,
+    bind: Option<IpAddr>,
+) -> Result<Rendezvous, CheckError> {
+    let own = Rendezvous::of(info, info.master_addr()?.clone(), info.meeting_port())
         .default_port(info.default_master_port())
-        .timeout(timeout)
+        .timeout(timeout);
+    Ok(bind.into_iter().fold(own, Rendezvous::bind))
 }
 
 /// Exchanges the ranks' endpoints, and returns them in rank order.
@@ -175,7 +183,7 @@ pub(crate) fn exchange_endpoints(
     timeout: Duration,
 ) -> Result<Vec<String>, CheckError> {
     let _files = OpenFiles::for_meeting(info);
-    let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather(own)?;
+    let meeting = rendezvous(info, timeout, None)?.all_gather(own)?;
     let endpoint = |member: &Member| {
         let text = printable(member.blob());
         let is_endpoint = text.parse::<SocketAddr>().is_ok();
@@ -189,7 +197,7 @@ pub(crate) fn exchange_endpoints(
 /// Lets all ranks meet, and returns a random secret that only they know then.
 pub(crate) fn exchange_secret(info: &ClusterInfo, timeout: Duration) -> Result<String, CheckError> {
     let _files = OpenFiles::for_meeting(info);
-    let meeting = rendezvous(info, info.master_addr()?.clone(), timeout).all_gather("")?;
+    let meeting = rendezvous(info, timeout, None)?.all_gather("")?;
     let key = meeting.derive_key("secret of a command");
     Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -53,10 +53,11 @@ impl Speed {
         Speed { multiply_adds: median(&mut adds), copied: median(&mut copies) }
     }
 
-    fn better(self, other: Speed) -> Speed {
+    /// Applies a function to each value and that of another speed.
+    fn with(self, other: Speed, apply: fn(f64, f64) -> f64) -> Speed {
         Speed {
-            multiply_adds: self.multiply_adds.max(other.multiply_adds),
-            copied: self.copied.max(other.copied),
+            multiply_adds: apply(self.multiply_adds, other.multiply_adds),
+            copied: apply(self.copied, other.copied),
         }
     }
 }
@@ -95,7 +96,8 @@ pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<ComputeRepo
             break;
         }
         let again = others.ask(&Order::Compute, &ranks, Speed::measure)?;
-        speeds = speeds.into_iter().zip(again).map(|(one, other)| one.better(other)).collect();
+        speeds =
+            speeds.into_iter().zip(again).map(|(one, other)| one.with(other, f64::max)).collect();
     }
     Ok(ComputeReport::new(map, &speeds))
 }
@@ -108,13 +110,14 @@ struct Shares {
 
 impl Shares {
     fn of(speeds: &[Speed]) -> Shares {
-        let mut adds: Vec<f64> = speeds.iter().map(|speed| speed.multiply_adds).collect();
-        let mut copies: Vec<f64> = speeds.iter().map(|speed| speed.copied).collect();
-        let medians = Speed { multiply_adds: median(&mut adds), copied: median(&mut copies) };
-        let share = |own: &Speed| Speed {
-            multiply_adds: own.multiply_adds / medians.multiply_adds.max(f64::MIN_POSITIVE),
-            copied: own.copied / medians.copied.max(f64::MIN_POSITIVE),
+        let usual =
+            |value: fn(&Speed) -> f64| median(&mut speeds.iter().map(value).collect::<Vec<_>>());
+        let medians = Speed {
+            multiply_adds: usual(|own| own.multiply_adds),
+            copied: usual(|own| own.copied),
         };
+        let share =
+            |own: &Speed| own.with(medians, |own, usual| own / usual.max(f64::MIN_POSITIVE));
         Shares { medians, all: speeds.iter().map(share).collect() }
     }
 

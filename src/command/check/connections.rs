@@ -12,7 +12,6 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{CheckError, rendezvous};
-use crate::rendezvous::Rendezvous;
 use crate::{ClusterInfo, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
@@ -46,8 +45,7 @@ impl Connections {
         timeout: Duration,
         bind: Option<IpAddr>,
     ) -> Result<Connections, CheckError> {
-        let own = rendezvous(info, info.master_addr()?.clone(), timeout);
-        let own = bind.into_iter().fold(own, Rendezvous::bind);
+        let own = rendezvous(info, timeout, bind)?;
         let (_, channels) = stay_connected(&own, Role::Checks, Vec::new(), |_| Vec::new())?;
         let mut star = Star::new(Times::of(SILENCE)).map_err(CheckError::Socket)?;
         for channel in channels {

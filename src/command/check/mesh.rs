@@ -19,7 +19,7 @@ use self::measure::Measured;
 use self::rounds::Pair;
 use super::connections::{Connections, Order};
 use super::{CheckError, rendezvous};
-use crate::rendezvous::{Meeting, Rendezvous};
+use crate::rendezvous::Meeting;
 use crate::{ClusterInfo, Finding, Port, host_name, printable};
 
 /// How long two hosts may take to connect, at first and if they are to try again.
@@ -77,14 +77,14 @@ impl Mesh {
         most: u64,
         is_simulated: bool,
     ) -> Result<Mesh, CheckError> {
-        let master = info.master_addr()?.clone();
+        let master = info.master_addr()?;
         let chosen = mpienv_ask::on_interface(info)?.interface().map(|own| own.address);
         let mut listeners = Vec::new();
         // The simulated hosts are all this one, so only the node's number tells them apart.
         let node = info.node_rank().filter(|_| is_simulated).map(|node| format!("node {node}"));
         if info.local_rank().is_none_or(|local| local == 0) {
             for _ in 0..PORTS {
-                let listener = chosen.map_or_else(|| on_free_port(&master), at_free_port);
+                let listener = chosen.map_or_else(|| on_free_port(master), at_free_port);
                 listeners.push(listener.map_err(CheckError::Socket)?);
             }
         }
@@ -96,8 +96,8 @@ impl Mesh {
             address: local.first().map(SocketAddr::ip).filter(|address| !address.is_unspecified()),
         };
         let card = if listeners.is_empty() { Ok(Vec::new()) } else { serde_json::to_vec(&card) };
-        let own = bind.into_iter().fold(rendezvous(info, master, timeout), Rendezvous::bind);
-        let meeting = own.all_gather(card.map_err(CheckError::Report)?)?;
+        let meeting =
+            rendezvous(info, timeout, bind)?.all_gather(card.map_err(CheckError::Report)?)?;
         let hosts = hosts(&meeting)?;
         let own = hosts.iter().position(|contact| contact.rank == info.rank().index());
         if own.is_none() {

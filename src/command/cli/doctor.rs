@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use self::comparison::{Cores, Summary, differences, shared_cores};
 use super::overrides::{AskOption, Overrides};
-use super::threads::{Runs, Shown, ThreadShare, ThreadsOption};
+use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
 /// How long a name may take to resolve.
@@ -29,7 +29,7 @@ struct Examined<'a> {
     info: &'a ClusterInfo,
     /// The interfaces that NCCL_SOCKET_IFNAME allows; null if NCCL chooses them itself.
     nccl_interfaces: Option<Vec<&'a str>>,
-    threads: Shown,
+    threads: serde_json::Value,
     /// What `exec` and `launch` set to the interface; null if nothing.
     interface: serde_json::Value,
     findings: &'a [crate::Finding],
@@ -80,7 +80,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         stream::print_json(&Examined {
             info: &info,
             nccl_interfaces: doctor::nccl_interfaces(&info, &machine),
-            threads: threads.shown(&plan),
+            threads: threads.object(&plan),
             interface: show::interface_object(&info, &environment),
             findings: &findings,
         })?;
@@ -150,18 +150,13 @@ fn meet(
     if info.world_size() == 1 || timeout.is_zero() {
         return None;
     }
-    let master = match info.master_addr() {
-        Ok(master) => master.clone(),
-        Err(error) => return Some(Err(error.into())),
-    };
     let blob = serde_json::to_vec(own).ok()?;
     let _files = OpenFiles::for_meeting(info);
-    let meeting = rendezvous(info, master, timeout).gather(blob);
     let report = |member: &Member| {
         serde_json::from_slice(member.blob()).unwrap_or_else(|_| Summary::unreadable())
     };
-    let reports = meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect()));
-    Some(reports.map_err(CheckError::from))
+    let meeting = rendezvous(info, timeout, None).and_then(|own| Ok(own.gather(blob)?));
+    Some(meeting.map(|meeting| Some(meeting?.members().iter().map(report).collect())))
 }
 
 /// Describes how the other ranks differ from rank 0.

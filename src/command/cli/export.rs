@@ -5,12 +5,9 @@ use std::ffi::OsString;
 use crate::command::doctor::port;
 use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
-use mpienv_ask::on_interface;
-use mpienv_ask::seam::on_own_interfaces;
-use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions};
 
-use super::overrides::{AskOption, Overrides};
+use super::overrides::{self, AskOption, Overrides};
 use super::threads::ThreadsOption;
 use super::{Failure, Program, Quiet, correction, examples, lines_of, program, stream};
 
@@ -102,11 +99,7 @@ fn text(options: Options, environment: &Environment) -> Result<String, Failure> 
     } else {
         quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }
-    // Without an option or a variable, export resolves no name.
-    let info = match info.asked_interface().is_some() {
-        true => on_interface(&info)?,
-        false => on_own_interfaces(info),
-    };
+    let info = overrides::on_known_interface(info)?;
     let reader = program.reader(per_node);
     let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });
     Ok(plan.for_shell(reader)?.to_text(shell.into())?)

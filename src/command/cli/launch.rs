@@ -222,17 +222,11 @@ impl Options {
         let output = self.log_dir.clone().map_or(Output::Prefixed, Output::LogDir);
         let launch = planned(launch, self.planned()).output(output).subreaper(true);
         let launch = launch.keep_binding(self.keep_binding).bind(self.bind.into());
-        let launch = if let Some(grace) = self.grace { launch.grace(grace) } else { launch };
-        let launch = match self.stall_timeout {
-            Some(timeout) => launch.stall_timeout(timeout),
-            None => launch,
-        };
-        match asked {
-            Some(threads) => launch.threads(threads),
-            // It divides the node's cores by itself.
-            None if typed::find(&self.command).is_some() => launch.threads(Threads::Keep),
-            None => launch,
-        }
+        let launch = self.grace.into_iter().fold(launch, Launch::grace);
+        let launch = self.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);
+        // A launcher divides the node's cores by itself.
+        let is_launcher = typed::find(&self.command).is_some();
+        asked.or(is_launcher.then_some(Threads::Keep)).into_iter().fold(launch, Launch::threads)
     }
 
     /// Returns how many workers this node gets. If they had to be counted, prints the source of the

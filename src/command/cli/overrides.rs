@@ -9,8 +9,9 @@ use crate::{
 };
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use mpienv_ask::seam::{asked, keep_pmix, precludes_mpi, read_with_pmix};
-use mpienv_core::seam::finding;
+use mpienv_ask::on_interface;
+use mpienv_ask::seam::{asked, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix};
+use mpienv_core::seam::{InfoSeam as _, finding};
 
 use super::{Quiet, launcher_connection, stream};
 
@@ -200,5 +201,14 @@ fn warn_of_asking(environment: &Environment) {
              then start the job with `mpirun -x MASTER_ADDR=HOST`\n"
         );
         stream::report(text.as_bytes());
+    }
+}
+
+/// Returns the place with the interface that `exec` and `launch` select. Without an option or a
+/// variable, no name is resolved for it.
+pub(super) fn on_known_interface(info: ClusterInfo) -> Result<ClusterInfo, Error> {
+    match info.asked_interface() {
+        Some(_) => on_interface(&info),
+        None => Ok(on_own_interfaces(info)),
     }
 }

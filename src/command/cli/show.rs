@@ -5,8 +5,7 @@ use std::io;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
 use clap::Args;
-use mpienv_ask::on_interface;
-use mpienv_ask::seam::{on_own_interfaces, would_ask};
+use mpienv_ask::seam::would_ask;
 use mpienv_core::seam::{InfoSeam as _, Plan, counted, finding};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
@@ -47,11 +46,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if warn {
         Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
     }
-    // Without an option or a variable, show resolves no name.
-    let info = match info.asked_interface().is_some() {
-        true => on_interface(&info)?,
-        false => on_own_interfaces(info),
-    };
+    let info = overrides::on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let cores = Binding::here(&topology(&environment));
     let plan = threads.planned(&info);
@@ -101,7 +96,7 @@ impl Details<'_> {
     /// Returns the JSON object of the place, with these findings instead of its own.
     fn object(&self, findings: &[&Finding]) -> io::Result<Value> {
         let mut object = serde_json::to_value(self.info)?;
-        object["threads"] = serde_json::to_value(self.threads.shown(&self.plan))?;
+        object["threads"] = self.threads.object(&self.plan);
         if self.info.asked_interface().is_some() {
             object["interface"] = interface_object(self.info, self.environment);
         }
@@ -143,68 +138,55 @@ pub(super) fn table(info: &ClusterInfo, more: &[[String; 3]]) -> String {
     rows.iter().map(line).collect()
 }
 
+/// Returns the row of a value and its source.
+fn row(name: &str, value: impl ToString, source: impl ToString) -> [String; 3] {
+    [name.to_owned(), value.to_string(), source.to_string()]
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
 /// Returns each value's name, the value, and its source.
 pub(super) fn rows(info: &ClusterInfo) -> Vec<[String; 3]> {
-    let number = |value: Option<u32>| value.map_or("-".to_owned(), |value| value.to_string());
     let from = info.provenance();
-    [
-        ("launcher", info.launcher().to_string(), &from.launcher),
-        ("rank", info.rank().to_string(), &from.rank),
-        ("world size", info.world_size().to_string(), &from.world_size),
-        ("local rank", number(info.local_rank()), &from.local_rank),
-        ("local world size", number(info.local_world_size()), &from.local_world_size),
-        ("node rank", number(info.node_rank()), &from.node_rank),
-        ("node count", number(info.node_count()), &from.node_count),
-        ("launch style", info.launch_style().to_string(), &from.launch_style),
-        (
-            "master address",
-            info.master_addr().map_or("-".to_owned(), ToString::to_string),
-            &from.master_addr,
-        ),
-        ("master port", info.master_port().to_string(), &from.master_port),
-        (
-            "NCCL interfaces",
-            info.nccl_socket_ifname().unwrap_or("-").to_owned(),
-            &from.nccl_socket_ifname,
-        ),
+    vec![
+        row("launcher", info.launcher(), &from.launcher),
+        row("rank", info.rank(), &from.rank),
+        row("world size", info.world_size(), &from.world_size),
+        row("local rank", or_dash(info.local_rank()), &from.local_rank),
+        row("local world size", or_dash(info.local_world_size()), &from.local_world_size),
+        row("node rank", or_dash(info.node_rank()), &from.node_rank),
+        row("node count", or_dash(info.node_count()), &from.node_count),
+        row("launch style", info.launch_style(), &from.launch_style),
+        row("master address", or_dash(info.master_addr().ok()), &from.master_addr),
+        row("master port", info.master_port(), &from.master_port),
+        row("NCCL interfaces", or_dash(info.nccl_socket_ifname()), &from.nccl_socket_ifname),
     ]
-    .map(|(name, value, source)| [name.to_owned(), value, source.to_string()])
-    .to_vec()
 }
 
 /// Returns the rows of further values of the place.
 fn more(info: &ClusterInfo, own: Option<&OwnAddr>) -> Vec<[String; 3]> {
     let from = info.provenance();
-    let number = |value: Option<u32>| value.map(|value| value.to_string());
     let mut rows = vec![
-        ("hosts", info.hosts().map_or("-".to_owned(), hosts), from.hosts.to_string()),
-        (
-            "device index",
-            number(info.device_index()).unwrap_or("-".to_owned()),
-            from.device_index.to_string(),
-        ),
+        row("hosts", or_dash(info.hosts().map(hosts)), &from.hosts),
+        row("device index", or_dash(info.device_index()), &from.device_index),
     ];
-    rows.extend(
-        number(info.restart_count())
-            .map(|count| ("restart count", count, from.restart_count.to_string())),
-    );
-    rows.extend(
-        info.platform()
-            .map(|platform| ("platform", platform.to_string(), from.platform.to_string())),
-    );
+    rows.extend(info.restart_count().map(|count| row("restart count", count, &from.restart_count)));
+    rows.extend(info.platform().map(|platform| row("platform", platform, &from.platform)));
     if let Some(OwnAddr { address, interface, .. }) = own {
         let route = "the route to the master address";
-        rows.push(("own address", address.to_string(), route.to_owned()));
-        rows.push(("own interface", interface.clone().unwrap_or("-".to_owned()), route.to_owned()));
+        rows.push(row("own address", address, route));
+        rows.push(row("own interface", or_dash(interface.as_ref()), route));
     }
-    rows.into_iter().map(|(name, value, source)| [name.to_owned(), value, source]).collect()
+    rows
 }
 
 /// Returns the row of the CPUs that this process may use.
 fn cores_row(Binding { cpus, cores, nodes }: &Binding) -> [String; 3] {
     // The list may be long, and a long value would push away all sources.
     let on = if nodes.is_empty() { String::new() } else { format!(" on {}", numa_nodes(nodes)) };
-    ["binding".to_owned(), counted(*cores, "core"), format!("CPUs {cpus}{on}")]
+    row("binding", counted(*cores, "core"), format!("CPUs {cpus}{on}"))
 }
 
 /// Returns a variable of the interface, what the program finds in it, and whether the user set it.
@@ -238,14 +220,14 @@ pub(super) fn interface_object(info: &ClusterInfo, environment: &Environment) ->
 /// Returns the row of the interface.
 pub(super) fn interface_row(info: &ClusterInfo) -> Option<[String; 3]> {
     let own = info.interface()?;
-    Some(["interface".to_owned(), own.name.clone(), format!("{} ({})", own.source, own.address)])
+    Some(row("interface", &own.name, format!("{} ({})", own.source, own.address)))
 }
 
 /// Returns the rows of the interface and its variables.
 fn interface(info: &ClusterInfo, environment: &Environment) -> Vec<[String; 3]> {
     let entries = info.interface().into_iter().flat_map(|own| variables(own, environment));
     let entries = entries.map(|(name, value, is_kept)| {
-        [name.to_owned(), value, if is_kept { "set already, kept" } else { "set" }.to_owned()]
+        row(name, value, if is_kept { "set already, kept" } else { "set" })
     });
     interface_row(info).into_iter().chain(entries).collect()
 }

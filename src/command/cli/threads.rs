@@ -4,7 +4,7 @@ use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Severity
 use clap::Args;
 use mpienv_core::seam::{InfoSeam as _, Plan, PlanOptions, ThreadCount, error, finding};
 use mpienv_launch::seam::{Share, share_of_rank};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 /// The option's name.
 const OPTION: &str = "--threads";
@@ -94,23 +94,6 @@ pub(super) struct ThreadShare {
     is_starter: bool,
 }
 
-/// What `show --json` prints of the threads.
-#[derive(Serialize)]
-pub(super) struct Shown {
-    /// What `exec` sets `OMP_NUM_THREADS` to; null if it sets nothing.
-    number: Option<u32>,
-    /// Where the number of the text output comes from.
-    source: String,
-    /// This rank's share.
-    share: Option<u32>,
-    /// The cores that the ranks of this node may use together.
-    cores: Option<u32>,
-    /// These ranks.
-    ranks: Option<u32>,
-    /// The processors that the program may use under `exec`.
-    cpus: Option<Vec<u32>>,
-}
-
 impl ThreadShare {
     /// Decides how many threads this rank's program gets.
     pub(super) fn new(
@@ -166,16 +149,21 @@ impl ThreadShare {
         }
     }
 
-    pub(super) fn shown(&self, plan: &Plan) -> Shown {
+    /// Returns what `show --json` prints of the threads.
+    pub(super) fn object(&self, plan: &Plan) -> Value {
         let share = self.share.as_ref();
-        Shown {
-            number: plan.threads,
-            source: self.source(plan),
-            share: share.map(|share| share.threads),
-            cores: share.map(|share| share.cores),
-            ranks: share.map(|share| share.ranks),
-            cpus: share.map(|share| share.cpus.iter().collect()),
-        }
+        json!({
+            // What `exec` sets `OMP_NUM_THREADS` to; null if it sets nothing.
+            "number": plan.threads,
+            // Where the number of the text output comes from.
+            "source": self.source(plan),
+            // This rank's share of the cores that the ranks of this node may use together.
+            "share": share.map(|share| share.threads),
+            "cores": share.map(|share| share.cores),
+            "ranks": share.map(|share| share.ranks),
+            // The processors that the program may use under `exec`.
+            "cpus": share.map(|share| share.cpus.iter().collect::<Vec<_>>()),
+        })
     }
 }
 

@@ -154,11 +154,18 @@ fn blocked(hosts: usize, all: &[Between]) -> Vec<Fault> {
         hosts > 2 && own.peek().is_some() && own.all(Between::is_blocked)
     };
     let cut_off: Vec<usize> = (0..hosts).filter(is_cut_off).collect();
-    let is_of_pair =
-        |between: &Between| between.is_blocked() && !cut_off.iter().any(|&host| between.has(host));
-    let pairs = all.iter().enumerate().filter(|(_, between)| is_of_pair(between));
-    let pairs = pairs.map(|(at, _)| Fault::BlockedPair(at));
-    cut_off.iter().map(|&host| Fault::BlockedHost(host)).chain(pairs).collect()
+    let pairs = of_others(all, &cut_off, Between::is_blocked).map(Fault::BlockedPair);
+    cut_off.iter().copied().map(Fault::BlockedHost).chain(pairs).collect()
+}
+
+/// Returns the bad pairs to which none of these hosts belongs.
+fn of_others(
+    all: &[Between],
+    hosts: &[usize],
+    is_bad: impl Fn(&Between) -> bool,
+) -> impl Iterator<Item = usize> {
+    let is_others = move |pair: &Between| is_bad(pair) && !hosts.iter().any(|&host| pair.has(host));
+    all.iter().enumerate().filter(move |(_, pair)| is_others(pair)).map(|(at, _)| at)
 }
 
 fn slow(hosts: usize, all: &[Between]) -> Vec<Fault> {
@@ -171,12 +178,9 @@ fn slow(hosts: usize, all: &[Between]) -> Vec<Fault> {
     let is_slow = |own: &Option<Usual>| own.is_some_and(|own| own.is_bad(usual));
     let slow: Vec<usize> =
         (0..hosts).filter(|&host| is_slow(&of_hosts[host]) && measured(host) > 1).collect();
-    let is_of_pair = |between: &Between| {
-        is_slow(&between.measured.map(Usual::from)) && !slow.iter().any(|&host| between.has(host))
-    };
-    let pairs = all.iter().enumerate().filter(|(_, between)| is_of_pair(between));
-    let pairs = pairs.map(|(at, _)| Fault::SlowPair(at));
-    slow.iter().map(|&host| Fault::SlowHost(host)).chain(pairs).collect()
+    let is_slow_pair = |between: &Between| is_slow(&between.measured.map(Usual::from));
+    let pairs = of_others(all, &slow, is_slow_pair).map(Fault::SlowPair);
+    slow.iter().copied().map(Fault::SlowHost).chain(pairs).collect()
 }
 
 /// Returns by how much each host's clock is ahead of the first host's, and how exact that is, for
