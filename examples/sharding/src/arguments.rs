@@ -47,7 +47,7 @@ pub fn seconds(text: &str) -> Result<Duration, &'static str> {
 
 /// Parses this process's command line with `parse`. Prints the help, the version or the usage error
 /// and exits if there is one.
-pub fn of_process<T>(
+pub fn parse_or_exit<T>(
     program: &str,
     parse: impl FnOnce(std::env::ArgsOs) -> Result<T, clap::Error>,
 ) -> T {

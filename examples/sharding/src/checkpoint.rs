@@ -2,6 +2,7 @@
 //! another plan.
 
 use super::execute::{State, parts};
+use super::network::Parameter;
 use super::plan::Plan;
 use super::tensor::{Tensor, places};
 use crate::error::Error;
@@ -68,7 +69,7 @@ impl Checkpoint {
 
     /// The rank whose parts these are, and the number of ranks. Undamaged tensors are those of rank 0
     /// of 1.
-    pub fn of_ranks(&self) -> (u32, u32) {
+    pub fn rank_and_world(&self) -> (u32, u32) {
         (self.rank, self.world)
     }
 
@@ -86,7 +87,7 @@ impl Checkpoint {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let entries = serde_json::to_value(self).and_then(serde_json::from_value::<Entries>);
         let entries = entries.map_err(|error| not_a_checkpoint(path, error))?;
-        let tensors = self.places.iter().map(|part| NamedTensor::of(&part.name, &part.tensor));
+        let tensors = self.places.iter().map(|part| NamedTensor::new(&part.name, &part.tensor));
         TensorFile::sealed(entries, tensors.collect()).write(path)
     }
 
@@ -101,7 +102,7 @@ impl Checkpoint {
         let entries = file.entries().map_err(|reason| not_a_checkpoint(path, reason))?;
         let entries = file.verify(entries).map_err(|damage| {
             let remedy = "name another checkpoint, or merge the checkpoints of all ranks again";
-            Error::input(format!("{}: {damage}; {remedy}", path.display()))
+            Error::in_file(path, format!("{damage}; {remedy}"))
         })?;
         let mut read: Checkpoint = serde_json::from_value(entries.into())
             .map_err(|error| not_a_checkpoint(path, error))?;
@@ -168,30 +169,23 @@ impl Checkpoint {
     pub fn state(&self, path: &Path, plan: &Plan, rank: u32) -> Result<State, Error> {
         if self.world != 1 {
             let Checkpoint { rank, world, .. } = self;
-            return Err(Error::input(format!(
-                "{}: has only the parts of rank {rank} of {world}: merge the checkpoints of all \
-                 ranks first",
-                path.display()
-            )));
+            let text = format!("has only the parts of rank {rank} of {world}");
+            let remedy = "merge the checkpoints of all ranks first";
+            return Err(Error::in_file(path, format!("{text}: {remedy}")));
         }
-        let whole = |suffix: &str| -> Result<Vec<Tensor>, Error> {
-            let find = |(parameter, _): (&super::network::Parameter, _)| {
-                let name = format!("{}{suffix}", parameter.name);
-                let found = self.tensor(&name).filter(|found| found.shape == parameter.shape);
-                found.cloned().ok_or_else(|| {
-                    let shape = &parameter.shape;
+        let own = |suffix: &str| -> Result<Vec<Tensor>, Error> {
+            let mut whole = Vec::new();
+            for (Parameter { name, shape }, _) in plan.parameters() {
+                let name = format!("{name}{suffix}");
+                let found = self.tensor(&name).filter(|found| found.shape == *shape);
+                whole.push(found.cloned().ok_or_else(|| {
                     let text = format!("the network has a tensor {name} of shape {shape:?}");
                     not_a_checkpoint(path, format!("{text}, the file does not"))
-                })
-            };
-            plan.parameters().map(find).collect()
+                })?);
+            }
+            Ok(parts(plan, rank, &whole))
         };
-        let state = |whole: Vec<Tensor>| parts(plan, rank, &whole);
-        Ok(State {
-            parameters: state(whole("")?),
-            momenta: state(whole(MOMENTUM)?),
-            steps: self.steps,
-        })
+        Ok(State { parameters: own("")?, momenta: own(MOMENTUM)?, steps: self.steps })
     }
 }
 
@@ -246,7 +240,7 @@ fn merge_tensor(index: usize, parts: &[(PathBuf, Checkpoint)]) -> Result<Part, E
 }
 
 fn not_a_checkpoint(path: &Path, reason: impl fmt::Display) -> Error {
-    Error::input(format!("{}: is not a checkpoint of this network: {reason}", path.display()))
+    Error::in_file(path, format!("is not a checkpoint of this network: {reason}"))
 }
 
 /// The number of digits of a digest to print.
@@ -263,13 +257,13 @@ impl RunId {
     /// Identifies a run of `plan` with initial parameters drawn by `drawn`, such as an
     /// [`Init`](super::init::Init).
     pub fn new(plan: &Plan, drawn: &impl fmt::Debug) -> RunId {
-        RunId { plan: of_plan(plan), start: digest(&[&format!("{drawn:?}")]) }
+        RunId { plan: plan_digest(plan), start: digest(&[&format!("{drawn:?}")]) }
     }
 
     /// Identifies the run that resumes with `plan` after `steps` steps. It is the same run if the
     /// plan is the same.
     pub fn resumed(&self, plan: &Plan, steps: u64) -> RunId {
-        let next = of_plan(plan);
+        let next = plan_digest(plan);
         if next == self.plan {
             return self.clone();
         }
@@ -284,7 +278,7 @@ impl fmt::Display for RunId {
     }
 }
 
-fn of_plan(plan: &Plan) -> String {
+fn plan_digest(plan: &Plan) -> String {
     digest(&[&plan.graph(), &plan.instructions_of(0)])
 }
 

@@ -1,6 +1,8 @@
 //! Why a program of ranks fails: a text, an exit code, and which ranks know it.
 
+use std::fmt::Display;
 use std::io;
+use std::path::Path;
 
 use mpienv::ErrorKind;
 use mpienv::collective::{CollectiveError, ConnectError};
@@ -62,6 +64,11 @@ impl Error {
         Error::new(WRONG_INPUT, text)
     }
 
+    /// An error of reading a file, or in what it holds.
+    pub fn in_file(path: &Path, text: impl Display) -> Error {
+        Error::input(format!("{}: {text}", path.display()))
+    }
+
     /// An error of writing to stdout.
     pub fn output(what: &str, error: &io::Error) -> Error {
         match error.kind() {
@@ -87,7 +94,7 @@ impl Error {
 
 impl From<CollectiveError> for Error {
     fn from(error: CollectiveError) -> Error {
-        Error { reach: Reach::Lost, ..Error::new(of_kind(error.kind(), TRAINING_FAILED), error) }
+        Error { reach: Reach::Lost, ..Error::new(exit_code(error.kind(), TRAINING_FAILED), error) }
     }
 }
 
@@ -99,7 +106,7 @@ impl From<ConnectError> for Error {
             ConnectError::Mpi(error) => {
                 Error::input(format!("{error}; use --backend tcp to train without MPI"))
             }
-            error => Error::new(of_kind(error.kind(), WRONG_INPUT), error),
+            error => Error::new(exit_code(error.kind(), WRONG_INPUT), error),
         }
     }
 }
@@ -111,7 +118,7 @@ impl From<mpienv::Error> for Error {
 }
 
 /// The exit code of an error of the ranks together, or `other` for any other kind of error.
-pub fn of_kind(kind: ErrorKind, other: u8) -> u8 {
+pub fn exit_code(kind: ErrorKind, other: u8) -> u8 {
     match kind {
         ErrorKind::TimedOut => TIMED_OUT,
         ErrorKind::Lost => TRAINING_FAILED,

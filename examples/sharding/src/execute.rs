@@ -28,7 +28,7 @@ impl State {
     }
 
     /// Cuts the initial state of `rank` from whole parameters in the plan's order.
-    pub fn of_whole(plan: &Plan, rank: u32, whole: &[Tensor]) -> State {
+    pub fn cut_from(plan: &Plan, rank: u32, whole: &[Tensor]) -> State {
         State::new(parts(plan, rank, whole))
     }
 }
@@ -36,12 +36,11 @@ impl State {
 /// Cuts a rank's parts from whole tensors, which must have the order and shapes of the plan's
 /// parameters.
 pub(super) fn parts(plan: &Plan, rank: u32, whole: &[Tensor]) -> Vec<Tensor> {
-    let (mesh, parameters) = (&plan.mesh, plan.parameters());
-    let cut = |((_, layout), whole): ((_, &super::mesh::Layout), &Tensor)| {
-        let offset = layout.offset(mesh, &whole.shape, rank);
-        whole.cut(&offset, &layout.local_shape(mesh, &whole.shape))
-    };
-    parameters.zip(whole).map(cut).collect()
+    let parameters = plan.parameters().zip(whole).map(|((_, layout), whole)| {
+        let offset = layout.offset(&plan.mesh, &whole.shape, rank);
+        whole.cut(&offset, &layout.local_shape(&plan.mesh, &whole.shape))
+    });
+    parameters.collect()
 }
 
 /// Runs the steps of a plan on one rank. Each step reuses the memory of the previous one.
@@ -191,9 +190,8 @@ impl<'a> Executor<'a> {
             let mut sum = mem::take(&mut self.results[number]);
             let before = &self.results[instruction.inputs[0]];
             let (own, after) = rest.split_at(before.data.len());
-            sum.shape.clone_from(&before.shape);
-            sum.data.clear();
-            sum.data.extend_from_slice(own);
+            sum.shape_as(&before.shape);
+            sum.data.copy_from_slice(own);
             self.results[number] = sum;
             rest = after;
         }

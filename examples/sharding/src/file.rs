@@ -19,7 +19,7 @@ use tempfile::{Builder, NamedTempFile};
 /// possibly forever.
 pub fn open(path: &Path) -> io::Result<File> {
     // Look first, because opening a device can have an effect.
-    check_kind(&fs::metadata(path).map_err(|error| of_link(path, error))?)?;
+    check_kind(&fs::metadata(path).map_err(|error| link_error(path, error))?)?;
     // Reading a regular file is the same with or without `NONBLOCK`, and opening a pipe does not
     // wait for a writer.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
@@ -53,7 +53,7 @@ fn check_kind(found: &Metadata) -> io::Result<()> {
 }
 
 /// Says of a symbolic link that leads nowhere that it is one.
-fn of_link(path: &Path, error: io::Error) -> io::Error {
+fn link_error(path: &Path, error: io::Error) -> io::Error {
     match fs::read_link(path) {
         Ok(target) if error.kind() == io::ErrorKind::NotFound => {
             let reason =

@@ -22,11 +22,7 @@ impl Init {
     /// Draws the initial parameters of `rank`.
     pub fn parameters(self, plan: &Plan, rank: u32) -> Vec<Tensor> {
         let mesh = &plan.mesh;
-        let parameters = (0..).zip(plan.parameters());
-        let draw = |(number, (parameter, layout)): (
-            u32,
-            (&super::network::Parameter, &super::mesh::Layout),
-        )| {
+        let parameters = (0..).zip(plan.parameters()).map(|(number, (parameter, layout))| {
             let shape = layout.local_shape(mesh, &parameter.shape);
             if shape.len() < 2 {
                 return Tensor::zeros(shape);
@@ -35,11 +31,8 @@ impl Init {
                 Init::Normal { seed } => {
                     let offset = layout.offset(mesh, &parameter.shape, rank);
                     let places = places(&parameter.shape, &offset, &shape);
-                    places
-                        .map(|place| {
-                            (DEVIATION * random::normal(seed, number, place as u64)) as f32
-                        })
-                        .collect()
+                    let normal = |place| random::normal(seed, number, place as u64);
+                    places.map(|place| (DEVIATION * normal(place)) as f32).collect()
                 }
                 Init::MindSpore1 => {
                     let (part, _) = layout.part(mesh, rank);
@@ -48,8 +41,8 @@ impl Init {
                 }
             };
             Tensor::new(shape, data)
-        };
-        parameters.map(draw).collect()
+        });
+        parameters.collect()
     }
 }
 

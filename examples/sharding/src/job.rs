@@ -44,7 +44,7 @@ pub fn connect(
     let builder = builder.on_lost(|lost| {
         let program = std::env::current_exe().unwrap_or_default();
         say(&program.file_stem().unwrap_or_default().to_string_lossy(), lost);
-        error::of_kind(lost.kind(), error::TRAINING_FAILED)
+        error::exit_code(lost.kind(), error::TRAINING_FAILED)
     });
     let group = connect_with_hints(builder, info)?;
     if group.size() > 1 {
@@ -127,6 +127,12 @@ pub fn all_ready<T>(own: Result<T, Error>, group: &mut Group) -> Result<T, Error
             Err(Error::input(text.replace(char::is_control, " ")).reaching(Reach::Other))
         }
     }
+}
+
+/// Writes `text`, which is the program's `what`.
+pub fn print(text: &[u8], what: &str, out: &mut dyn Write) -> Result<(), Error> {
+    let written = out.write_all(text).and_then(|()| out.flush());
+    written.map_err(|error| Error::output(what, &error))
 }
 
 /// Prints why a program fails, unless there is nothing to print. A single write keeps the lines of

@@ -93,16 +93,10 @@ impl Mesh {
     /// [`Mesh::index`].
     pub fn group(&self, rank: u32, axes: &[Axis]) -> Vec<u32> {
         let first = self.origin(rank, axes);
-        (0..self.size(axes))
-            .map(|index| {
-                let (mut rank, mut rest) = (first, index);
-                for &axis in axes.iter().rev() {
-                    rank += rest % self.dims[axis] * self.stride(axis);
-                    rest /= self.dims[axis];
-                }
-                rank
-            })
-            .collect()
+        let mut ranks: Vec<u32> =
+            (0..self.world()).filter(|&other| self.origin(other, axes) == first).collect();
+        ranks.sort_by_key(|&other| self.index(other, axes));
+        ranks
     }
 
     /// Returns the first rank of the group, which identifies the group.

@@ -70,23 +70,20 @@ impl Operator {
                 sizes[number] = if rule.whole == Some(number) { 1 } else { size };
             }
         }
-        // Every prefix of cuts, with the number of ranks left to distribute.
-        let mut all = vec![(Vec::new(), ranks)];
+        // Every prefix of cuts that leaves a whole number of ranks.
+        let mut all: Vec<Vec<u32>> = vec![Vec::new()];
         for size in sizes {
-            all = all
-                .into_iter()
-                .flat_map(|(cuts, rest): (Vec<u32>, u32)| {
-                    let fits = move |cut: &u32| {
-                        rest.is_multiple_of(*cut) && size.is_multiple_of(*cut as usize)
-                    };
-                    (1..=rest)
-                        .rev()
-                        .filter(fits)
-                        .map(move |cut| ([cuts.as_slice(), &[cut]].concat(), rest / cut))
-                })
-                .collect();
+            let longer = |cuts: Vec<u32>| {
+                let rest = ranks / cuts.iter().product::<u32>();
+                let fits =
+                    move |&cut: &u32| rest.is_multiple_of(cut) && size.is_multiple_of(cut as usize);
+                let longer = move |cut| [cuts.as_slice(), &[cut]].concat();
+                (1..=rest).rev().filter(fits).map(longer)
+            };
+            all = all.into_iter().flat_map(longer).collect();
         }
-        all.into_iter().filter(|&(_, rest)| rest == 1).map(|(cuts, _)| cuts).collect()
+        all.retain(|cuts| cuts.iter().product::<u32>() == ranks);
+        all
     }
 
     /// Returns the strategy for these cuts of the loops.

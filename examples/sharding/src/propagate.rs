@@ -74,11 +74,8 @@ pub fn propagate(network: &Network, world: u32, data_cut: u32) -> Result<Cuts, E
 /// Returns the layout of the samples or labels, whose rows are cut into `data_cut` parts.
 pub fn fed(mesh: &Mesh, data_cut: u32, shape: &[usize]) -> Layout {
     let rows = mesh.axes_of(&[data_cut, mesh.world() / data_cut]).swap_remove(0);
-    let mut dims = vec![Vec::new(); shape.len()];
-    if let Some(first) = dims.first_mut() {
-        *first = rows;
-    }
-    Layout::new(dims)
+    // Labels that are class numbers have rows alone.
+    Layout::new([rows, Vec::new()].into_iter().take(shape.len()).collect())
 }
 
 struct Search<'a> {

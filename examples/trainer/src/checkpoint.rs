@@ -127,7 +127,7 @@ impl Checkpoints {
         let mut own = Ok(Checkpoints::default());
         let mut word = Vec::new();
         if group.rank().is_first() {
-            own = Checkpoints::of_first_rank(settings, run, parameters, remark);
+            own = Checkpoints::open(settings, run, parameters, remark);
             let beginning = match &own {
                 Ok(Checkpoints { start, kept, every, .. }) => {
                     Beginning::At { start: *start, kept: *kept, every: *every }
@@ -139,14 +139,14 @@ impl Checkpoints {
         group.broadcast_bytes(&mut word, 0)?;
         match serde_json::from_slice(&word).map_err(Error::input)? {
             _ if group.rank().is_first() => own.map_err(|error| error.reaching(Reach::All)),
-            Beginning::Failed(reason) => Err(of_first_rank(&reason)),
+            Beginning::Failed(reason) => Err(first_rank_failed(&reason)),
             Beginning::At { start, kept, every } => {
                 Ok(Checkpoints { kept, every, start, ..Checkpoints::default() })
             }
         }
     }
 
-    fn of_first_rank(
+    fn open(
         settings: &Settings,
         run: Run,
         parameters: &mut Vec<f32>,
@@ -243,13 +243,13 @@ impl Checkpoints {
             Some(Ok(path)) => Ok(Some(path)),
             Some(Err(error)) => Err(error.reaching(Reach::All)),
             None if word.is_empty() => Ok(None),
-            None => Err(of_first_rank(&mpienv::printable(&word))),
+            None => Err(first_rank_failed(&mpienv::printable(&word))),
         }
     }
 }
 
 /// The other ranks' error if rank 0 fails.
-fn of_first_rank(reason: &str) -> Error {
+fn first_rank_failed(reason: &str) -> Error {
     Error::input(format!("rank 0: {reason}")).reaching(Reach::All)
 }
 

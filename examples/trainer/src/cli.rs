@@ -231,7 +231,7 @@ impl FetchOptions {
 
 impl MnistArgs {
     /// Parses a command line that starts with the program's name.
-    pub fn of(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
+    pub fn parse_line(line: impl IntoIterator<Item = OsString>) -> Result<MnistArgs, clap::Error> {
         let mut command = numbers_may_be_negative(MnistArgs::command());
         let matches = command.try_get_matches_from_mut(line)?;
         let options = MnistArgs::from_arg_matches(&matches)?;
@@ -338,7 +338,9 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<MnistArgs, clap::Error> {
-        MnistArgs::of(std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from))
+        MnistArgs::parse_line(
+            std::iter::once("mnist").chain(line.split_whitespace()).map(OsString::from),
+        )
     }
 
     #[test]

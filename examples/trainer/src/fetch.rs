@@ -108,7 +108,7 @@ impl Fetch {
         let _lock = FolderLock::take(&self.folder, "folder", &mut remark).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::ResourceBusy => Error::input(error),
-                _ => of_disk(&error),
+                _ => disk_error(&error),
             }
         })?;
         let client = Client::new(self.timeout);
@@ -134,7 +134,7 @@ impl Fetch {
             Error::input(format!("{error}; move it away, or name another folder"))
         })?;
         match file::open(&path).and_then(|opened| file.check(opened)) {
-            Err(error) => Err(of_disk(&naming(&path)(error))),
+            Err(error) => Err(disk_error(&naming(&path)(error))),
             Ok(Err(found)) => Err(Error::input(format!(
                 "{} already exists but is not MNIST's: the SHA-256 of its content is {found}; move \
                  it away, or name another folder",
@@ -162,7 +162,7 @@ impl Fetch {
                         path.display()
                     ));
                 }
-                Err(Fault::Disk(error)) => return Err(of_disk(&naming(&path)(error))),
+                Err(Fault::Disk(error)) => return Err(disk_error(&naming(&path)(error))),
                 Err(fault) => {
                     let _ = writeln!(remarks, "mnist: {url}: {fault}");
                     faults.push(format!("{url}: {fault}"));
@@ -233,7 +233,7 @@ fn bar(name: &str) -> ProgressBar {
 }
 
 /// The error of a file that cannot be read or written.
-fn of_disk(error: &io::Error) -> Error {
+fn disk_error(error: &io::Error) -> Error {
     Error::input(format!("{error}; name a folder that can be written"))
 }
 

@@ -18,7 +18,9 @@ use mpienv_sharding::file::{self, naming};
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
-    state: State,
+    begin: Begin,
+    /// Opened for the first line.
+    file: Option<File>,
 }
 
 /// What happens to the lines of an existing file.
@@ -27,12 +29,6 @@ pub enum Begin {
     Truncate,
     /// For a resumed run.
     Append,
-}
-
-#[derive(Debug)]
-enum State {
-    Untouched(Begin),
-    Open(File),
 }
 
 impl Metrics {
@@ -44,27 +40,26 @@ impl Metrics {
             }
             _ => file::check(path)?,
         }
-        Ok(Metrics { path: path.to_owned(), state: State::Untouched(begin) })
+        Ok(Metrics { path: path.to_owned(), begin, file: None })
     }
 
     /// Returns the file, opening it on the first call.
     fn file(&mut self) -> io::Result<&mut File> {
-        if let State::Untouched(begin) = self.state {
-            // The path may have become something else since it was checked.
-            file::place_of(&self.path)?;
-            let open = || {
-                let file = File::options().append(true).create(true).open(&self.path)?;
-                if begin == Begin::Truncate {
-                    file.set_len(0)?;
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                // The path may have become something else since it was checked.
+                file::place_of(&self.path)?;
+                let named = naming(&self.path);
+                let file =
+                    File::options().append(true).create(true).open(&self.path).map_err(named)?;
+                if self.begin == Begin::Truncate {
+                    file.set_len(0).map_err(named)?;
                 }
-                Ok(file)
-            };
-            self.state = State::Open(open().map_err(naming(&self.path))?);
-        }
-        match &mut self.state {
-            State::Open(file) => Ok(file),
-            State::Untouched(_) => Err(io::ErrorKind::NotFound.into()),
-        }
+                file
+            }
+        };
+        Ok(self.file.insert(file))
     }
 
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {

@@ -43,11 +43,7 @@ pub fn run(options: &MnistArgs, mut out: impl Write) -> Result<(), Error> {
         })?;
     }
     match (&options.action, options.ranks) {
-        (Some(Action::Plan(show)), _) => {
-            let text = show.text()?;
-            let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-            written.map_err(|error| Error::output("plan", &error))
-        }
+        (Some(Action::Plan(show)), _) => job::print(show.text()?.as_bytes(), "plan", &mut out),
         #[cfg(feature = "fetch")]
         (Some(Action::Fetch(fetch)), _) => {
             // Several ranks would write the same files at the same time.
@@ -83,18 +79,18 @@ fn start_ranks(count: u32) -> Result<(), Error> {
     let info = ClusterInfo::from_env()?;
     info.starting(count).warn();
     // This program starts no other processes while the ranks run.
-    let launch = Launch::new(&info, count).map_err(of_launch)?.subreaper(true);
+    let launch = Launch::new(&info, count).map_err(launch_error)?.subreaper(true);
     let command = || {
         let mut command = Command::new(&program);
         command.arg(format!("--end-with={}", process::id())).args(&arguments);
         command
     };
-    launch.run(|_rank| command()).map_err(of_launch)
+    launch.run(|_rank| command()).map_err(launch_error)
 }
 
 /// The exit code is that of the rank that failed, if any. As in shells, a signal's number is added
 /// to 128.
-fn of_launch(error: LaunchError) -> Error {
+fn launch_error(error: LaunchError) -> Error {
     let code = match error.kind() {
         ErrorKind::Failed(status) => status.code().or(status.signal().map(|signal| 128 + signal)),
         ErrorKind::Stopped(signal) => Some(128 + signal),

@@ -19,7 +19,7 @@ pub fn to_tensors(shapes: &Shapes, parameters: &[f32]) -> Vec<NamedTensor> {
     let tensor = |(name, shape): &(&str, Vec<usize>)| {
         let (values, after) = rest.split_at(shape.iter().product::<usize>().min(rest.len()));
         rest = after;
-        NamedTensor::of(name, &Tensor::new(shape.clone(), values.to_vec()))
+        NamedTensor::new(name, &Tensor::new(shape.clone(), values.to_vec()))
     };
     shapes.iter().map(tensor).collect()
 }
@@ -59,7 +59,7 @@ const HEADER: usize = 8;
 /// Reads a model's parameters from a safetensors file. The linear model also accepts a file of raw
 /// little-endian f32 weights of shape (10, 784), with biases of 0.
 pub fn read(path: &Path, shapes: &Shapes) -> Result<Vec<f32>, Error> {
-    let error = |text: String| Error::input(format!("{}: {text}", path.display()));
+    let error = |text: String| Error::in_file(path, text);
     let expected = WEIGHTS * size_of::<f32>();
     let mut bytes = Vec::new();
     // One byte more than expected is enough to detect a file that is too long.

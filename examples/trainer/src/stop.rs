@@ -27,37 +27,33 @@ impl Signal {
     /// The strongest first.
     const ALL: [Signal; 3] = [Signal::Terminate, Signal::Interrupt, Signal::Pipe];
 
-    pub fn number(self) -> u8 {
+    /// The number, the name, and this signal's term in the sum over all ranks. With fewer than
+    /// 65,536 ranks, the sum shows the strongest signal.
+    fn row(self) -> (u8, &'static str, f32) {
         match self {
-            Signal::Interrupt => 2,
-            Signal::Terminate => 15,
-            Signal::Pipe => 13,
+            Signal::Pipe => (13, "SIGPIPE", 1.0 / 65_536.0),
+            Signal::Interrupt => (2, "SIGINT", 1.0),
+            Signal::Terminate => (15, "SIGTERM", 65_536.0),
         }
     }
 
-    /// This signal's term in the sum over all ranks. With fewer than 65,536 ranks, the sum shows
-    /// the strongest signal.
+    pub fn number(self) -> u8 {
+        self.row().0
+    }
+
     fn weight(self) -> f32 {
-        match self {
-            Signal::Pipe => 1.0 / 65_536.0,
-            Signal::Interrupt => 1.0,
-            Signal::Terminate => 65_536.0,
-        }
+        self.row().2
     }
 
     /// Returns the strongest signal in the sum of all ranks' [`Stop::weight`].
-    pub fn of_sum(sum: f32) -> Option<Signal> {
+    pub fn strongest(sum: f32) -> Option<Signal> {
         Signal::ALL.into_iter().find(|signal| sum >= signal.weight())
     }
 }
 
 impl std::fmt::Display for Signal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Signal::Interrupt => "SIGINT",
-            Signal::Terminate => "SIGTERM",
-            Signal::Pipe => "SIGPIPE",
-        })
+        f.write_str(self.row().1)
     }
 }
 
@@ -87,7 +83,7 @@ impl Stop {
         self.0.store(usize::from(signal.number()), Ordering::Relaxed);
     }
 
-    /// This rank's term in the sum that [`Signal::of_sum`] reads; 0 without a request.
+    /// This rank's term in the sum that [`Signal::strongest`] reads; 0 without a request.
     pub fn weight(&self) -> f32 {
         let number = self.0.load(Ordering::Relaxed);
         let raised = Signal::ALL.into_iter().find(|one| usize::from(one.number()) == number);
@@ -125,7 +121,7 @@ mod tests {
                 signal.iter().for_each(|&signal| stop.raise(signal));
                 stop.weight()
             };
-            Signal::of_sum(signals.iter().map(weight).sum())
+            Signal::strongest(signals.iter().map(weight).sum())
         };
         let (interrupt, terminate, pipe) =
             (Some(Signal::Interrupt), Some(Signal::Terminate), Some(Signal::Pipe));

@@ -170,7 +170,7 @@ pub fn train(
     report: &mut dyn Report,
 ) -> Result<(), Error> {
     agreement::check_config(model.name(), agreement::DATA_PARALLEL, config, data, group)?;
-    take_first_parameters(parameters, group)?;
+    group.broadcast(parameters, 0)?;
     let batch = Batch::new(config.largest_share(data.train.count(), group.rank()));
     let learner = &mut DataParallel::new(model, parameters, config.learning_rate, batch);
     let position = checkpoints.start();
@@ -198,7 +198,7 @@ pub fn train_sharded<'a>(
 ) -> Result<(), Error> {
     let strategies = sharded.plan.named_strategies();
     agreement::check_config(sharded.model.name(), &strategies, config, data, group)?;
-    take_first_parameters(parameters, group)?;
+    group.broadcast(parameters, 0)?;
     let learner = &mut ShardedLearner::new(sharded, parameters, group)?;
     let position = checkpoints.start();
     Run { learner, data, config, group, checkpoints, report, position }.train()
@@ -268,7 +268,7 @@ impl Run<'_> {
             let stop = self.checkpoints.stop.weight();
             let share = Share { data: &self.data.train, own: &own, next: &next, whole, stop };
             let outcome = self.learner.step(&share, self.group)?;
-            let (loss, signal) = (f64::from(outcome.loss), Signal::of_sum(outcome.stop));
+            let (loss, signal) = (f64::from(outcome.loss), Signal::strongest(outcome.stop));
             if !loss.is_finite() {
                 return Err(self.diverged(step as u64, loss));
             }
@@ -346,11 +346,6 @@ impl Run<'_> {
         }
         Ok(all)
     }
-}
-
-/// Replaces the parameters of all ranks with rank 0's.
-fn take_first_parameters(parameters: &mut [f32], group: &mut Group) -> Result<(), CollectiveError> {
-    group.broadcast(parameters, 0)
 }
 
 /// The error of an output that cannot be written.

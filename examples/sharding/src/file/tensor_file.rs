@@ -32,7 +32,7 @@ pub struct NamedTensor {
 }
 
 impl NamedTensor {
-    pub fn of(name: &str, Tensor { shape, data }: &Tensor) -> NamedTensor {
+    pub fn new(name: &str, Tensor { shape, data }: &Tensor) -> NamedTensor {
         let (name, shape, bytes) = (name.to_owned(), shape.clone(), to_bytes(data));
         NamedTensor { name, numbers: Dtype::F32, shape, bytes }
     }
@@ -77,16 +77,17 @@ impl TensorFile {
     /// If the file cannot be read. The inner error is that of a file which has been read, but is
     /// damaged or not a file of tensors.
     pub fn read_with_digest(path: &Path) -> Result<Result<(TensorFile, String), Error>, Error> {
-        let bytes = file::read(path, LARGEST).map_err(|error| {
-            Error::input(format!("{}: cannot be read: {error}", path.display()))
-        })?;
-        let read =
-            |bytes: Vec<u8>| Ok((TensorFile::from_bytes(path, &bytes)?, file::sha256(&bytes)));
-        let too_large = || {
-            let text = "the most that a file of tensors may have";
-            Err(Error::input(format!("{}: has more than {LARGEST} bytes, {text}", path.display())))
-        };
-        Ok(bytes.map_or_else(too_large, read))
+        let bytes = file::read(path, LARGEST)
+            .map_err(|error| Error::in_file(path, format!("cannot be read: {error}")))?;
+        Ok(match bytes {
+            Some(bytes) => {
+                TensorFile::from_bytes(path, &bytes).map(|file| (file, file::sha256(&bytes)))
+            }
+            None => {
+                let text = "the most that a file of tensors may have";
+                Err(Error::in_file(path, format!("has more than {LARGEST} bytes, {text}")))
+            }
+        })
     }
 
     /// Parses the bytes of a file. Errors name `path`.
@@ -98,8 +99,7 @@ impl TensorFile {
             let numbers = view.dtype();
             if !matches!(numbers, Dtype::F32 | Dtype::F64) {
                 let text = format!("tensor {name} has numbers of type {numbers}");
-                let text = format!("{}: {text}, F32 or F64 is expected", path.display());
-                return Err(Error::input(text));
+                return Err(Error::in_file(path, format!("{text}, F32 or F64 is expected")));
             }
             let (shape, bytes) = (view.shape().to_vec(), view.data().to_vec());
             tensors.push(NamedTensor { name, numbers, shape, bytes });
@@ -115,7 +115,7 @@ impl TensorFile {
     /// Builds a file of `tensors`, with the entries and their digest as JSON in its metadata.
     pub fn sealed(mut entries: Entries, tensors: Vec<NamedTensor>) -> TensorFile {
         entries.sort_keys();
-        entries.insert(DIGEST.to_owned(), of_content(&entries, &tensors).into());
+        entries.insert(DIGEST.to_owned(), content_digest(&entries, &tensors).into());
         entries.sort_keys();
         TensorFile { about: Value::Object(entries).to_string(), tensors }
     }
@@ -133,7 +133,7 @@ impl TensorFile {
     /// it.
     pub fn verify(&self, mut entries: Entries) -> Result<Entries, String> {
         entries.sort_keys();
-        let now = of_content(&entries, &self.tensors);
+        let now = content_digest(&entries, &self.tensors);
         match entries.remove(DIGEST) {
             Some(then) if then == now => Ok(entries),
             Some(then) => Err(format!(
@@ -147,9 +147,7 @@ impl TensorFile {
 
 /// The error of a file in which bytes are missing or wrong.
 fn incomplete(path: &Path) -> impl Fn(SafeTensorError) -> Error {
-    move |error| {
-        Error::input(format!("{}: is not a complete safetensors file: {error}", path.display()))
-    }
+    move |error| Error::in_file(path, format!("is not a complete safetensors file: {error}"))
 }
 
 /// A digest of several parts. Each part is preceded by its length, so that different lists cannot
@@ -185,7 +183,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn of_content(entries: &Entries, tensors: &[NamedTensor]) -> String {
+fn content_digest(entries: &Entries, tensors: &[NamedTensor]) -> String {
     let mut sha = PartsDigest::default();
     for (name, value) in entries.iter().filter(|(name, _)| *name != DIGEST) {
         sha.add(name);

@@ -100,7 +100,8 @@ impl Builder<'_> {
             let mut inputs = vec![self.moved_to(value, &layout(self, 0), name)];
             if let Some(parameter) = node.parameter {
                 let (load, layout) = (Operation::Load(parameter), layout(self, 1));
-                inputs.push(self.push(load, &[], &node.shapes[1], layout, name));
+                let Parameter { name, shape } = &self.network.parameters[parameter];
+                inputs.push(self.push(load, &[], shape, layout, name));
             } else if node.shapes.len() > 1 {
                 let fed = self.input(Feed::Labels, labels, "labels");
                 inputs.push(self.moved_to(fed, &layout(self, 1), name));

@@ -1,6 +1,6 @@
 //! Prints a plan: the network with its strategies, and each rank's instructions.
 
-use super::{Collectives, Feed, Instruction, Operation, Plan};
+use super::{Collectives, Instruction, Operation, Plan};
 use crate::error::Error;
 use crate::join;
 use crate::operator::Operator;
@@ -79,10 +79,6 @@ impl Plan {
     fn attributes(&self, instruction: &Instruction, rank: u32) -> String {
         let name = &instruction.name;
         match &instruction.operation {
-            Operation::Input(Feed::Samples | Feed::Labels) => format!("name: {name}"),
-            Operation::Load(parameter) => {
-                format!("name: {}", self.network.parameters[*parameter].name)
-            }
             Operation::Momentum { learning_rate, momentum, .. } => {
                 format!("learning_rate: {learning_rate}, momentum: {momentum}; name: {name}")
             }

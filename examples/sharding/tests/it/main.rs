@@ -36,7 +36,6 @@ mod limits;
 mod merge;
 mod quickstart;
 mod quickstart_processes;
-#[cfg(unix)]
 mod read_back;
 mod sharding;
 #[cfg(target_os = "linux")]

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::support::files::files;
+use crate::support::port::free_port;
 use crate::support::published::assert_published;
+use crate::support::rank::rank_of;
 
 /// `quickstart` with arguments, in a folder, and without variables.
 pub fn quickstart(folder: &Path, arguments: &[&str]) -> Output {
@@ -208,6 +210,42 @@ fn an_output_that_cannot_be_written_ends_the_run() {
     fs::write(folder.path().join("file"), "").unwrap();
     let output = quickstart(folder.path(), &["--threads", "2", "--output", "file"]);
     assert_fails(&output, 1, "file/device/");
+}
+
+#[test]
+fn the_help_says_what_a_run_prints_and_writes_and_how_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let help = stdout(quickstart(path, &["--help"]));
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for promise in [
+        "Every rank uses the same 2 samples and prints the loss of every step.",
+        "Checkpoints go to device/RANK, the graph with its strategies and each rank's instructions \
+         to saved_graph/rank_RANK.",
+        "Exit codes: 0 success, 1 wrong environment, strategy or file, 2 invalid command line, 3 \
+         the training failed, 124 a rank timed out.",
+        "Number of epochs of 4 steps each",
+    ] {
+        assert!(help.contains(promise), "{help}");
+    }
+    let text = stdout(quickstart(path, &["--threads", "2", "--epochs", "1"]));
+    assert_eq!(text.lines().count(), 2 * 4, "{text}");
+    for rank in 0..2 {
+        assert!(path.join(format!("device/{rank}/CKP-1_4.safetensors")).is_file());
+        for name in ["step_parallel_begin_0000.ir", "18_execute_0000.ir"] {
+            assert!(path.join(format!("saved_graph/rank_{rank}/{name}")).is_file());
+        }
+    }
+    let two = ["--threads", "2"];
+    for (more, code) in
+        [(["--strategy", "((3,1),(1,1))"], 1), (["--lr", "0"], 2), (["--lr", "1e30"], 3)]
+    {
+        let output = quickstart(path, &[two, more].concat());
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+    }
+    let mut alone = rank_of(env!("CARGO_BIN_EXE_quickstart"), 1, 2, free_port());
+    let output = alone.current_dir(path).args(["--timeout", "1"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(124), "{output:?}");
 }
 
 #[test]

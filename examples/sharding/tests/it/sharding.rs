@@ -52,7 +52,7 @@ fn run(case: &Case, plan: &Plan, from: Option<&Checkpoint>, steps: u64) -> Vec<R
                 checkpoint.run_id(plan),
             ),
             None => {
-                (State::of_whole(plan, own, &case.parameters), RunId::new(plan, &case.parameters))
+                (State::cut_from(plan, own, &case.parameters), RunId::new(plan, &case.parameters))
             }
         };
         let _of_the_start = counter.take();

@@ -11,6 +11,6 @@ fn main() -> ExitCode {
     if mpienv::serve_as_watchdog() {
         return ExitCode::SUCCESS;
     }
-    let options = arguments::of_process("mnist", MnistArgs::of);
+    let options = arguments::parse_or_exit("mnist", MnistArgs::parse_line);
     job::finish("mnist", mnist::run(&options, io::stdout()))
 }

@@ -81,7 +81,7 @@ struct IdxFile<'path> {
 
 impl<'path> IdxFile<'path> {
     fn open(path: &'path Path) -> Result<IdxFile<'path>, Error> {
-        let unreadable = |error| of_file(path, format!("cannot be read: {error}"));
+        let unreadable = |error| Error::in_file(path, format!("cannot be read: {error}"));
         let file = file::open(path).map_err(unreadable)?;
         let length = file.metadata().map_err(unreadable)?.len();
         let (gzip, reader) = unpacked(file).map_err(unreadable)?;
@@ -181,12 +181,8 @@ impl<'path> IdxFile<'path> {
     }
 
     fn error(&self, text: String) -> Error {
-        of_file(self.path, text)
+        Error::in_file(self.path, text)
     }
-}
-
-fn of_file(path: &Path, text: String) -> Error {
-    Error::input(format!("{}: {text}", path.display()))
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ impl History {
 
     /// Parses the history in a picture if it belongs to the run with this title and is as it was
     /// written.
-    fn of_picture(picture: &str, title: &str) -> Option<History> {
+    fn from_picture(picture: &str, title: &str) -> Option<History> {
         let [open, close] = TAGS;
         let (kept, _) = picture.rsplit_once(open)?.1.split_once(close)?;
         let (written, kept) = kept.split_once(' ')?;
@@ -96,7 +96,7 @@ impl History {
     /// there are none.
     pub(super) fn resume(&mut self, picture: Option<&str>, position: Position, steps: usize) {
         let time = time(position.epoch, position.step as f64, steps);
-        let before = picture.and_then(|picture| History::of_picture(picture, &self.title));
+        let before = picture.and_then(|picture| History::from_picture(picture, &self.title));
         if let Some(mut before) = before.filter(|before| before.from < time) {
             before.losses.retain(|&(x, _)| x < time);
             before.epochs.retain(|epoch| epoch.epoch < position.epoch);

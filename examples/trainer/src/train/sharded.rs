@@ -52,7 +52,7 @@ impl<'a> ShardedLearner<'a> {
             .zip(plan.parameters())
             .map(|(slice, (parameter, _))| to_tensor(&parameter.shape, &whole[slice]))
             .collect();
-        let state = State::of_whole(plan, group.rank().index(), &tensors);
+        let state = State::cut_from(plan, group.rank().index(), &tensors);
         let fed = |feed| {
             let placed = plan.fed(feed);
             Tensor::zeros(placed.layout.local_shape(&plan.mesh, &placed.shape))

@@ -6,7 +6,6 @@ mod support {
     pub mod clock;
     pub mod curve;
     pub mod data;
-    #[cfg(unix)]
     pub mod endless;
     pub mod few_digits;
     #[path = "../../../sharding/tests/support/files.rs"]
@@ -45,37 +44,26 @@ mod support {
     pub mod welcomed;
 }
 
-#[cfg(unix)]
 mod failures;
 mod fetch;
-#[cfg(unix)]
 mod folders;
-#[cfg(target_os = "linux")]
+mod help;
 mod hosts;
 mod invariance;
-#[cfg(target_os = "linux")]
 mod limits;
-#[cfg(unix)]
 mod mpi;
-#[cfg(target_os = "linux")]
 mod orphans;
-#[cfg(unix)]
 mod outputs;
 mod parity;
 mod program;
 mod ranks;
-#[cfg(unix)]
 mod read_back;
 mod readiness;
 mod resume;
 mod sharded_training;
 mod sharding_digits;
-#[cfg(unix)]
 mod signals;
-#[cfg(target_os = "linux")]
 mod start;
-#[cfg(target_os = "linux")]
 mod stdout;
-#[cfg(target_os = "linux")]
 mod strangers;
 mod strategy;

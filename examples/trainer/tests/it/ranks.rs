@@ -44,25 +44,6 @@ fn two_ranks_of_32_train_as_one_of_64() {
 }
 
 #[test]
-fn the_help_says_which_lines_a_run_prints() {
-    let help = mnist().arg("--help").output().unwrap();
-    let help = String::from_utf8(help.stdout).unwrap();
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    let promise = "Rank 0 prints a line for each epoch; with --log-steps, every rank also prints the loss of its own batch \
-                   every 10 steps.";
-    assert!(help.contains(promise), "{help}");
-    for (option, of_epochs, of_steps) in [(None, 2, 0), (Some("--log-steps"), 2, 2 * 2 * 19)] {
-        let mut command = mnist();
-        command.args(["--ranks", "2", "--timeout", PATIENT, "--epochs", "2"]).args(option);
-        let output = command.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let epochs = text.lines().filter(|line| line.contains("train loss is ")).count();
-        let steps = text.lines().filter(|line| line.contains(", step: ")).count();
-        assert_eq!((epochs, steps), (of_epochs, of_steps), "{text}");
-    }
-}
-
-#[test]
 fn each_rank_prints_its_own_losses_and_rank_0_the_epochs() {
     let output = mnist()
         .args(["--ranks", "3", "--timeout", PATIENT, "--epochs", "1", "--log-steps"])

@@ -18,7 +18,7 @@ pub fn moment_after(steps: u64) -> Moment {
 }
 
 /// Returns a rank's folder below `output`.
-pub fn of_rank(output: &Path, rank: u32) -> PathBuf {
+pub fn rank_folder(output: &Path, rank: u32) -> PathBuf {
     output.join("device").join(rank.to_string())
 }
 
@@ -58,36 +58,26 @@ fn checkpoints(folder: &Path) -> Result<Vec<(Moment, PathBuf)>, Error> {
 /// # Errors
 /// If there is no common moment, or a checkpoint cannot be read.
 pub fn newest(folders: &[PathBuf]) -> Result<Vec<(PathBuf, Checkpoint)>, Error> {
-    let mut common: Option<Vec<Moment>> = None;
+    let mut all: Vec<Vec<Moment>> = Vec::new();
     for folder in folders {
-        let found: Vec<Moment> =
-            checkpoints(folder)?.into_iter().map(|(moment, _)| moment).collect();
+        let found = checkpoints(folder)?;
         if found.is_empty() {
-            return Err(Error::input(format!(
-                "{}: has no CKP-EPOCH_STEP.safetensors: name the folders of the ranks, such as \
-                 device/0 device/1",
-                folder.display()
-            )));
+            let remedy = "name the folders of the ranks, such as device/0 device/1";
+            let text = format!("has no CKP-EPOCH_STEP.safetensors: {remedy}");
+            return Err(Error::in_file(folder, text));
         }
-        common = Some(match common {
-            None => found,
-            Some(before) => before.into_iter().filter(|moment| found.contains(moment)).collect(),
-        });
+        all.push(found.into_iter().map(|(moment, _)| moment).collect());
     }
-    let Some(moment) = common.unwrap_or_default().pop() else {
+    let is_common = |moment: &&Moment| all.iter().all(|found| found.contains(moment));
+    let Some(&moment) = all.first().and_then(|found| found.iter().rev().find(is_common)) else {
         return Err(Error::input(format!(
             "the {} folders have no checkpoint of the same epoch and step: they belong to \
              different runs",
             folders.len()
         )));
     };
-    folders
-        .iter()
-        .map(|folder| {
-            let path = folder.join(name(moment));
-            Ok((path.clone(), read(&path)?.0))
-        })
-        .collect()
+    let paths = folders.iter().map(|folder| folder.join(name(moment)));
+    paths.map(|path| Ok((path.clone(), read(&path)?.0))).collect()
 }
 
 /// Reads a checkpoint, and returns it with the file's SHA-256.
@@ -113,7 +103,7 @@ pub fn read(path: &Path) -> Result<(Checkpoint, String), Error> {
         )));
     }
     // Whole tensors are the same in the folders of all ranks.
-    let (rank, world) = checkpoint.of_ranks();
+    let (rank, world) = checkpoint.rank_and_world();
     let folder: Option<u32> = fs::canonicalize(path)
         .ok()
         .and_then(|path| path.parent()?.file_name()?.to_str()?.parse().ok());

@@ -24,7 +24,7 @@ use options::{Action, QuickstartArgs, Training};
 const STEPS: u64 = 4;
 
 fn main() -> ExitCode {
-    let options = arguments::of_process("quickstart", QuickstartArgs::of);
+    let options = arguments::parse_or_exit("quickstart", QuickstartArgs::parse_line);
     job::finish("quickstart", run(&options, &mut io::stdout()))
 }
 
@@ -73,8 +73,7 @@ fn train(options: &Training, out: &mut (dyn Write + Send)) -> Result<(), Error> 
 }
 
 fn print(text: &[u8], out: &mut dyn Write) -> Result<(), Error> {
-    let written = out.write_all(text).and_then(|()| out.flush());
-    written.map_err(|error| Error::output("output", &error))
+    job::print(text, "output", out)
 }
 
 /// What a rank prepares before it trains with the others.
@@ -125,7 +124,7 @@ fn train_rank(
     mut print: impl FnMut(&str, &mut Group) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let rank = group.rank().index();
-    let checkpoints = folder::of_rank(&options.output, rank);
+    let checkpoints = folder::rank_folder(&options.output, rank);
     let own = prepared.and_then(|prepared| Ok((prepared, folder::take(&checkpoints)?)));
     let (prepared, _lock) = job::all_ready(own, group)?;
     let plan = &prepared.plan;

@@ -147,7 +147,9 @@ pub struct Merge {
 
 impl QuickstartArgs {
     /// Parses a command line that starts with the program's name.
-    pub fn of(line: impl IntoIterator<Item = OsString>) -> Result<QuickstartArgs, clap::Error> {
+    pub fn parse_line(
+        line: impl IntoIterator<Item = OsString>,
+    ) -> Result<QuickstartArgs, clap::Error> {
         let matches =
             numbers_may_be_negative(QuickstartArgs::command()).try_get_matches_from(line)?;
         QuickstartArgs::from_arg_matches(&matches)
@@ -179,7 +181,7 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<QuickstartArgs, clap::Error> {
-        QuickstartArgs::of(
+        QuickstartArgs::parse_line(
             std::iter::once("quickstart").chain(line.split_whitespace()).map(OsString::from),
         )
     }
