@@ -4,7 +4,7 @@ pub(crate) mod alone;
 mod ascend;
 mod aws_batch;
 pub(crate) mod batch;
-pub(crate) mod context;
+
 mod dstack;
 pub(crate) mod flux;
 pub(crate) mod google_batch;
@@ -49,8 +49,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
+use crate::cluster::context::Seen;
 use crate::environment::{Environment, Variable};
-use crate::launcher::context::Seen;
 use crate::value::name::{self, UnknownName};
 
 pub(crate) use spec::{

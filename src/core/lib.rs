@@ -27,6 +27,7 @@ pub mod cluster {
     pub(crate) mod answer;
     pub(crate) mod attempt;
     pub(crate) mod azure;
+    pub(crate) mod context;
     pub(crate) mod device;
     pub(crate) mod discover;
     pub mod info;

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use crate::cluster::context::{CONTEXT, Context, Seen, Server};
 use crate::cluster::discover::launcher_of;
 use crate::cluster::info::{Carried, ClusterInfo};
 use crate::cluster::meeting::{Meeting, Scope};
@@ -13,7 +14,6 @@ use crate::cluster::threads::{ThreadCount, ThreadVariables};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::{Exports, Placeholders, Set, Target, TargetFile, TemplateError};
-use crate::launcher::context::{CONTEXT, Context, Seen, Server};
 use crate::launcher::{Launcher, VARIABLES, seen};
 use crate::value::rank::Rank;
 use crate::value::sourced::Sourced;

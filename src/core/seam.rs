@@ -15,6 +15,7 @@ use crate::value::port::{Port, PortRange};
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
 pub use crate::cluster::attempt::Attempt;
+pub use crate::cluster::context::Server;
 pub use crate::cluster::device::{Shown, is_device, shown, visible};
 pub use crate::cluster::nccl::{DEFAULT as NCCL_DEFAULT, VARIABLE as NCCL_IFNAME};
 pub use crate::cluster::overrides::{ASK, ASKED, INTERFACE, MASTER_PORT, PORT_RANGE, SIMULATED};
@@ -26,7 +27,6 @@ pub use crate::error::{ENVIRONMENT, RANKS, READER_GONE, TIMED_OUT, USAGE, signal
 pub use crate::export::syntax::posix_quoted as shell_quoted;
 pub use crate::export::{Placeholders, TargetFile, TargetVariable, TemplateError};
 pub use crate::hostlist::{Hostlist, HostlistError, Hosts};
-pub use crate::launcher::context::Server;
 pub use crate::launcher::spec::{Advice, MpiFamily, Programs, Starts};
 pub use crate::plan::{Needs, Options as PlanOptions, Plan, Reader, WordsError};
 pub use crate::value::port::UNPRIVILEGED;

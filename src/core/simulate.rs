@@ -3,9 +3,9 @@
 use std::iter;
 use std::process::Command;
 
+use crate::cluster::context::CONTEXT;
 use crate::cluster::{azure, master, overrides};
 use crate::launcher;
-use crate::launcher::context::CONTEXT;
 use crate::launcher::sample::{Process, Setter};
 use crate::launcher::{Launcher, Starts};
 use crate::value::host::Host;

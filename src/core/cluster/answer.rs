@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use crate::cluster::context::Server;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::Launcher;
-use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::value::host::Host;
 use crate::value::sourced::{Given, Sourced, by};
@@ -53,12 +53,12 @@ impl fmt::Debug for Answer {
 impl Answer {
     /// Returns whether the server provides every value of this process. `prterun` alone sets no
     /// size, so that its variables do not place a process.
-    pub(super) fn places(&self, environment: &Environment, is_unplaced: bool) -> bool {
+    pub(super) fn gives_all(&self, environment: &Environment, is_unplaced: bool) -> bool {
         self.server == Server::Pmix && is_unplaced && environment.get(PMIX_RANK).is_some()
     }
 
     /// Returns the place that the server provides.
-    pub(super) fn place(&self, environment: &Environment) -> Result<Placement, Error> {
+    pub(super) fn placement(&self, environment: &Environment) -> Result<Placement, Error> {
         // `prterun` belongs to PRRTE, which Open MPI's mpirun is based on.
         let launcher = Launcher::OpenMpi;
         let rank_and_size = self.rank.zip(self.size);
@@ -72,7 +72,7 @@ impl Answer {
     }
 
     /// Replaces what PMIx knows better than the variables, unless it speaks of another process.
-    pub(super) fn correct(&self, placement: Placement) -> Result<Placement, Error> {
+    pub(super) fn apply_pmix(&self, placement: Placement) -> Result<Placement, Error> {
         if self.server != Server::Pmix {
             return Ok(placement);
         }
@@ -101,7 +101,7 @@ impl Answer {
     }
 
     /// Adds what PMI knows to what the variables do not say.
-    pub(super) fn complete(&self, placement: Placement) -> Result<Placement, Error> {
+    pub(super) fn apply_pmi(&self, placement: Placement) -> Result<Placement, Error> {
         if self.server != Server::Pmi {
             return Ok(placement);
         }

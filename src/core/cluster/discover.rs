@@ -1,4 +1,4 @@
-//! Determines a process's place step by step: detect, read, complete, lint, meet.
+//! Determines a process's place step by step: detect, read, complete, lint, decide the meeting.
 
 mod auth;
 mod builder;
@@ -16,15 +16,15 @@ use std::mem;
 use self::choice::{Choice, choose};
 use self::surroundings::Surroundings;
 use crate::cluster::azure::AzureVars;
+use crate::cluster::context::Context;
 use crate::cluster::info::{Carried, ClusterInfo, Earlier, Inherited};
-use crate::cluster::master::{Naming, PortRule};
+use crate::cluster::master::{MasterSources, PortRule};
 use crate::cluster::meeting::{Meeting, Scope};
 use crate::cluster::overrides::Overrides;
 use crate::cluster::{master, overrides, threads};
 use crate::environment::Environment;
 use crate::error::Error;
 use crate::finding::Finding;
-use crate::launcher::context::Context;
 use crate::launcher::placement::Placement;
 use crate::launcher::starter::Starter;
 use crate::launcher::{Launcher, display_variable};
@@ -40,7 +40,7 @@ impl ClusterInfoBuilder {
         let detected = detect(environment, asked.launcher.as_ref())?;
         let mut place = complete(self.place(detected)?)?;
         let mut findings = lint(&mut place);
-        let meeting = meet(&mut place, &asked, &mut findings)?;
+        let meeting = decide_meeting(&mut place, &asked, &mut findings)?;
         let surroundings = Surroundings::read(&place, asked)?;
         let Place { whole, placement, own, threads, .. } = &place;
         let carried = Carried {
@@ -77,7 +77,7 @@ impl ClusterInfoBuilder {
         let mut placement =
             if self.overrides.one_per_node { nodes::one_per_node(placement)? } else { placement };
         if let Some(answer) = &self.overrides.answer {
-            placement = answer.complete(placement)?;
+            placement = answer.apply_pmi(placement)?;
         }
         placement.launcher.source = match placement.launcher() == choice.marker.launcher {
             true => choice.source.clone(),
@@ -107,10 +107,10 @@ impl ClusterInfoBuilder {
     /// Reads what the launcher provides about this process.
     fn placement(&self, detected: &Detected<'_>) -> Result<Placement, Error> {
         match &self.overrides.answer {
-            Some(answer) if answer.places(&detected.environment, detected.is_unplaced) => {
-                answer.place(&detected.environment)
+            Some(answer) if answer.gives_all(&detected.environment, detected.is_unplaced) => {
+                answer.placement(&detected.environment)
             }
-            Some(answer) => answer.correct(read(detected)?),
+            Some(answer) => answer.apply_pmix(read(detected)?),
             None => read(detected),
         }
     }
@@ -213,7 +213,7 @@ fn lint(place: &mut Place<'_>) -> Vec<Finding> {
 }
 
 /// Determines where the ranks meet, and whether the launcher's list of hosts fits that.
-fn meet(
+fn decide_meeting(
     place: &mut Place<'_>,
     asked: &Overrides,
     findings: &mut Vec<Finding>,
@@ -221,9 +221,9 @@ fn meet(
     let Place { environment, placement, own, azure, .. } = place;
     let explicit = asked.master_addr.clone();
     let answered = own.as_ref().and_then(|own| own.master_addr.as_deref().zip(own.asked));
-    let inherited_first = own.is_some();
-    let naming = Naming { azure: azure.as_ref(), explicit, inherited_first, answered };
-    let addr = master::addr(environment, placement, naming, findings)?;
+    let is_set_by_mpienv = own.is_some();
+    let sources = MasterSources { azure: azure.as_ref(), explicit, is_set_by_mpienv, answered };
+    let addr = master::decide_addr(environment, placement, sources, findings)?;
     placement.hosts = nodes::hosts(placement, addr.as_ref());
     let derived = placement.master_addr.as_ref().map(|derived| &derived.value);
     if derived.is_some() && addr.as_ref().map(|addr| &addr.value) == derived {

@@ -150,7 +150,7 @@ impl ClusterInfo {
     /// are known and differ.
     pub(crate) fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
         let addr = self.meeting.addr.as_ref().ok()?;
-        let own = master::of_launcher(&self.placement)?.value;
+        let own = master::loopback_or_launchers(&self.placement)?.value;
         let is_users = self.meeting.addr_scope == Scope::User;
         (is_users && own != addr.value).then_some((addr, own))
     }

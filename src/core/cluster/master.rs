@@ -1,6 +1,7 @@
 //! Determines the host and port where all ranks meet: `MASTER_ADDR` and `MASTER_PORT`.
 
 use crate::cluster::azure::AzureVars;
+use crate::cluster::context::Server;
 use crate::cluster::meeting::DefaultPort;
 use crate::cluster::overrides::MasterPort;
 use crate::cluster::{azure, overrides};
@@ -8,7 +9,6 @@ use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::finding::{Finding, Severity};
 use crate::launcher::Starts;
-use crate::launcher::context::Server;
 use crate::launcher::placement::Placement;
 use crate::value::host::{Host, meant_with_port};
 use crate::value::job::port_of_this_process;
@@ -19,42 +19,51 @@ pub(crate) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(crate) const MASTER_PORT: &str = "MASTER_PORT";
 
 /// What may name rank 0's host besides the launcher and `MASTER_ADDR`.
-pub(crate) struct Naming<'a> {
+pub(crate) struct MasterSources<'a> {
     pub azure: Option<&'a AzureVars>,
     pub explicit: Known<Host>,
     /// Whether mpienv itself set `MASTER_ADDR` for this process, so that it takes precedence over
     /// Azure's variables.
-    pub inherited_first: bool,
+    pub is_set_by_mpienv: bool,
     /// The `MASTER_ADDR` that mpienv has set, and the server that it has asked.
     pub answered: Option<(&'a str, Server)>,
 }
 
 /// Returns rank 0's host, or `None` if there are several nodes and nothing names it.
 ///
-/// The first of these that is present counts: an override, Azure, an inherited value, the launcher.
-pub(crate) fn addr(
+/// The first of these that is present counts:
+///
+/// 1. What a user requests: `--master-addr`, a builder's host, `MPIENV_MASTER_ADDR`.
+/// 2. `MASTER_ADDR`, if an outer mpienv has set it for this process.
+/// 3. Azure's variables.
+/// 4. `MASTER_ADDR`, without that of an outer job.
+/// 5. 127.0.0.1, if all ranks are on one node.
+/// 6. The launcher: its server's answer or its variables.
+///
+/// If there is none, the commands ask the launcher's server, and all is read again with the answer.
+pub(crate) fn decide_addr(
     environment: &Environment,
     placement: &Placement,
-    naming: Naming<'_>,
+    sources: MasterSources<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Known<Host>, Error> {
-    let host = named(environment, placement, naming, findings)?;
+    let host = first_of(environment, placement, sources, findings)?;
     findings.extend(host.as_ref().and_then(|host| unbracketed(environment, host)));
     Ok(host)
 }
 
-fn named(
+fn first_of(
     environment: &Environment,
     placement: &Placement,
-    naming: Naming<'_>,
+    sources: MasterSources<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<Known<Host>, Error> {
-    let Naming { azure, explicit, inherited_first, answered } = naming;
+    let MasterSources { azure, explicit, is_set_by_mpienv, answered } = sources;
     if explicit.is_some() {
         return Ok(explicit);
     }
     let inherited = environment.setting::<Host>(MASTER_ADDR)?;
-    if inherited_first && let Some(host) = &inherited {
+    if is_set_by_mpienv && let Some(host) = &inherited {
         let answered = answered.filter(|(answered, _)| *answered == host.value.to_string());
         let answer = |(_, server): (_, Server)| Sourced::new(host.value.clone(), server.master());
         return Ok(answered.map(answer).or(inherited));
@@ -70,11 +79,11 @@ fn named(
     if inherited.is_some() {
         return Ok(inherited);
     }
-    Ok(of_launcher(placement))
+    Ok(loopback_or_launchers(placement))
 }
 
-/// Returns rank 0's host if only the launcher names it.
-pub(crate) fn of_launcher(placement: &Placement) -> Known<Host> {
+/// Returns rank 0's host if no user and no platform names it.
+pub(crate) fn loopback_or_launchers(placement: &Placement) -> Known<Host> {
     if placement.is_one_node() {
         return Some(Sourced::new(Host::LOOPBACK, "all ranks are on this node"));
     }

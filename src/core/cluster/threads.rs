@@ -1,9 +1,9 @@
 //! The number of threads that a program starts, as the libraries that it uses read it.
 
+use crate::cluster::context::Context;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides::SIMULATED;
 use crate::environment::Environment;
-use crate::launcher::context::Context;
 
 /// The variables. OpenMP, MKL, OpenBLAS, oneDNN and PyTorch read the first, Rayon the second.
 pub const VARIABLES: [&str; 2] = [OMP, RAYON];

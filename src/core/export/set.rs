@@ -16,11 +16,11 @@ mod torchcomms;
 
 use std::str::FromStr;
 
+use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::info::ClusterInfo;
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::export::Exports;
-use crate::launcher::context::{CONTEXT, Context};
 use crate::value::name::{self, UnknownName};
 
 macro_rules! targets {

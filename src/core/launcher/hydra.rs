@@ -4,7 +4,7 @@
 //! `srun` sets PMI's variables too, so they indicate Hydra only if Slurm is ruled out. Nothing
 //! names rank 0's host.
 
-use crate::launcher::context::CONTEXT;
+use crate::cluster::context::CONTEXT;
 use crate::launcher::flux;
 use crate::launcher::prelude::*;
 use crate::launcher::starter::ON_ONE_HOST;

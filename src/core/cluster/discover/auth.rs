@@ -4,12 +4,12 @@ use std::fs;
 use std::fs::{File, Metadata};
 use std::io::Read;
 
+use crate::cluster::context::Context;
 use crate::cluster::meeting::Scope;
 use crate::cluster::overrides;
 use crate::cluster::overrides::TOKEN_FILE;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, Reason};
-use crate::launcher::context::Context;
 use crate::launcher::placement::Placement;
 use crate::value::token::{Munge, Token};
 

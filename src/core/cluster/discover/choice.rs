@@ -1,9 +1,9 @@
 //! Selects the launcher that started this process: the innermost of those that left variables.
 
+use crate::cluster::context::{CONTEXT, Context};
 use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::launcher::context::{CONTEXT, Context};
 use crate::launcher::starter::Starter;
 use crate::launcher::{Change, Launcher, Marker, is_shared, markers, specs};
 use crate::value::sourced::{Source, Sourced};

@@ -2,11 +2,11 @@
 
 use super::Place;
 use super::choice::Choice;
+use crate::cluster::context::Context;
 use crate::cluster::own_variables::misspelled;
 use crate::cluster::{nccl, overrides};
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::context::Context;
 use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Launcher, Marker, display_variable, open_mpi};

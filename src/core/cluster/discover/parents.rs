@@ -1,10 +1,10 @@
 //! Launchers among the parent processes of a process that has none of their variables.
 
+use crate::cluster::context::CONTEXT;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
 use crate::finding::{Finding, Severity};
-use crate::launcher::context::CONTEXT;
 use crate::launcher::starter::{Ancestor, ancestors};
 use crate::launcher::{Launcher, markers, specs};
 
