@@ -177,12 +177,15 @@ fn the_module_gives_pytorch_this_ranks_share_of_the_cores() {
 fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
     let Some(fresh) = Fresh::new() else { return };
     // PyTorch is too large to install in every run of the tests: tests/real_programs/run torch.
-    let script = "from importlib.metadata import entry_points\n\
-                  from mpienv_rs.torch._library import Group, library, number_of\n\
+    let script = "import ctypes\n\
+                  from importlib.metadata import entry_points\n\
+                  from mpienv_rs.torch._library import Group, kind_of, library\n\
                   library()\n\
                   group = Group(0, 1, None, '127.0.0.1', 1, '', 60)\n\
                   group.barrier()\n\
-                  print(number_of('kind', 'f32'), number_of('reduction', 'sum'))\n\
+                  number = ctypes.c_float(2)\n\
+                  group.reduce((ctypes.addressof(number), 4), kind_of('f32'), b'sum', -1)\n\
+                  print(kind_of('f32'), number.value)\n\
                   found = entry_points()\n\
                   found = found.get('torch.distributed.backends', []) if isinstance(found, dict) \
                   else found.select(group='torch.distributed.backends')\n\
@@ -190,7 +193,7 @@ fn the_wheel_carries_the_library_of_the_backend_for_pytorch() {
     let output = fresh.python(script);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "0 0\n[('mpienv', 'mpienv_rs.torch:register')]\n",
+        "0 2.0\n[('mpienv', 'mpienv_rs.torch:register')]\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
