@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::ending::{seconds, status_text};
-use crate::report::LaunchReport;
+use crate::report::{LaunchReport, seconds, status_text};
 use crate::start_error::StartError;
 use crate::stop::name;
 use mpienv_core::{Error, ErrorKind};
@@ -275,8 +274,8 @@ impl LaunchError {
         match &mut self {
             LaunchError::Failed { report, .. } => {
                 // Only the worker's own node knows where its stderr is.
-                let LaunchReport { is_in_sight, place, .. } = std::mem::take(&mut **report);
-                **report = LaunchReport { is_in_sight, place, ..all };
+                let LaunchReport { is_in_sight, source, .. } = std::mem::take(&mut **report);
+                **report = LaunchReport { is_in_sight, source, ..all };
             }
             LaunchError::Stalled { report, .. } => **report = all,
             // A signal that ends the job is not a failure: what counts are the earlier attempts.

@@ -1,7 +1,8 @@
 //! Starts the workers, and starts them again if they fail.
 //!
 //! A [`Job`] is the state machine of one node. What happens on the node goes to the coordinator,
-//! which decides for all nodes, and what the node does next comes back from it as an order.
+//! which decides for all nodes, and what the node does next comes back from it as an order. The
+//! reasons for and against a restart are in `restart.rs`.
 
 mod coordinator;
 mod link;

@@ -21,7 +21,6 @@ mod affinity;
 mod bind;
 mod core_share;
 mod cores;
-mod ending;
 mod error;
 mod job;
 mod log_file;

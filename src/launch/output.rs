@@ -226,10 +226,10 @@ impl Captured {
                 let path = folder.path().join(STDERR);
                 let path = path.display();
                 if !report.stderr.is_empty() {
-                    report.place += &format!(" ({path})");
+                    report.source += &format!(" ({path})");
                 }
                 if let Err(LaunchError::LogDir { error, .. }) = folder.try_room() {
-                    report.place +=
+                    report.source +=
                         &format!(" (cannot write {path}, lines may be missing: {error})");
                 }
             }

@@ -1,11 +1,18 @@
-//! The report for users after a job has failed.
+//! What users read of a job that has failed, besides the error's own line: how its workers ended, and
+//! the attempts before.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
+use std::process::ExitStatus;
+use std::time::Duration;
 
-use crate::ending;
+use serde::{Deserialize, Serialize};
+
 use crate::job::Failed;
 use crate::restart::Cause;
+use crate::stop::SIGTERM;
+use mpienv_core::seam::{list_of_ranks, runs_of_ranks, signal};
 
 /// How many of the first and of the last earlier attempts a report lists.
 const FIRST: usize = 2;
@@ -24,7 +31,7 @@ pub struct LaunchReport {
     /// Whether they have just been written to this process's stderr.
     pub(super) is_in_sight: bool,
     /// The file that contains them, in parentheses, and what may be wrong with it.
-    pub(super) place: String,
+    pub(super) source: String,
     /// How long the last attempt ran, which is shown if other workers ended because of it.
     pub(super) after: Option<String>,
     /// Whether the attempt ended because no worker was active.
@@ -50,8 +57,8 @@ impl LaunchReport {
 
     /// Returns the report of a job that is over, which the platform had restarted `base` times.
     ///
-    /// `speaks`: no other node prints the report.
-    pub(super) fn of(failed: &Failed, base: u32, speaks: bool) -> LaunchReport {
+    /// `reports_for_all`: no other node prints the report.
+    pub(super) fn of(failed: &Failed, base: u32, reports_for_all: bool) -> LaunchReport {
         let Failed { failure, endings, earlier, not_restarted } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
@@ -63,12 +70,12 @@ impl LaunchReport {
             .collect();
         LaunchReport {
             stderr,
-            after: Some(ending::seconds(failure.after)),
+            after: Some(seconds(failure.after)),
             is_stall: matches!(failure.cause, Cause::Stalled { .. }),
-            endings: ending::lines(endings),
+            endings: lines_of(endings),
             earlier,
             not_restarted: not_restarted.map(|reason| reason.to_string()),
-            is_hidden: !speaks,
+            is_hidden: !reports_for_all,
             ..LaunchReport::default()
         }
     }
@@ -77,7 +84,7 @@ impl LaunchReport {
     pub(super) fn quote(&self) -> String {
         let last = &self.stderr[self.stderr.len().saturating_sub(LINES_OF_ERROR)..];
         let lines: Vec<_> = last.iter().map(|line| line.trim()).collect();
-        (lines.join(" | ") + &self.place).trim_start().to_owned()
+        (lines.join(" | ") + &self.source).trim_start().to_owned()
     }
 
     /// Returns whether the report's own text has the worker's stderr.
@@ -93,7 +100,7 @@ impl fmt::Display for LaunchReport {
         }
         let mut lines = Vec::new();
         if self.stderr.len() > LINES_OF_ERROR {
-            lines.push(format!("  last lines of its stderr{}:", self.place));
+            lines.push(format!("  last lines of its stderr{}:", self.source));
             lines.extend(self.stderr.iter().map(|line| format!("    {line}")));
         }
         if let Some(after) = self.after.as_ref().filter(|_| !self.endings.is_empty()) {
@@ -120,12 +127,110 @@ impl fmt::Display for LaunchReport {
     }
 }
 
+/// How a worker ended, except the first one that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum How {
+    /// It exited when asked to.
+    Asked,
+    /// It was killed after the grace period.
+    Killed,
+    /// It exited by itself.
+    Exited(i32),
+    /// Another signal killed it.
+    Signal(i32),
+}
+
+impl How {
+    /// `is_asked`: whether this process had asked the worker to exit.
+    pub(super) fn of(status: ExitStatus, is_asked: bool) -> How {
+        match (status.code(), signal(status)) {
+            (Some(code), _) => How::Exited(code),
+            (None, Some(SIGTERM)) if is_asked => How::Asked,
+            (None, signal) => How::Signal(signal.unwrap_or_default()),
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            How::Asked => f.write_str("stopped with SIGTERM"),
+            How::Killed => f.write_str("killed after the grace period"),
+            How::Exited(0) => f.write_str("finished"),
+            How::Exited(code) => write!(f, "failed afterwards with exit code {code}"),
+            How::Signal(number) => write!(f, "failed afterwards with signal {number}"),
+        }
+    }
+}
+
+/// How one rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ending {
+    pub rank: u32,
+    pub how: How,
+}
+
+/// How many ways of ending a report lists, and how many runs of ranks a line lists.
+const WAYS: usize = 6;
+const RUNS: usize = 8;
+
+/// Returns one line for each way of ending: `stopped with SIGTERM: ranks 0-1, 3`.
+fn lines_of(endings: &[Ending]) -> Vec<String> {
+    let mut ranks: BTreeMap<How, Vec<u32>> = BTreeMap::new();
+    for Ending { rank, how } in endings {
+        ranks.entry(*how).or_default().push(*rank);
+    }
+    let others: usize = ranks.values().skip(WAYS).map(Vec::len).sum();
+    let ways = ranks.into_iter().take(WAYS);
+    let mut lines: Vec<_> =
+        ways.map(|(how, ranks)| format!("{how}: {}", of_ranks(ranks))).collect();
+    if others > 0 {
+        lines.push(format!("failed afterwards in other ways: {others} more"));
+    }
+    lines
+}
+
+/// Returns the ranks that were killed, as `rank 4` or `ranks 0-1, 3`, or `None` if there are none.
+pub(super) fn killed(endings: &[Ending]) -> Option<String> {
+    let killed = endings.iter().filter(|ending| ending.how == How::Killed);
+    let ranks: Vec<u32> = killed.map(|ending| ending.rank).collect();
+    (!ranks.is_empty()).then(|| of_ranks(ranks))
+}
+
+/// Formats ranks as `rank 4` or `ranks 0-1, 3`.
+pub(super) fn of_ranks(mut ranks: Vec<u32>) -> String {
+    ranks.sort_unstable();
+    ranks.dedup();
+    let runs = runs_of_ranks(&ranks);
+    let mut text = list_of_ranks(runs.iter().take(RUNS), ", ");
+    let left_out: u32 = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
+    if left_out > 0 {
+        text += &format!(", and {left_out} more");
+    }
+    format!("{} {text}", if ranks.len() == 1 { "rank" } else { "ranks" })
+}
+
+/// Formats a status as `exit code 7` or `signal 9 (SIGKILL)`.
+pub(super) fn status_text(status: ExitStatus) -> String {
+    match status.code() {
+        Some(code) => format!("exit code {code}"),
+        None => status.to_string().replacen("signal: ", "signal ", 1),
+    }
+}
+
+/// Formats a duration for people.
+pub(super) fn seconds(time: Duration) -> String {
+    match time.as_secs() {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3600 => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
+        _ => format!("{} h {} min", time.as_secs() / 3600, time.as_secs() / 60 % 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::ending::{Ending, How};
     use crate::restart::{Failure, NoRestart};
 
     #[test]
@@ -188,5 +293,44 @@ mod tests {
             !lines(&earlier[..6]).contains("more")
                 && lines(&earlier[..7]).contains("    ... 1 more\n")
         );
+    }
+
+    #[test]
+    fn ranks_that_ended_in_the_same_way_share_a_line() {
+        let all = [
+            (4, How::Asked),
+            (0, How::Asked),
+            (1, How::Asked),
+            (2, How::Killed),
+            (5, How::Exited(3)),
+        ];
+        let endings = all.map(|(rank, how)| Ending { rank, how });
+        let expected = [
+            "stopped with SIGTERM: ranks 0-1, 4",
+            "killed after the grace period: rank 2",
+            "failed afterwards with exit code 3: rank 5",
+        ];
+        assert_eq!(lines_of(&endings), expected);
+        assert_eq!(lines_of(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn thousands_of_ranks_fit_in_a_few_lines() {
+        let endings: Vec<_> =
+            (0..5000).map(|rank| Ending { rank: 2 * rank, how: How::Asked }).collect();
+        assert_eq!(
+            lines_of(&endings),
+            ["stopped with SIGTERM: ranks 0, 2, 4, 6, 8, 10, 12, 14, and 4992 more"]
+        );
+        let codes: Vec<_> =
+            (1..=9).map(|code| Ending { rank: 9, how: How::Exited(code) }).collect();
+        assert_eq!(lines_of(&codes).len(), 7);
+        assert_eq!(lines_of(&codes)[6], "failed afterwards in other ways: 3 more");
+    }
+
+    #[test]
+    fn times_are_as_exact_as_a_person_needs() {
+        let texts = [0.25, 59.94, 61.0, 7322.0].map(|time| seconds(Duration::from_secs_f64(time)));
+        assert_eq!(texts, ["0.2 s", "59.9 s", "1 min 1 s", "2 h 2 min"]);
     }
 }

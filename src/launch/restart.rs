@@ -1,9 +1,15 @@
 //! Why the workers start again after a failure, or why they do not.
 //!
-//! An attempt that fails has a [`Failure`]. Its [`Cause`] is the reason for the restart. If it has a
-//! [`NoRestart`], that is a reason against one. [`describe`] makes both of what failed on this node.
-//! The coordinator has the failures of all nodes and decides. A new reason is a variant here, a line
-//! in [`describe`], and a line in each function below that turns it into text.
+//! An attempt that fails has a [`Failure`]. Its [`Cause`] is the reason for a restart. A [`NoRestart`]
+//! is a reason against one, although restarts are left. To add a reason:
+//!
+//! 1. Add a variant to one of them. The functions that turn it into text follow in this file.
+//! 2. Make it of what failed: in [`describe`] if an error on one node shows it, and in the coordinator
+//!    (`job/coordinator.rs`) if only all nodes together do, as a stall.
+//! 3. Make the error of it that the other nodes return: in [`LaunchError::from`] below.
+//!
+//! The coordinator decides: after a failure it starts the workers again unless there is a reason
+//! against it, a signal, or no restart left.
 
 use std::fmt::{self, Display};
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,11 +18,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ending::{seconds, signal, status_text};
 use crate::error::LaunchError;
-use crate::report::LaunchReport;
+use crate::report::{LaunchReport, seconds, status_text};
 use crate::stop::{SIGKILL, is_request};
 use crate::wire;
+use mpienv_core::seam::signal;
 
 /// The pause before the first restart. It doubles with each restart.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -27,7 +33,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Failure {
     pub node: u32,
-    #[serde(deserialize_with = "wire::text")]
     pub host: String,
     /// The time since the start of the attempt.
     #[serde(with = "wire::milliseconds")]
@@ -53,7 +58,7 @@ pub(super) enum NoRestart {
 
 /// Returns what an exit code means after which nothing restarts, because another attempt would end
 /// in the same way.
-pub(super) fn meaning_of_code(code: i32) -> Option<&'static str> {
+fn meaning_of_code(code: i32) -> Option<&'static str> {
     match code {
         2 => Some("an invalid command line"),
         126 | 127 => Some("that the command cannot be started"),
@@ -75,15 +80,15 @@ impl fmt::Display for NoRestart {
     }
 }
 
-/// What failed.
+/// What failed: the reason for a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Cause {
+    /// A worker exited with an error, or a signal killed it. It was the first one.
     Worker {
         rank: u32,
         #[serde(with = "wire::status")]
         status: ExitStatus,
-        #[serde(deserialize_with = "wire::lines")]
         stderr: Option<Vec<String>>,
     },
     /// No rank was active for this time.
@@ -91,13 +96,10 @@ pub(super) enum Cause {
         #[serde(with = "wire::milliseconds")]
         timeout: Duration,
         /// What the ranks were doing.
-        #[serde(deserialize_with = "wire::text")]
         summary: String,
     },
-    Other {
-        #[serde(deserialize_with = "wire::text")]
-        text: String,
-    },
+    /// This launch failed, not a worker.
+    Other { text: String },
 }
 
 impl Failure {

@@ -23,7 +23,7 @@ impl Role {
     }
 
     /// Returns the rank that it belongs to.
-    pub(super) fn of(self) -> u32 {
+    pub(super) fn belongs_to(self) -> u32 {
         match self {
             Role::Rank(rank) | Role::Scheduler(rank) => rank,
         }

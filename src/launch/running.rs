@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::Launch;
-use crate::ending::{Ending, How};
 use crate::error::LaunchError;
 use crate::job::{Event, Link};
 use crate::log_file::Folder;
 use crate::output::{Captured, Faults, Streams};
+use crate::report::{Ending, How};
 use crate::role::{Member, Role};
 
 use crate::stall::{Heartbeat, Watch};
@@ -111,7 +111,8 @@ impl Running {
             None => None,
         };
         let child = command.spawn().map_err(|error| StartError::new(command, error));
-        let mut child = child.map_err(|error| LaunchError::Start { rank: role.of(), error })?;
+        let mut child =
+            child.map_err(|error| LaunchError::Start { rank: role.belongs_to(), error })?;
         self.supervisor.started(&child);
         let captured = self.streams.capture(role, &mut child);
         let (captured, outcome) = match captured {
@@ -172,8 +173,8 @@ impl Running {
             if Instant::now() >= deadline {
                 return self.overdue(request);
             }
-            let look = self.name_after(request, deadline);
-            self.supervisor.wait(Some(look));
+            let pause = self.name_after(request, deadline);
+            self.supervisor.wait(Some(pause));
         }
     }
 
@@ -223,7 +224,7 @@ impl Running {
     fn reap(&mut self) -> Result<Option<(Member, ExitStatus)>, LaunchError> {
         let mut index = 0;
         while let Some(member) = self.members.get_mut(index) {
-            let rank = member.role.of();
+            let rank = member.role.belongs_to();
             let status = self.supervisor.try_wait(&mut member.child);
             let Some(status) = status.map_err(|error| LaunchError::Wait { rank, error })? else {
                 index += 1;

@@ -43,11 +43,11 @@ pub(crate) struct Watch {
     /// How long this process has watched. While it is stopped, it reads nothing that workers write,
     /// and the time stands still.
     time: Duration,
-    looked: Instant,
+    checked: Instant,
     /// When any worker was last active.
     active: Duration,
     /// Whether the other nodes know that the workers are silent.
-    is_told: bool,
+    has_reported: bool,
     workers: Vec<Worker>,
 }
 
@@ -72,9 +72,9 @@ impl Watch {
             timeout,
             every: (timeout / LOOKS).clamp(SHORTEST, LONGEST),
             time: Duration::ZERO,
-            looked: Instant::now(),
+            checked: Instant::now(),
             active: Duration::ZERO,
-            is_told: false,
+            has_reported: false,
             workers: Vec::new(),
         }
     }
@@ -97,16 +97,16 @@ impl Watch {
 
     /// Returns how long to wait before the next look.
     pub(crate) fn pause(&self) -> Duration {
-        self.every.saturating_sub(self.looked.elapsed())
+        self.every.saturating_sub(self.checked.elapsed())
     }
 
     /// Answers at the workers if it is time. Returns whether they are silent if that has changed.
     pub(crate) fn turn(&mut self) -> Option<bool> {
         if self.pause().is_zero() {
-            self.look();
+            self.check();
         }
         let is_silent = self.is_silent();
-        (std::mem::replace(&mut self.is_told, is_silent) != is_silent).then_some(is_silent)
+        (std::mem::replace(&mut self.has_reported, is_silent) != is_silent).then_some(is_silent)
     }
 
     fn is_silent(&self) -> bool {
@@ -117,12 +117,12 @@ impl Watch {
     /// still.
     fn advance(&mut self) {
         let now = Instant::now();
-        let since = now.saturating_duration_since(self.looked);
+        let since = now.saturating_duration_since(self.checked);
         self.time += since.min(2 * self.every);
-        self.looked = now;
+        self.checked = now;
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         self.advance();
         for worker in &mut self.workers {
             let (output, is_blocked) = worker.output.trace();
@@ -151,18 +151,18 @@ impl Watch {
         }
         let host = host_name().unwrap_or_else(|| "an unknown host".to_owned());
         let mut ranks: Vec<_> =
-            self.workers.iter().map(|worker| worker.sight(&host, self.time)).collect();
-        let processes: Vec<_> = ranks.iter().map(|sight| sight.process).collect();
+            self.workers.iter().map(|worker| worker.state(&host, self.time)).collect();
+        let processes: Vec<_> = ranks.iter().map(|state| state.process).collect();
         let stacks = python::stacks(&processes, prepare);
-        ranks.iter_mut().zip(stacks).for_each(|(sight, stack)| sight.stack = stack);
+        ranks.iter_mut().zip(stacks).for_each(|(state, stack)| state.stack = stack);
         // What was seen took some time.
         self.is_still_silent().then_some(ranks)
     }
 
     fn is_still_silent(&mut self) -> bool {
-        self.look();
-        self.is_told = self.is_silent();
-        self.is_told
+        self.check();
+        self.has_reported = self.is_silent();
+        self.has_reported
     }
 }
 
@@ -177,7 +177,7 @@ impl Worker {
         }
     }
 
-    fn sight(&self, host: &str, time: Duration) -> RankState {
+    fn state(&self, host: &str, time: Duration) -> RankState {
         let [written, touched] =
             self.active.map(|active| active.map(|active| time.saturating_sub(active)));
         let process = at_work(self.process);

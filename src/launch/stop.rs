@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::ending::of_ranks;
+use crate::report::of_ranks;
 use crate::role::Role;
 use crate::tell;
 

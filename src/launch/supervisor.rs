@@ -199,7 +199,7 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn kill(&mut self, _children: &mut dyn Iterator<Item = &mut Child>) {
+    pub(crate) fn kill(&mut self) {
         let deadline = Instant::now() + KILLED_WITHIN;
         // Repeated, because processes may start while others are being killed.
         loop {

@@ -1,35 +1,31 @@
-//! How launches write what they tell each other, where serde's own form does not fit or would
-//! trust the sender too much.
+//! How launches write what they tell each other: as JSON, in which times and exit statuses are numbers.
 
-use serde::{Deserialize, Deserializer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use mpienv_core::printable;
 
-/// Reads a text that cannot control a terminal.
-pub(super) fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    String::deserialize(from).map(|text| printable(text.as_bytes()))
+/// Writes what another node reads.
+pub(super) fn write(message: &impl Serialize) -> Vec<u8> {
+    // A variant that is never sent becomes what no node accepts.
+    serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// Reads a text that cannot control a terminal, if there is one.
-pub(super) fn optional_text<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<Option<String>, D::Error> {
-    let text = Option::<String>::deserialize(from)?;
-    Ok(text.map(|text| printable(text.as_bytes())))
+/// Reads what another node has written. No text in it can control a terminal.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    let mut message = serde_json::from_slice(bytes)?;
+    make_printable(&mut message);
+    T::deserialize(message)
 }
 
-/// Reads texts that cannot control a terminal.
-pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let mut list = Vec::<String>::deserialize(from)?;
-    list.iter_mut().for_each(|text| *text = printable(text.as_bytes()));
-    Ok(list)
-}
-
-/// Reads lines that cannot control a terminal.
-pub(super) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<String>>, D::Error> {
-    let mut lines = Option::<Vec<String>>::deserialize(from)?;
-    lines.iter_mut().flatten().for_each(|line| *line = printable(line.as_bytes()));
-    Ok(lines)
+fn make_printable(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = printable(text.as_bytes()),
+        Value::Array(items) => items.iter_mut().for_each(make_printable),
+        Value::Object(fields) => fields.values_mut().for_each(make_printable),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// Times of at most 50 days, so that adding a received one to an instant cannot overflow.

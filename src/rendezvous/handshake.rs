@@ -285,10 +285,6 @@ pub struct Admitted {
     pub welcome: Vec<u8>,
 }
 
-/// The peer is not one of this job's ranks.
-#[derive(Debug)]
-pub struct Stranger;
-
 impl Guest {
     /// A guest for a new connection, and the greeting to send first.
     pub fn new(key: &ConnectionKey) -> io::Result<(Guest, Vec<u8>)> {
@@ -304,15 +300,20 @@ impl Guest {
         bytes: &[u8],
         key: &ConnectionKey,
         size: u32,
-    ) -> Result<Option<Admitted>, Stranger> {
-        let Some(hello) = self.0.feed(bytes, &key.secret).map_err(|_| Stranger)? else {
+    ) -> io::Result<Option<Admitted>> {
+        let Some(hello) = self.0.feed(bytes, &key.secret).map_err(|_| stranger())? else {
             return Ok(None);
         };
         let directions = self.0.take_directions().filter(|_| hello.size == size);
-        let mut directions = directions.ok_or(Stranger)?;
+        let mut directions = directions.ok_or_else(stranger)?;
         let mut welcome = reply(ReplyKind::Welcome, &[]);
         let tag = directions.outgoing.tag(&digest(&[&welcome]));
         welcome.extend(tag);
         Ok(Some(Admitted { rank: hello.rank, directions, welcome }))
     }
+}
+
+/// The peer is not one of this job's ranks.
+pub(crate) fn stranger() -> io::Error {
+    io::ErrorKind::InvalidData.into()
 }

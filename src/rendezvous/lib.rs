@@ -79,11 +79,11 @@ extern crate mpienv_core;
 
 mod auth;
 mod client;
+mod connections;
 mod error;
 mod frame;
 #[expect(clippy::missing_errors_doc, reason = "only the other crates use it, by the seam")]
 mod handshake;
-mod lines;
 mod listen;
 mod meeting;
 mod munge;
@@ -91,7 +91,6 @@ mod report;
 #[doc(hidden)]
 pub mod seam;
 mod server;
-mod sorted;
 #[expect(clippy::missing_errors_doc, reason = "only the other crates use it, by the seam")]
 mod star;
 mod table;

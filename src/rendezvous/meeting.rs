@@ -79,7 +79,7 @@ impl Meeting {
             SocketAddr::V4(_) => 0,
         };
         let member = |row: Row| {
-            let address = match row.place {
+            let address = match row.origin {
                 Origin::WithFirst => reached.ip().to_canonical(),
                 Origin::Address(address) => address,
             };

@@ -1,12 +1,12 @@
 //! The problems that rank 0 found, and the text about them that all ranks get.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::error::{RendezvousError, seconds};
 use super::frame::Version;
 use super::most_in_all;
-use super::sorted::Sorted;
 use mpienv_core::seam::{list_of_ranks, runs_of_ranks};
 use mpienv_core::{Host, Port};
 
@@ -22,9 +22,9 @@ const PORTS_REMEDY: &str = "only some ranks have the setting, for example becaus
                             it for all ranks, as with `mpirun -x MASTER_PORT`, or for none";
 
 /// Ranks, and where they are.
-type Ranks = Sorted<u32, IpAddr>;
+type Ranks = BTreeMap<u32, IpAddr>;
 /// The ranks that disagree with rank 0, by their value.
-type Others = Sorted<u32, Ranks>;
+type Others = BTreeMap<u32, Ranks>;
 
 /// What rank 0 saw besides the ranks that joined.
 #[derive(Debug, Default)]
@@ -42,14 +42,14 @@ pub(super) struct Problems {
     duplicates: Vec<(u32, Option<IpAddr>, IpAddr)>,
     sizes: Others,
     ports: Others,
-    versions: Sorted<u32, (Version, IpAddr)>,
+    versions: BTreeMap<u32, (Version, IpAddr)>,
     /// How many connections were rejected.
     pub(super) rejected: u64,
     /// How many connections had not identified themselves by the deadline.
     pub(super) silent: u64,
-    other_jobs: Sorted<IpAddr, ()>,
+    other_jobs: BTreeSet<IpAddr>,
     /// The addresses from which altered messages came.
-    altered: Sorted<IpAddr, ()>,
+    altered: BTreeSet<IpAddr>,
 }
 
 impl Problems {
@@ -83,14 +83,14 @@ impl Problems {
 
     pub(super) fn other_job(&mut self, from: IpAddr) {
         if self.other_jobs.len() < REMEMBERED {
-            self.other_jobs.insert(from, ());
+            self.other_jobs.insert(from);
         }
     }
 
     /// Notes that a message from this address was altered.
     pub(super) fn altered(&mut self, from: IpAddr) {
         if self.altered.len() < REMEMBERED {
-            self.altered.insert(from, ());
+            self.altered.insert(from);
         }
     }
 
@@ -157,7 +157,7 @@ impl Problems {
     }
 
     fn versions_differ(&self) -> Option<String> {
-        let version = |(rank, (version, from)): &(u32, (Version, IpAddr))| {
+        let version = |(rank, (version, from)): (&u32, &(Version, IpAddr))| {
             format!("rank {rank} ({from}) runs {version}")
         };
         let (named, own) = (some(self.versions.iter().map(version))?, Version::OWN);
@@ -174,10 +174,10 @@ impl Problems {
 
     fn missing(&self, size: u32, master: &str, joined: &[u32], waited: Duration) -> Option<String> {
         let others = [&self.sizes, &self.ports];
-        let others = others.into_iter().flat_map(Others::iter).map(|(_, ranks)| ranks);
+        let others = others.into_iter().flat_map(Others::values);
         let from = others.chain([&self.lost, &self.unfinished]).flat_map(Ranks::keys);
         let mut heard: Vec<u32> =
-            joined.iter().copied().chain(from).chain(self.versions.keys()).collect();
+            joined.iter().chain(from).chain(self.versions.keys()).copied().collect();
         heard.sort_unstable();
         let missing = gaps(&heard, size);
         let (ranks, have, they) = match missing[..] {
@@ -215,12 +215,12 @@ impl Problems {
             1 => "1 connection that was not a rank of this job was rejected".to_owned(),
             n => format!("{n} connections that were not ranks of this job were rejected"),
         };
-        if let Some(from) = some(self.other_jobs.keys()) {
+        if let Some(from) = some(self.other_jobs.iter()) {
             text += &format!(
                 ", with another job's token from {from}: if they belong to this job, give all ranks the same MPIENV_TOKEN"
             );
         }
-        if let Some(from) = some(self.altered.keys()) {
+        if let Some(from) = some(self.altered.iter()) {
             text += &format!(
                 ", with messages that were changed, repeated or left out on the way from {from}"
             );
@@ -231,12 +231,12 @@ impl Problems {
 
 fn remember(others: &mut Others, said: u32, rank: u32, from: IpAddr) {
     if count(others) < REMEMBERED {
-        others.entry(said).insert(rank, from);
+        others.entry(said).or_default().insert(rank, from);
     }
 }
 
 fn count(others: &Others) -> usize {
-    others.iter().map(|(_, ranks)| ranks.len()).sum()
+    others.values().map(BTreeMap::len).sum()
 }
 
 /// Describes which ranks have which value, if any rank disagrees with rank 0 and the ranks that
@@ -270,10 +270,10 @@ fn some(all: impl ExactSizeIterator<Item = impl ToString>) -> Option<String> {
 
 /// Formats ranks with their addresses: `ranks 1,3-7 (10.0.0.1, 10.0.0.2)`.
 fn ranks_from(from: &Ranks) -> Option<String> {
-    let mut addresses: Vec<IpAddr> = from.iter().map(|(_, address)| *address).collect();
+    let mut addresses: Vec<IpAddr> = from.values().copied().collect();
     addresses.sort_unstable();
     addresses.dedup();
-    let list: Vec<u32> = from.keys().collect();
+    let list: Vec<u32> = from.keys().copied().collect();
     Some(format!("{} ({})", ranks(&list), some(addresses.into_iter())?))
 }
 

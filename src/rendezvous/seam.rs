@@ -1,11 +1,12 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
+use std::io;
 use std::time::Duration;
 
-use self::star::Channel;
 pub use crate::auth::{Role, nonce};
 use crate::munge::NoMunge;
 pub use crate::munge::REMEDY as MUNGE_REMEDY;
+use crate::star::Star;
 use crate::{Gathered, Meeting, Rendezvous, RendezvousError, client, munge, server};
 use mpienv_core::Munge;
 
@@ -32,9 +33,9 @@ pub fn ask_munged(munge: &Munge, within: Duration) -> Result<(), String> {
     munge::answers(munge, within).map_err(|reason| NoMunge::Unanswered(reason).to_string())
 }
 
-/// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open.
-/// Rank 0 gets a connection to each other rank and speaks first. The others get their connection to
-/// rank 0.
+/// Like [`Rendezvous::gather_with_reply`], for processes of this role, but connections stay open:
+/// those of rank 0 to all others, which speaks first, and those of the others to rank 0. An end that
+/// is silent for `silence` is lost. The connections are an error if the system cannot wait for them.
 ///
 /// Each role has its own keys, so that no process can join the meeting of another role.
 ///
@@ -43,24 +44,23 @@ pub fn ask_munged(munge: &Munge, within: Duration) -> Result<(), String> {
 pub fn stay_connected(
     rendezvous: &Rendezvous,
     role: Role,
+    silence: Duration,
     blob: Vec<u8>,
     mut answer: impl FnMut(&Meeting) -> Vec<u8>,
-) -> Result<(Gathered, Vec<Channel>), RendezvousError> {
+) -> Result<(Gathered, io::Result<Star>), RendezvousError> {
     let own = Rendezvous { role, ..rendezvous.clone() };
     let blob = own.checked(blob)?;
     if own.rank.is_first() {
         let (meeting, channels) = server::serve(&own, blob, &mut answer)?;
-        return Ok((Gathered::All(meeting), channels));
+        return Ok((Gathered::All(meeting), Star::connected(channels, silence)));
     }
     let (gathered, channel) = client::join(&own, blob, false)?;
-    Ok((gathered, vec![channel]))
+    Ok((gathered, Star::connected(vec![channel], silence)))
 }
 
 /// The meeting's handshake on other connections.
 pub mod handshake {
-    pub use crate::handshake::{
-        Admitted, ConnectionKey, Directions, Guest, Introduced, Purpose, Refusal, Stranger,
-    };
+    pub use crate::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
 }
 
 /// What happens to sockets that listen.
@@ -70,6 +70,6 @@ pub mod listen {
 
 /// Connections that last as long as a job runs.
 pub mod star {
-    pub use crate::handshake::{Admitted, Guest, Stranger};
+    pub use crate::handshake::{Admitted, Guest};
     pub use crate::star::{Channel, Heard, Star, Times, Waker};
 }

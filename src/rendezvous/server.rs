@@ -14,12 +14,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::auth::{Bytes32, nonce};
+use super::connections::Connections;
 use super::error::RendezvousError;
 use super::frame::{Message, Secret};
-use super::lines::Lines;
 use super::listen::{Addresses, listen, take_over};
 use super::report::Problems;
-use super::sorted::Sorted;
 use super::table::{Origin, Row};
 use super::{Channel, Meeting, Rendezvous};
 use admission::Guesses;
@@ -49,7 +48,7 @@ pub(super) fn serve(
     blob: Vec<u8>,
     answer: Reply<'_>,
 ) -> Result<Served, RendezvousError> {
-    let own = Row { place: Origin::WithFirst, blob: blob.into() };
+    let own = Row { origin: Origin::WithFirst, blob: blob.into() };
     if settings.rank.size() == 1 {
         let number = nonce().map_err(RendezvousError::System)?;
         let key = settings.secret(&[]).key.of_meeting(&number);
@@ -75,12 +74,12 @@ struct Server<'a> {
     settings: &'a Rendezvous,
     started: Instant,
     deadline: Instant,
-    lines: Lines<Visitor>,
+    connections: Connections<Visitor>,
     addresses: Addresses,
     /// The default port, to listen on from this time.
     fallback_port: Option<(Port, Instant)>,
     /// Connections that wait for the report and belong to no rank of this meeting, oldest first.
-    guests: Sorted<u64, usize>,
+    guests: BTreeMap<u64, usize>,
     blobs: Blobs,
     guesses: Guesses,
     joined: BTreeMap<u32, Joined>,
@@ -122,10 +121,10 @@ impl<'a> Server<'a> {
             settings,
             started,
             deadline,
-            lines: Lines::new().map_err(RendezvousError::System)?,
+            connections: Connections::new().map_err(RendezvousError::System)?,
             addresses,
             fallback_port,
-            guests: Sorted::default(),
+            guests: BTreeMap::new(),
             blobs: Blobs::default(),
             guesses: Guesses::default(),
             joined: BTreeMap::new(),
@@ -145,7 +144,7 @@ impl<'a> Server<'a> {
         server.problems.elsewhere = elsewhere;
         match taken {
             Some((listener, port)) => {
-                server.lines.listen(listener, port).map_err(RendezvousError::System)?;
+                server.connections.listen(listener, port).map_err(RendezvousError::System)?;
             }
             None => server.listen(settings.port)?,
         }
@@ -154,7 +153,7 @@ impl<'a> Server<'a> {
 
     fn listen(&mut self, port: Port) -> Result<(), RendezvousError> {
         for listener in listen(&self.addresses, port)? {
-            self.lines.listen(listener, port).map_err(RendezvousError::System)?;
+            self.connections.listen(listener, port).map_err(RendezvousError::System)?;
         }
         Ok(())
     }
@@ -250,7 +249,7 @@ impl<'a> Server<'a> {
                 // One that claims a rank is named by it.
                 matches!(&connection.state.stage, Stage::Unknown(hello) if hello.claimed_rank().is_none())
             };
-            self.problems.silent = self.lines.iter().filter(silent).count() as u64;
+            self.problems.silent = self.connections.iter().filter(silent).count() as u64;
             self.note_the_silent();
             self.note_the_unfinished();
         }
@@ -262,18 +261,18 @@ impl<'a> Server<'a> {
 
     /// Waits for events, at most `wait`, and handles them.
     fn turn(&mut self, wait: Duration) -> Result<(), RendezvousError> {
-        for id in self.lines.wait(wait).map_err(RendezvousError::System)? {
+        for id in self.connections.wait(wait).map_err(RendezvousError::System)? {
             self.write(id, Connection::flush);
             if !self.stays_connected {
                 self.read(id);
             }
         }
-        if self.lines.has_more { self.accept() } else { Ok(()) }
+        if self.connections.has_more { self.accept() } else { Ok(()) }
     }
 
     fn join(&mut self, id: usize, rank: u32, needs_table: bool, joined: bool) {
-        self.lines.identify(id);
-        let Some(connection) = self.lines.get_mut(id) else { return };
+        self.connections.identify(id);
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.state.become_known(Stage::Member { rank, needs_table, joined });
         let serial = connection.serial;
         self.blobs.forget(serial);
@@ -299,15 +298,15 @@ impl<'a> Server<'a> {
 
     /// Writes to a connection, which is closed if that fails.
     fn write(&mut self, id: usize, write: impl FnOnce(&mut Connection) -> io::Result<()>) {
-        if self.lines.get_mut(id).is_some_and(|connection| write(connection).is_err()) {
+        if self.connections.get_mut(id).is_some_and(|connection| write(connection).is_err()) {
             self.close(id);
         }
     }
 
     /// Removes a connection, and notes what its loss means for the meeting.
     fn close(&mut self, id: usize) {
-        let Some(connection) = self.lines.remove(id) else { return };
-        self.guests.remove(connection.serial);
+        let Some(connection) = self.connections.remove(id) else { return };
+        self.guests.remove(&connection.serial);
         self.blobs.forget(connection.serial);
         match connection.state.stage {
             Stage::Unknown(_) if connection.state.port == self.settings.port => {

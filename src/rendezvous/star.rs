@@ -15,9 +15,9 @@ use mio::net::TcpStream;
 
 use super::LONGEST_BLOB;
 use super::auth::{Directions, LENGTH, digest};
+use super::connections::{Connection, Connections, MOST_READY, read};
 use super::frame::{Message, REPLY_HEAD, ReplyHead, ReplyKind};
 use super::handshake::Guest;
-use super::lines::{Line, Lines, MOST_READY, read};
 
 pub use mio::Waker;
 
@@ -88,7 +88,7 @@ impl Times {
 /// One end's connections.
 #[derive(Debug)]
 pub struct Star {
-    lines: Lines<Party>,
+    connections: Connections<Party>,
     waker: Arc<Waker>,
     times: Times,
     beat_at: Instant,
@@ -101,16 +101,23 @@ pub struct Star {
 impl Star {
     /// An end without connections.
     pub fn new(times: Times) -> io::Result<Star> {
-        let lines = Lines::new()?;
+        let connections = Connections::new()?;
         Ok(Star {
-            waker: Arc::new(lines.waker()?),
-            lines,
+            waker: Arc::new(connections.waker()?),
+            connections,
             times,
             beat_at: Instant::now(),
             unread: Vec::new(),
             scratch: vec![0; SCRATCH].into(),
             door: accept::Door::default(),
         })
+    }
+
+    /// An end with these connections.
+    pub(super) fn connected(channels: Vec<Channel>, silence: Duration) -> io::Result<Star> {
+        let mut star = Star::new(Times::of(silence))?;
+        channels.into_iter().try_for_each(|channel| star.add(channel))?;
+        Ok(star)
     }
 
     /// What ends a [`Star::turn`] from another thread.
@@ -125,8 +132,8 @@ impl Star {
         let peer = stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
         let mut member = Member::new(rank, directions, self.times.silence);
         member.is_confirmed = true;
-        let id = self.lines.add(TcpStream::from_std(stream), peer, Party::Member(member))?;
-        self.lines.identify(id);
+        let id = self.connections.add(TcpStream::from_std(stream), peer, Party::Member(member))?;
+        self.connections.identify(id);
         Ok(())
     }
 
@@ -145,7 +152,7 @@ impl Star {
             self.try_again();
             let sign = Message::new(ReplyKind::Message, sign);
             // One that reads nothing needs no second sign.
-            self.send_to(&sign, Line::is_flushed);
+            self.send_to(&sign, Connection::is_flushed);
         }
         let ready = self.wait(if is_time { Duration::ZERO } else { self.beat_at - now })?;
         ready.iter().for_each(|&id| self.read(id, &mut heard));
@@ -164,12 +171,12 @@ impl Star {
         }
     }
 
-    fn send_to(&mut self, message: &Message, is_wanted: impl Fn(&Line<Party>) -> bool) {
-        for id in self.lines.ids(is_wanted) {
-            let Some(line) = self.lines.get_mut(id) else { continue };
-            if let Some(member) = line.state.member() {
+    fn send_to(&mut self, message: &Message, is_wanted: impl Fn(&Connection<Party>) -> bool) {
+        for id in self.connections.ids(is_wanted) {
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            if let Some(member) = connection.state.member() {
                 let tag = member.directions.outgoing.tag(&message.digest);
-                let _ = line.send_tagged(message, tag);
+                let _ = connection.send_tagged(message, tag);
             }
         }
     }
@@ -177,16 +184,16 @@ impl Star {
     /// Waits until the others have read everything and closed their connections, but at most for
     /// this time. To close earlier may lose what was sent last.
     pub fn close(mut self, within: Duration) {
-        self.lines.stop_listening();
+        self.connections.stop_listening();
         self.dismiss_guests();
         let until = Instant::now() + within;
         loop {
-            for line in self.lines.iter().filter(|line| line.is_flushed()) {
+            for connection in self.connections.iter().filter(|connection| connection.is_flushed()) {
                 // If this fails, the connection is already closed.
-                let _ = line.stream.shutdown(Shutdown::Write);
+                let _ = connection.stream.shutdown(Shutdown::Write);
             }
             let left = until.saturating_duration_since(Instant::now());
-            if self.lines.iter().next().is_none() || left.is_zero() {
+            if self.connections.iter().next().is_none() || left.is_zero() {
                 return;
             }
             let Ok(ready) = self.wait(left) else { return };
@@ -197,7 +204,7 @@ impl Star {
     /// Waits for connections that can be read or written.
     fn wait(&mut self, most: Duration) -> io::Result<Vec<usize>> {
         let most = if self.unread.is_empty() { most } else { Duration::ZERO };
-        let mut ready = self.lines.wait(most)?;
+        let mut ready = self.connections.wait(most)?;
         ready.append(&mut self.unread);
         // Each is read once: what follows a hello is for who takes the connection.
         ready.sort_unstable();
@@ -207,12 +214,12 @@ impl Star {
 
     /// Reads and writes what is possible now.
     fn read(&mut self, id: usize, heard: &mut Vec<(u32, Heard)>) {
-        let Some(line) = self.lines.get_mut(id) else { return };
-        match &line.state {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        match &connection.state {
             Party::Guest(_) => self.read_hello(id, heard),
             Party::Member(_) => {
                 // If this fails, the read finds why, and what the other end said before.
-                let _ = line.flush();
+                let _ = connection.flush();
                 if let Err(error) = self.read_messages(id, heard) {
                     self.lose(id, error, heard);
                 }
@@ -222,9 +229,11 @@ impl Star {
 
     fn read_messages(&mut self, id: usize, heard: &mut Vec<(u32, Heard)>) -> io::Result<()> {
         for _ in 0..AT_ONCE {
-            let Some(line) = self.lines.get_mut(id) else { return Ok(()) };
-            let Some(length) = read(&mut line.stream, &mut self.scratch)? else { return Ok(()) };
-            let Some(member) = line.state.member() else { return Ok(()) };
+            let Some(connection) = self.connections.get_mut(id) else { return Ok(()) };
+            let Some(length) = read(&mut connection.stream, &mut self.scratch)? else {
+                return Ok(());
+            };
+            let Some(member) = connection.state.member() else { return Ok(()) };
             member.part.extend(&self.scratch[..length]);
             let (rank, was_confirmed) = (member.rank, member.is_confirmed);
             while let Some(payload) = member.next()? {
@@ -246,13 +255,13 @@ impl Star {
     fn confirm(&mut self, rank: u32) {
         let is_stale = |member: &Member| member.rank == rank && !member.is_confirmed;
         for id in self.members(is_stale) {
-            self.lines.remove(id);
+            self.connections.remove(id);
         }
         self.has_come(rank);
     }
 
     fn lose(&mut self, id: usize, error: io::Error, heard: &mut Vec<(u32, Heard)>) {
-        if let Some(Line { state: Party::Member(member), .. }) = self.lines.remove(id)
+        if let Some(Connection { state: Party::Member(member), .. }) = self.connections.remove(id)
             && (member.is_confirmed || error.kind() == io::ErrorKind::TimedOut)
         {
             heard.push((member.rank, Heard::Lost(error)));
@@ -268,7 +277,9 @@ impl Star {
 
     /// The numbers of the connections to these members.
     fn members(&self, is_wanted: impl Fn(&Member) -> bool) -> Vec<usize> {
-        self.lines.ids(|line| matches!(&line.state, Party::Member(member) if is_wanted(member)))
+        self.connections.ids(
+            |connection| matches!(&connection.state, Party::Member(member) if is_wanted(member)),
+        )
     }
 }
 
@@ -362,9 +373,11 @@ mod tests {
     fn recorded(payload: &[u8]) -> Vec<u8> {
         let (mut zero, mut one, _) = ends();
         one.send_to_all(payload);
-        let Some(line) = zero.lines.remove(0) else { panic!("rank 0 has no connection") };
+        let Some(connection) = zero.connections.remove(0) else {
+            panic!("rank 0 has no connection")
+        };
         let mut bytes = vec![0; REPLY_HEAD + payload.len() + LENGTH];
-        let mut stream = TcpStream::from(line.stream);
+        let mut stream = TcpStream::from(connection.stream);
         stream.set_nonblocking(false).unwrap();
         stream.read_exact(&mut bytes).unwrap();
         bytes
@@ -406,7 +419,8 @@ mod tests {
         let (mut zero, mut one, _) = ends();
         zero.times = Times { beat: Duration::from_millis(1), silence: Duration::from_millis(50) };
         zero.beat_at = Instant::now();
-        let member = zero.lines.get_mut(0).and_then(|line| line.state.member()).unwrap();
+        let member =
+            zero.connections.get_mut(0).and_then(|connection| connection.state.member()).unwrap();
         member.heard_at = Instant::now();
         one.send_to_all(b"event");
         std::thread::sleep(Duration::from_millis(100));

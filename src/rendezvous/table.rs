@@ -23,7 +23,7 @@ pub(super) enum Origin {
 /// One rank's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    pub(super) place: Origin,
+    pub(super) origin: Origin,
     pub(super) blob: Box<[u8]>,
 }
 
@@ -31,10 +31,10 @@ pub(super) struct Row {
 pub(super) fn encode(rows: &[Row]) -> Vec<u8> {
     // The blobs may be long, so a vector that grows would hold too much.
     let mut out = Vec::with_capacity(rows.iter().map(|row| row.blob.len()).sum());
-    for run in rows.chunk_by(|a, b| a.place == b.place && a.blob.len() == b.blob.len()) {
+    for run in rows.chunk_by(|a, b| a.origin == b.origin && a.blob.len() == b.blob.len()) {
         let Some(first) = run.first() else { continue };
         out.extend(u32::try_from(run.len()).unwrap_or(u32::MAX).to_be_bytes());
-        match first.place {
+        match first.origin {
             Origin::WithFirst => out.push(0),
             Origin::Address(IpAddr::V4(address)) => {
                 out.push(4);
@@ -66,7 +66,7 @@ pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
     let mut rows = Vec::new();
     while !bytes.is_empty() {
         let count = usize::try_from(u32::from_be_bytes(take(&mut bytes)?)).ok()?;
-        let place = match take(&mut bytes)? {
+        let origin = match take(&mut bytes)? {
             [0] => Origin::WithFirst,
             [4] => Origin::Address(Ipv4Addr::from(take::<4>(&mut bytes)?).into()),
             [6] => Origin::Address(Ipv6Addr::from(take::<16>(&mut bytes)?).into()),
@@ -80,7 +80,7 @@ pub(super) fn decode(mut bytes: &[u8], size: u32) -> Option<Vec<Row>> {
         let (blobs, rest) = bytes.split_at(total);
         bytes = rest;
         rows.extend(
-            (0..count).map(|i| Row { place, blob: blobs[i * length..(i + 1) * length].into() }),
+            (0..count).map(|i| Row { origin, blob: blobs[i * length..(i + 1) * length].into() }),
         );
     }
     (rows.len() == size).then_some(rows)
@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Origin> {
+    fn origin() -> impl Strategy<Value = Origin> {
         prop_oneof![
             Just(Origin::WithFirst),
             (0u32..3).prop_map(|n| Origin::Address(Ipv4Addr::from(n).into())),
@@ -102,14 +102,14 @@ mod tests {
 
     #[test]
     fn ten_thousand_empty_blobs_on_one_host_take_nine_bytes() {
-        let row = Row { place: Origin::WithFirst, blob: Box::default() };
+        let row = Row { origin: Origin::WithFirst, blob: Box::default() };
         assert_eq!(encode(&vec![row; 10_000]).len(), 9);
     }
 
     #[test]
     fn no_table_is_larger_than_its_bound() {
         let address = Origin::Address(Ipv6Addr::LOCALHOST.into());
-        let row = |place| Row { place, blob: vec![0; LONGEST_BLOB].into() };
+        let row = |origin| Row { origin, blob: vec![0; LONGEST_BLOB].into() };
         let rows = [row(address), row(Origin::WithFirst), row(address)];
         assert!(encode(&rows[..1]).len() == largest(1) && encode(&rows).len() <= largest(3));
         assert_eq!(largest(100), 100 * LONGEST_HEAD + (16 << 20));
@@ -119,10 +119,10 @@ mod tests {
     proptest! {
         #[test]
         fn a_table_is_read_back(
-            rows in prop::collection::vec((place(), prop::collection::vec(any::<u8>(), 0..3)), 1..40)
+            rows in prop::collection::vec((origin(), prop::collection::vec(any::<u8>(), 0..3)), 1..40)
         ) {
             let rows: Vec<Row> =
-                rows.into_iter().map(|(place, blob)| Row { place, blob: blob.into() }).collect();
+                rows.into_iter().map(|(origin, blob)| Row { origin, blob: blob.into() }).collect();
             let bytes = encode(&rows);
             let size = u32::try_from(rows.len()).unwrap();
             prop_assert_eq!(decode(&bytes, size), Some(rows));

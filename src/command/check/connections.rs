@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use mpienv_rendezvous::seam::star::{Heard, Star, Times};
+use mpienv_rendezvous::seam::star::{Heard, Star};
 use mpienv_rendezvous::seam::{Role, stay_connected};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -46,11 +46,8 @@ impl Connections {
         bind: Option<IpAddr>,
     ) -> Result<Connections, CheckError> {
         let own = rendezvous(info, timeout, bind)?;
-        let (_, channels) = stay_connected(&own, Role::Checks, Vec::new(), |_| Vec::new())?;
-        let mut star = Star::new(Times::of(SILENCE)).map_err(CheckError::Socket)?;
-        for channel in channels {
-            star.add(channel).map_err(CheckError::Socket)?;
-        }
+        let (_, star) = stay_connected(&own, Role::Checks, SILENCE, Vec::new(), |_| Vec::new())?;
+        let star = star.map_err(CheckError::Socket)?;
         Ok(Connections { star, heard: VecDeque::new(), is_first: info.rank().is_first() })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::message::{Event, Failed, Order, Urgency, Verdict};
 use super::silence::{Answers, Silence};
-use crate::ending::{Ending, How};
+use crate::report::{Ending, How};
 use crate::restart::{Cause, Failure, NoRestart, pause};
 use crate::stall::Stall;
 

@@ -68,7 +68,7 @@ struct Content {
     /// A stall that was not reported.
     stall: Option<Box<Stall>>,
     /// The round of looks at the workers that was asked for.
-    look: Option<u32>,
+    inspect: Option<u32>,
     /// Other orders, in the order of their arrival.
     orders: VecDeque<Order>,
     waker: Option<Waker>,
@@ -82,7 +82,7 @@ impl Mailbox {
                 content.stop = Some((again, urgency));
                 content.stall = stall.or(content.stall.take());
             }
-            Order::Inspect { round } => content.look = Some(round),
+            Order::Inspect { round } => content.inspect = Some(round),
             order => content.orders.push_back(order),
         }
         content.waker.iter().for_each(Waker::wake);
@@ -95,7 +95,7 @@ impl Mailbox {
 
     /// Takes the round of looks at the workers that was asked for.
     pub(crate) fn take_inspection(&self) -> Option<u32> {
-        self.lock().look.take()
+        self.lock().inspect.take()
     }
 
     /// Takes the next order, other than those to stop or to look.

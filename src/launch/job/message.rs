@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ending::Ending;
+use crate::report::Ending;
 use crate::restart::{Failure, NoRestart};
 use crate::stall::{RankState, Stall};
 use crate::wire;
@@ -21,7 +21,6 @@ pub(super) struct Introduction {
     /// How long the job may be silent, if that is limited.
     #[serde(default, with = "wire::optional_milliseconds")]
     pub stall_timeout: Option<Duration>,
-    #[serde(deserialize_with = "wire::text")]
     pub host: String,
 }
 
@@ -100,13 +99,7 @@ pub(crate) enum Order {
 pub(crate) enum Verdict {
     Done,
     Failed(Box<Failed>),
-    Lost {
-        node: u32,
-        #[serde(deserialize_with = "wire::text")]
-        host: String,
-        #[serde(deserialize_with = "wire::text")]
-        reason: String,
-    },
+    Lost { node: u32, host: String, reason: String },
 }
 
 /// The last failure, and the history that led to it, which only the first node reports.

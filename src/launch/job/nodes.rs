@@ -11,7 +11,6 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::coordinator::Coordinator;
@@ -19,9 +18,10 @@ use super::link::Mailbox;
 use super::message::{Event, Introduction, Order, Verdict};
 use crate::error::LaunchError;
 use crate::process::small_thread;
+use crate::wire;
+use mpienv_core::ClusterInfo;
 use mpienv_core::seam::InfoSeam as _;
-use mpienv_core::{ClusterInfo, printable};
-use mpienv_rendezvous::seam::star::{Heard, Star, Times, Waker};
+use mpienv_rendezvous::seam::star::{Heard, Star, Waker};
 use mpienv_rendezvous::seam::{Role, stay_connected};
 use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
 
@@ -44,41 +44,37 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, Launch
     let (rank, port) = (info.rank(), info.launchers_port());
     let master = info.master_addr()?.clone();
     let rendezvous = Rendezvous::of(info, master.clone(), port).timeout(ARRIVAL);
-    let answer = |all: &Meeting| bytes(&agree(all.members()).map(|(base, _)| base));
-    let met = stay_connected(&rendezvous, Role::Launches, bytes(own), answer);
-    let (gathered, channels) = met.map_err(|error| LaunchError::NotMet { port, error })?;
+    let answer = |all: &Meeting| wire::write(&agree(all.members()).map(|(base, _)| base));
+    let met =
+        stay_connected(&rendezvous, Role::Launches, own.node_timeout, wire::write(own), answer);
+    let (gathered, star) = met.map_err(|error| LaunchError::NotMet { port, error })?;
     let agreed = match gathered {
         Gathered::All(all) => agree(all.members()),
-        Gathered::Reply(reply) => serde_json::from_slice::<Result<u32, String>>(&reply)
+        Gathered::Reply(reply) => wire::read::<Result<u32, String>>(&reply)
             .map_err(|_| io::Error::other("the first node's answer cannot be read"))
             .map_err(LaunchError::Nodes)?
             .map(|base| (base, Vec::new())),
     };
-    let mismatch = |reason: String| LaunchError::Mismatch { reason: printable(reason.as_bytes()) };
-    let (base, hosts) = agreed.map_err(mismatch)?;
+    let (base, hosts) = agreed.map_err(|reason| LaunchError::Mismatch { reason })?;
     let Introduction { max_restarts, node_timeout, stall_timeout, .. } = *own;
     let mailbox = Arc::<Mailbox>::default();
-    let connect = || {
-        let mut star = Star::new(Times::of(node_timeout))?;
-        channels.into_iter().try_for_each(|channel| star.add(channel))?;
-        let (waker, size, mailbox) = (star.waker(), rank.size(), Arc::clone(&mailbox));
-        let connections = Connections { star, mailbox, node_timeout };
-        if rank.is_first() {
-            let coordinator = Coordinator::new(size, max_restarts, stall_timeout);
-            let serve = move |own| connections.serve_first(&own, coordinator, &hosts);
-            return Nodes::start(waker, serve);
-        }
+    let star = star.map_err(LaunchError::Nodes)?;
+    let waker = star.waker();
+    let connections = Connections { star, mailbox: Arc::clone(&mailbox), node_timeout };
+    let nodes = if rank.is_first() {
+        let coordinator = Coordinator::new(rank.size(), max_restarts, stall_timeout);
+        Nodes::start(waker, move |own| connections.serve_first(&own, coordinator, &hosts))
+    } else {
         Nodes::start(waker, move |own| connections.serve_other(&own, &master.to_string()))
     };
-    let nodes = connect().map_err(LaunchError::Nodes)?;
-    Ok(Met { nodes, mailbox, base })
+    Ok(Met { nodes: nodes.map_err(LaunchError::Nodes)?, mailbox, base })
 }
 
 /// Returns the highest restart count and the hosts of all nodes, or which two nodes differ.
 fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
     let read = |(node, member): (usize, &Member)| {
         let other = "runs another version of mpienv; use the same on every node";
-        serde_json::from_slice::<Introduction>(member.blob())
+        wire::read::<Introduction>(member.blob())
             .map_err(|_| format!("node {node} ({}) {other}", member.address()))
     };
     let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -187,7 +183,7 @@ impl Connections {
             }
             for (node, event) in events {
                 let Some(order) = coordinator.on(node, event) else { continue };
-                self.star.send_to_all(&bytes(&order));
+                self.star.send_to_all(&wire::write(&order));
                 let is_last = matches!(order, Order::Finish(_));
                 self.mailbox.put(order);
                 if is_last {
@@ -211,7 +207,7 @@ impl Connections {
             }
             loop {
                 match own.try_recv() {
-                    Ok(event) => self.star.send_to_all(&bytes(&event)),
+                    Ok(event) => self.star.send_to_all(&wire::write(&event)),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
@@ -228,7 +224,7 @@ impl Connections {
         let received = heard.into_iter().filter_map(|(node, heard)| {
             let error = match heard {
                 Heard::Came => return None,
-                Heard::Said(body) => match serde_json::from_slice(&body) {
+                Heard::Said(body) => match wire::read(&body) {
                     Ok(message) => return Some(each(node, Ok(message))),
                     Err(_) => io::ErrorKind::InvalidData.into(),
                 },
@@ -260,17 +256,11 @@ fn from_node(node: u32, mut event: Event) -> Event {
     event
 }
 
-/// Writes what another node reads.
-fn bytes(message: &impl Serialize) -> Vec<u8> {
-    // A variant that is never sent becomes what no node accepts.
-    serde_json::to_vec(message).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ending::{Ending, How};
     use crate::job::message::{Failed, Urgency};
+    use crate::report::{Ending, How};
     use crate::restart::{Cause, Failure, NoRestart};
     use crate::stall::RankState;
     use std::os::unix::process::ExitStatusExt as _;
@@ -325,7 +315,7 @@ mod tests {
     }
 
     fn read<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-        serde_json::from_slice(body).ok()
+        wire::read(body).ok()
     }
 
     fn event(node: u32, body: &[u8]) -> Option<Event> {
@@ -339,17 +329,17 @@ mod tests {
     #[test]
     fn events_and_orders_are_read_as_they_were_written() {
         for sent in all_events() {
-            assert_eq!(event(1, &bytes(&sent)), Some(sent));
+            assert_eq!(event(1, &wire::write(&sent)), Some(sent));
         }
         for sent in all_orders() {
-            assert_eq!(order(&bytes(&sent)), Some(sent));
+            assert_eq!(order(&wire::write(&sent)), Some(sent));
         }
     }
 
     #[test]
     fn bytes_that_are_cut_short_or_changed_are_refused_or_harmless() {
-        let events = all_events().into_iter().map(|sent| bytes(&sent));
-        for whole in events.chain(all_orders().iter().map(bytes)) {
+        let events = all_events().into_iter().map(|sent| wire::write(&sent));
+        for whole in events.chain(all_orders().iter().map(wire::write)) {
             for at in 0..whole.len() {
                 assert_eq!((event(1, &whole[..at]), order(&whole[..at])), (None, None));
                 let mut changed = whole.clone();
@@ -359,7 +349,7 @@ mod tests {
         }
         // A node does not speak of its own loss, and a pause is not longer than a clock can count.
         assert_eq!(event(1, br#"{"lost":{"host":"a","reason":"b"}}"#), None);
-        let start = String::from_utf8(bytes(&all_orders()[2])).unwrap();
+        let start = String::from_utf8(wire::write(&all_orders()[2])).unwrap();
         assert!(order(start.replace("2000", "4294967295").as_bytes()).is_some());
         assert_eq!(order(start.replace("2000", "4294967296").as_bytes()), None);
     }
@@ -370,7 +360,7 @@ mod tests {
         let cause =
             Cause::Worker { rank: 0, status: ExitStatus::from_raw(9), stderr: Some(vec![evil()]) };
         let failure = Box::new(Failure { host: evil(), cause, ..failure() });
-        let sent = bytes(&Event::Failed { failure, endings: vec![] });
+        let sent = wire::write(&Event::Failed { failure, endings: vec![] });
         let Some(Event::Failed { failure, .. }) = event(5, &sent) else { panic!() };
         assert_eq!((failure.node, failure.host.as_str()), (5, "\u{fffd}]0;x"));
         assert!(!failure.summary().contains('\x1b'));

@@ -4,13 +4,13 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::Running;
-use crate::ending::{How, killed, signal};
 use crate::error::LaunchError;
 use crate::job::{Event, Urgency};
-use crate::report::LaunchReport;
+use crate::report::{How, LaunchReport, killed};
 use crate::role::Member;
 use crate::running::Exit;
 use crate::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
+use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
 
 /// How long after the first failure the death of a killed worker may still be its cause.
@@ -144,15 +144,15 @@ impl Running {
         let request = self.request().filter(|_| finds_cause);
         let mut deadline =
             request.map_or(asked + grace, |request| request.deadline(self.grace.after_signal));
-        let mut is_told = false;
+        let mut has_told = false;
         loop {
             if self.link.mailbox.stop(self.again) == Some(Urgency::Now) {
                 deadline = asked;
             }
             // The node that a second signal has reached tells the others.
             let repeated = self.request().filter(|request| finds_cause && request.is_repeated);
-            if repeated.is_some() && !is_told {
-                is_told = true;
+            if repeated.is_some() && !has_told {
+                has_told = true;
                 self.failing(repeated);
             }
             self.reap_others(finds_cause.then_some(asked))?;
@@ -167,8 +167,8 @@ impl Running {
             }
             // Repeated, because processes whose parents exit must be asked, too.
             self.supervisor.terminate(finds_cause);
-            let look = self.request().map_or(left, |request| self.name_after(request, until));
-            self.supervisor.wait(Some(look.min(left)));
+            let pause = self.request().map_or(left, |request| self.name_after(request, until));
+            self.supervisor.wait(Some(pause.min(left)));
         }
         self.is_over = true;
         self.supervisor.let_go();
@@ -202,7 +202,7 @@ impl Running {
 
     /// Kills all workers at once.
     pub(crate) fn kill(&mut self) {
-        self.supervisor.kill(&mut self.members.iter_mut().map(|member| &mut member.child));
+        self.supervisor.kill();
         for member in std::mem::take(&mut self.members) {
             self.keep(member, How::Killed);
         }
@@ -234,7 +234,7 @@ impl Running {
         if let Some(fault) = self.faults.take_if(|fault| is_by_pipe || !fault.is_by_reader()) {
             return fault;
         }
-        let rank = member.role.of();
+        let rank = member.role.belongs_to();
         let is_asked = |code: i32| signal == Some(code) || status.code() == Some(128 + code);
         // A worker may exit because of another signal than the first: the others get SIGTERM.
         if let Some(request) =

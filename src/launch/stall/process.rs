@@ -64,18 +64,18 @@ impl ProcessState {
 
 /// Returns what the main thread of a process is doing, or `None` if the process is not visible.
 pub(super) fn state_of(process: u32) -> Option<ProcessState> {
-    settled(|| look(process))
+    settled(|| observe(process))
 }
 
 /// Returns the first look at a process that sleeps, or else what the looks tell.
-fn settled(mut look: impl FnMut() -> Option<ProcessState>) -> Option<ProcessState> {
-    let mut now = look()?;
+fn settled(mut observe: impl FnMut() -> Option<ProcessState>) -> Option<ProcessState> {
+    let mut now = observe()?;
     for _ in 1..LOOKS {
         if now.is_settled() {
             break;
         }
         std::thread::sleep(BETWEEN_LOOKS);
-        let next = look()?;
+        let next = observe()?;
         if next.doing != Doing::Runs {
             now = next;
         }
@@ -83,7 +83,7 @@ fn settled(mut look: impl FnMut() -> Option<ProcessState>) -> Option<ProcessStat
     Some(now)
 }
 
-fn look(process: u32) -> Option<ProcessState> {
+fn observe(process: u32) -> Option<ProcessState> {
     let stat = Stat::of(process)?;
     let call = text(process, "syscall").and_then(|text| Call::of(&text));
     let doing = match stat.state {

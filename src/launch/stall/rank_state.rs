@@ -11,7 +11,6 @@ use crate::wire;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankState {
     pub rank: u32,
-    #[serde(deserialize_with = "wire::text")]
     pub host: String,
     /// How long ago it wrote something, if it ever has.
     #[serde(with = "wire::optional_milliseconds")]
@@ -20,18 +19,14 @@ pub(crate) struct RankState {
     #[serde(with = "wire::optional_milliseconds")]
     pub touched: Option<Duration>,
     /// The last line that it wrote.
-    #[serde(deserialize_with = "wire::optional_text")]
     pub line: Option<String>,
     /// The process that does its work.
     pub process: u32,
-    #[serde(deserialize_with = "wire::text")]
     pub command: String,
     pub doing: Doing,
     /// The system call in which its main thread is.
-    #[serde(deserialize_with = "wire::optional_text")]
     pub call: Option<String>,
     /// The function of the kernel in which its main thread waits.
-    #[serde(deserialize_with = "wire::optional_text")]
     pub channel: Option<String>,
     /// The CPU time that it has used in the last part of the silence.
     #[serde(with = "wire::optional_milliseconds")]
@@ -40,7 +35,6 @@ pub(crate) struct RankState {
     #[serde(with = "wire::milliseconds")]
     pub window: Duration,
     /// The Python frames of its main thread, innermost first.
-    #[serde(deserialize_with = "wire::list")]
     pub stack: Vec<String>,
 }
 
@@ -98,17 +92,17 @@ impl RankState {
 
 impl RankState {
     /// Returns where its main thread is: `waiting in futex (futex_do_wait)`.
-    pub(super) fn place(&self) -> String {
-        let mut place = self.doing.to_string();
+    pub(super) fn activity(&self) -> String {
+        let mut activity = self.doing.to_string();
         if self.doing == Doing::Stopped || self.doing == Doing::Runs {
-            return place;
+            return activity;
         }
         if let Some(call) = &self.call {
-            place += &format!(" in {call}");
+            activity += &format!(" in {call}");
         }
         if let Some(channel) = &self.channel {
-            place += &format!(" ({channel})");
+            activity += &format!(" ({channel})");
         }
-        place
+        activity
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::rank_state::{Doing, RankState};
-use crate::ending::{of_ranks, seconds};
 use crate::error::LaunchError;
 use crate::log_file::Folder;
+use crate::report::{of_ranks, seconds};
 use crate::tell;
 
 /// How many ranks of those that are in the same place the text describes one by one.
@@ -30,7 +30,7 @@ pub(crate) struct Stall {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    place: String,
+    activity: String,
     /// Whether these are the few that differ.
     pub(super) differs: bool,
     pub(super) ranks: Vec<RankState>,
@@ -38,19 +38,21 @@ pub(crate) struct Group {
 
 impl Stall {
     pub(crate) fn new(timeout: Duration, mut ranks: Vec<RankState>) -> Stall {
-        ranks.sort_by_key(|sight| sight.rank);
+        ranks.sort_by_key(|state| state.rank);
         compare_known_channels(&mut ranks);
         let different = different(&ranks);
         let mut groups: Vec<Group> = Vec::new();
-        for (sight, differs) in ranks.into_iter().zip(different) {
-            let key = |sight: &RankState| (sight.place(), sight.stack.clone());
+        for (state, differs) in ranks.into_iter().zip(different) {
+            let key = |state: &RankState| (state.activity(), state.stack.clone());
             let same = groups.iter_mut().find(|group| {
                 let first = group.ranks.first();
-                group.differs == differs && first.map(key) == Some(key(&sight))
+                group.differs == differs && first.map(key) == Some(key(&state))
             });
             match same {
-                Some(group) => group.ranks.push(sight),
-                None => groups.push(Group { place: sight.place(), differs, ranks: vec![sight] }),
+                Some(group) => group.ranks.push(state),
+                None => {
+                    groups.push(Group { activity: state.activity(), differs, ranks: vec![state] })
+                }
             }
         }
         // The odd ones are the news.
@@ -61,21 +63,21 @@ impl Stall {
     /// Returns the host of the lowest rank.
     pub(crate) fn host(&self) -> String {
         let all = self.groups.iter().flat_map(|group| &group.ranks);
-        all.min_by_key(|sight| sight.rank).map_or_else(String::new, |sight| sight.host.clone())
+        all.min_by_key(|state| state.rank).map_or_else(String::new, |state| state.host.clone())
     }
 
     /// Returns in one line which ranks differ from the others: `rank 2 on nodeB: stopped by a
     /// signal; ranks 0-1, 3: waiting in futex`. Empty if all are in the same place.
     pub(crate) fn summary(&self) -> String {
         let text = |group: &Group| {
-            let ranks = of_ranks(group.ranks.iter().map(|sight| sight.rank).collect());
+            let ranks = of_ranks(group.ranks.iter().map(|state| state.rank).collect());
             let on = match &group.ranks[..] {
                 [one] => format!(" on {}", one.host),
                 _ => String::new(),
             };
-            let frame = group.ranks.first().and_then(|sight| sight.stack.first());
+            let frame = group.ranks.first().and_then(|state| state.stack.first());
             let frame = frame.map_or(String::new(), |frame| format!(", {frame}"));
-            format!("{ranks}{on}: {}{frame}", group.place)
+            format!("{ranks}{on}: {}{frame}", group.activity)
         };
         let mut texts: Vec<_> = self.groups.iter().take(SUMMARIZED).map(text).collect();
         if self.groups.len() > SUMMARIZED {
@@ -100,20 +102,20 @@ impl Stall {
             seconds(self.timeout)
         )];
         for group in &self.groups {
-            let ranks = of_ranks(group.ranks.iter().map(|sight| sight.rank).collect());
+            let ranks = of_ranks(group.ranks.iter().map(|state| state.rank).collect());
             let differs = match (group.differs, group.ranks.len()) {
                 (false, _) => "",
                 (true, 1) => " differs from the others",
                 (true, _) => " differ from the others",
             };
-            lines.push(format!("  {ranks}{differs}: {}", group.place));
+            lines.push(format!("  {ranks}{differs}: {}", group.activity));
             lines.extend(
-                group.ranks.iter().take(DESCRIBED).map(|sight| format!("    {}", one(sight))),
+                group.ranks.iter().take(DESCRIBED).map(|state| format!("    {}", one(state))),
             );
             if group.ranks.len() > DESCRIBED {
                 lines.push(format!("    ... {} more", group.ranks.len() - DESCRIBED));
             }
-            let stack = group.ranks.first().map_or(&[][..], |sight| &sight.stack);
+            let stack = group.ranks.first().map_or(&[][..], |state| &state.stack);
             lines.extend(stack.iter().take(FRAMES).map(|frame| format!("      in {frame}")));
         }
         lines.join("\n")
@@ -121,8 +123,8 @@ impl Stall {
 }
 
 /// Describes a rank in one line.
-fn one(sight: &RankState) -> String {
-    let RankState { rank, host, written, touched, line, process, command, cpu, window, .. } = sight;
+fn one(state: &RankState) -> String {
+    let RankState { rank, host, written, touched, line, process, command, cpu, window, .. } = state;
     let written = match written {
         Some(written) => format!("last output {} ago", seconds(*written)),
         None => "no output".to_owned(),
@@ -139,12 +141,12 @@ fn one(sight: &RankState) -> String {
 /// Forgets the wait channels of all ranks in a call, if that of one of them is not known: such a
 /// rank does not differ from the others.
 fn compare_known_channels(ranks: &mut [RankState]) {
-    let place = |sight: &RankState| (sight.doing, sight.call.clone());
+    let activity = |state: &RankState| (state.doing, state.call.clone());
     let unknown: BTreeSet<_> =
-        ranks.iter().filter(|sight| sight.channel.is_none()).map(place).collect();
-    for sight in ranks {
-        if unknown.contains(&place(sight)) {
-            sight.channel = None;
+        ranks.iter().filter(|state| state.channel.is_none()).map(activity).collect();
+    for state in ranks {
+        if unknown.contains(&activity(state)) {
+            state.channel = None;
         }
     }
 }
@@ -155,16 +157,16 @@ fn compare_known_channels(ranks: &mut [RankState]) {
 /// their places tell, and of those the Python frames tell more: of ranks in one collective, some
 /// wait for the network and others for a process on their host.
 fn different(ranks: &[RankState]) -> Vec<bool> {
-    let by_doing = odd(ranks, |sight| sight.doing, |doing| std::cmp::Reverse(*doing), false);
+    let by_doing = odd(ranks, |state| state.doing, |doing| std::cmp::Reverse(*doing), false);
     let by_doing = by_doing
-        .unwrap_or_else(|| ranks.iter().map(|sight| sight.doing == Doing::Stopped).collect());
+        .unwrap_or_else(|| ranks.iter().map(|state| state.doing == Doing::Stopped).collect());
     if by_doing.contains(&true) {
         return by_doing;
     }
     let none = vec![false; ranks.len()];
-    match ranks.iter().all(|sight| !sight.stack.is_empty()) {
-        true => odd(ranks, |sight| sight.stack.clone(), |_| (), true),
-        false => odd(ranks, RankState::place, |_| (), true),
+    match ranks.iter().all(|state| !state.stack.is_empty()) {
+        true => odd(ranks, |state| state.stack.clone(), |_| (), true),
+        false => odd(ranks, RankState::activity, |_| (), true),
     }
     .unwrap_or(none)
 }
@@ -179,11 +181,11 @@ fn odd<K: PartialEq, W: Ord>(
     weight: impl Fn(&K) -> W,
     strictly: bool,
 ) -> Option<Vec<bool>> {
-    let count = |wanted: &K| ranks.iter().filter(|sight| key(sight) == *wanted).count();
+    let count = |wanted: &K| ranks.iter().filter(|state| key(state) == *wanted).count();
     let usual = ranks.iter().map(&key).max_by_key(|key| (count(key), weight(key)))?;
     let others = ranks.len() - count(&usual);
     let is_clear = if strictly { others < count(&usual) } else { others <= count(&usual) };
-    is_clear.then(|| ranks.iter().map(|sight| key(sight) != usual).collect())
+    is_clear.then(|| ranks.iter().map(|state| key(state) != usual).collect())
 }
 
 /// The file in the folder of the workers' output.
@@ -228,8 +230,8 @@ struct JsonRank<'a> {
 impl Json<'_> {
     fn of(stall: &Stall) -> Json<'_> {
         let all = stall.groups.iter();
-        let all = all.flat_map(|group| group.ranks.iter().map(|sight| (group.differs, sight)));
-        let mut ranks: Vec<_> = all.map(|(differs, sight)| JsonRank::of(differs, sight)).collect();
+        let all = all.flat_map(|group| group.ranks.iter().map(|state| (group.differs, state)));
+        let mut ranks: Vec<_> = all.map(|(differs, state)| JsonRank::of(differs, state)).collect();
         ranks.sort_by_key(|rank| rank.rank);
         let differ = ranks.iter().filter(|rank| rank.differs).map(|rank| rank.rank).collect();
         Json { silent_seconds: stall.timeout.as_secs_f64(), differ, ranks }
@@ -237,23 +239,23 @@ impl Json<'_> {
 }
 
 impl JsonRank<'_> {
-    fn of(differs: bool, sight: &RankState) -> JsonRank<'_> {
+    fn of(differs: bool, state: &RankState) -> JsonRank<'_> {
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
         JsonRank {
-            rank: sight.rank,
-            host: &sight.host,
-            process: sight.process,
-            command: &sight.command,
+            rank: state.rank,
+            host: &state.host,
+            process: state.process,
+            command: &state.command,
             differs,
-            state: sight.doing,
-            system_call: sight.call.as_deref(),
-            wait_channel: sight.channel.as_deref(),
-            output_age_seconds: seconds(sight.written),
-            heartbeat_age_seconds: seconds(sight.touched),
-            last_line: sight.line.as_deref(),
-            cpu_seconds: seconds(sight.cpu),
-            cpu_window_seconds: sight.window.as_secs_f64(),
-            python_stack: &sight.stack,
+            state: state.doing,
+            system_call: state.call.as_deref(),
+            wait_channel: state.channel.as_deref(),
+            output_age_seconds: seconds(state.written),
+            heartbeat_age_seconds: seconds(state.touched),
+            last_line: state.line.as_deref(),
+            cpu_seconds: seconds(state.cpu),
+            cpu_window_seconds: state.window.as_secs_f64(),
+            python_stack: &state.stack,
         }
     }
 }
@@ -262,7 +264,7 @@ impl JsonRank<'_> {
 mod tests {
     use super::*;
 
-    fn sight(rank: u32, doing: Doing, call: &str) -> RankState {
+    fn state(rank: u32, doing: Doing, call: &str) -> RankState {
         RankState { doing, call: Some(call.to_owned()), ..RankState::waiting(rank) }
     }
 
@@ -271,15 +273,15 @@ mod tests {
         let stall = Stall::new(Duration::from_secs(5), ranks.to_vec());
         let odd = stall.groups.iter().filter(|group| group.differs);
         let mut ranks: Vec<_> =
-            odd.flat_map(|group| group.ranks.iter().map(|sight| sight.rank)).collect();
+            odd.flat_map(|group| group.ranks.iter().map(|state| state.rank)).collect();
         ranks.sort_unstable();
         ranks
     }
 
     #[test]
     fn the_odd_rank_comes_first_and_the_others_share_a_line() {
-        let waits = |rank| sight(rank, Doing::Waits, "futex");
-        let ranks = vec![waits(3), sight(2, Doing::Stopped, "futex"), waits(0), waits(1)];
+        let waits = |rank| state(rank, Doing::Waits, "futex");
+        let ranks = vec![waits(3), state(2, Doing::Stopped, "futex"), waits(0), waits(1)];
         let stall = Stall::new(Duration::from_secs(5), ranks);
         let line = |rank: u32| {
             let (host, process) = (rank / 2, rank + 100);
@@ -306,7 +308,7 @@ mod tests {
     #[test]
     fn the_rank_that_does_not_wait_is_the_odd_one() {
         let all = |doing: &[Doing]| -> Vec<RankState> {
-            (0..).zip(doing).map(|(rank, doing)| sight(rank, *doing, "x")).collect()
+            (0..).zip(doing).map(|(rank, doing)| state(rank, *doing, "x")).collect()
         };
         use Doing::{Disk, Runs, Sleeps, Stopped, Waits};
         // Of two, the one that waits is as it should be.
@@ -324,15 +326,15 @@ mod tests {
 
     #[test]
     fn if_all_wait_the_frame_or_the_call_of_the_odd_one_differs() {
-        let mut ranks: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        let mut ranks: Vec<_> = (0..4).map(|rank| state(rank, Doing::Waits, "futex")).collect();
         assert_eq!(differ(&ranks), [0; 0]);
         ranks[3].call = Some("read".to_owned());
         assert_eq!(differ(&ranks), [3]);
         // Of two hosts, those that speak to the other host wait elsewhere.
         ranks[1].call = Some("read".to_owned());
         assert_eq!(differ(&ranks), [0; 0]);
-        for sight in &mut ranks {
-            sight.stack = vec!["all_reduce (sum.py:3)".to_owned()];
+        for state in &mut ranks {
+            state.stack = vec!["all_reduce (sum.py:3)".to_owned()];
         }
         assert_eq!(differ(&ranks), [0; 0]);
         ranks[2].stack = vec!["get (queue.py:1)".to_owned()];
@@ -341,12 +343,12 @@ mod tests {
 
     #[test]
     fn a_rank_whose_wait_channel_is_not_known_does_not_differ_for_that() {
-        let mut ranks: Vec<_> = (0..4).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
-        for sight in &mut ranks[1..] {
-            sight.channel = Some("futex_do_wait".to_owned());
+        let mut ranks: Vec<_> = (0..4).map(|rank| state(rank, Doing::Waits, "futex")).collect();
+        for state in &mut ranks[1..] {
+            state.channel = Some("futex_do_wait".to_owned());
         }
         assert_eq!(differ(&ranks), [0; 0]);
-        ranks[2] = sight(2, Doing::Sleeps, "clock_nanosleep");
+        ranks[2] = state(2, Doing::Sleeps, "clock_nanosleep");
         let stall = Stall::new(Duration::from_secs(5), ranks);
         let expected =
             "rank 2 on node1: sleeping in clock_nanosleep; ranks 0-1, 3: waiting in futex";
@@ -355,7 +357,7 @@ mod tests {
 
     #[test]
     fn thousands_of_ranks_fit_on_a_screen() {
-        let ranks = (0..4000).map(|rank| sight(rank, Doing::Waits, "futex")).collect();
+        let ranks = (0..4000).map(|rank| state(rank, Doing::Waits, "futex")).collect();
         let text = Stall::new(Duration::from_secs(60), ranks).text();
         assert!(text.contains("  ranks 0-3999: waiting in futex\n"), "{text}");
         assert!(text.ends_with("\n    ... 3992 more"), "{text}");

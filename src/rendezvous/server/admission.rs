@@ -1,6 +1,7 @@
 //! Which connections rank 0 accepts: any until open files run out, and none from an address that has
 //! tried too many wrong tokens.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,9 @@ use mio::net::TcpStream;
 use super::visitor::Visitor;
 use super::{Connection, Server};
 use crate::auth::Exchange;
+use crate::connections::Arrival;
 use crate::error::RendezvousError;
 use crate::frame::greeting;
-use crate::lines::Arrival;
-use crate::sorted::Sorted;
 use mpienv_core::Port;
 
 /// How many connections to accept before reading from the others again.
@@ -27,7 +27,7 @@ const GUESTS: usize = 8192;
 impl Server<'_> {
     pub(super) fn accept(&mut self) -> Result<(), RendezvousError> {
         for _ in 0..AT_ONCE {
-            match self.lines.accept() {
+            match self.connections.accept() {
                 Arrival::Came(stream, peer, port) => self.admit(stream, peer, port)?,
                 Arrival::NoRoom(_) => self.make_room()?,
                 Arrival::Gone => {}
@@ -46,10 +46,10 @@ impl Server<'_> {
         // Each connection has its own, so that a hello recorded on one is useless on another.
         let exchange = Exchange::new().map_err(RendezvousError::System)?;
         let greeting = greeting(&exchange.public, &self.secret.credential);
-        if self.lines.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
+        if self.connections.newcomers.len() >= self.size().saturating_add(HALF_OPEN) {
             self.close_oldest();
         }
-        match self.lines.add(stream, peer.ip(), Visitor::new(port, exchange)) {
+        match self.connections.add(stream, peer.ip(), Visitor::new(port, exchange)) {
             Ok(id) => {
                 self.write(id, |connection: &mut Connection| connection.send(greeting));
             }
@@ -71,15 +71,16 @@ impl Server<'_> {
     }
 
     fn close_oldest(&mut self) -> bool {
-        let oldest = self.lines.newcomers.first().or_else(|| self.guests.first());
-        oldest.map(|&(_, id)| id).map(|id| self.close(id)).is_some()
+        let oldest =
+            self.connections.newcomers.values().chain(self.guests.values()).next().copied();
+        oldest.map(|id| self.close(id)).is_some()
     }
 
     /// Closes the oldest connections that wait for a report which is not for their rank, if there
     /// are too many.
     pub(super) fn limit_guests(&mut self) {
         while self.guests.len() > GUESTS
-            && let Some(&(_, id)) = self.guests.first()
+            && let Some(&id) = self.guests.values().next()
         {
             self.close(id);
         }
@@ -99,7 +100,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// The wrong tokens of all addresses.
 #[derive(Debug, Default)]
 pub(super) struct Guesses {
-    by_address: Sorted<IpAddr, Left>,
+    by_address: BTreeMap<IpAddr, Left>,
     /// When addresses without recent wrong tokens were last removed.
     swept: Option<Instant>,
 }
@@ -128,27 +129,27 @@ impl Left {
 impl Guesses {
     /// Returns whether this address may try a token now.
     pub(super) fn allow(&self, address: IpAddr, now: Instant) -> bool {
-        self.by_address.get(self.key(address)).is_none_or(|left| left.at(now).tries > 0)
+        self.by_address.get(&self.key(address)).is_none_or(|left| left.at(now).tries > 0)
     }
 
     /// Counts a wrong token.
     pub(super) fn count(&mut self, address: IpAddr, now: Instant) {
         if self.by_address.len() >= REMEMBERED && self.swept.is_none_or(|swept| now - swept > SWEEP)
         {
-            self.by_address.retain(|left| left.at(now).tries < GUESSES_AT_ONCE);
+            self.by_address.retain(|_, left| left.at(now).tries < GUESSES_AT_ONCE);
             self.swept = Some(now);
         }
         let key = self.key(address);
         let left = self
             .by_address
-            .get(key)
+            .get(&key)
             .map_or(Left { tries: GUESSES_AT_ONCE, since: now }, |left| left.at(now));
         self.by_address.insert(key, Left { tries: left.tries.saturating_sub(1), ..left });
     }
 
     fn key(&self, address: IpAddr) -> IpAddr {
         let key = network(address);
-        let is_known = self.by_address.get(key).is_some() || self.by_address.len() < REMEMBERED;
+        let is_known = self.by_address.contains_key(&key) || self.by_address.len() < REMEMBERED;
         if is_known { key } else { Ipv6Addr::UNSPECIFIED.into() }
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! The other connections wait unread. The system stops their senders, which lose nothing but time.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Server;
 use super::admission::network;
-use crate::sorted::Sorted;
 
 /// How many bytes of unfinished long blobs rank 0 holds at most.
 const UNFINISHED: usize = 16 << 20;
@@ -22,11 +22,11 @@ const STEP: usize = 32 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Blobs {
     /// By the connection's serial number.
-    waiting: Sorted<u64, Blob>,
-    reading: Sorted<u64, Reading>,
+    waiting: BTreeMap<u64, Blob>,
+    reading: BTreeMap<u64, Reading>,
     /// The announced lengths of the blobs that are being read, in all and by network.
     taken: usize,
-    taken_by: Sorted<IpAddr, usize>,
+    taken_by: BTreeMap<IpAddr, usize>,
     /// Whether the oldest connection of a network comes next, and not the newest.
     is_turn_of_oldest: bool,
 }
@@ -49,7 +49,7 @@ struct Reading {
 impl Blobs {
     /// Returns whether the connection may send its blob now; otherwise it has to wait.
     pub(super) fn may_read(&mut self, serial: u64, id: usize, peer: IpAddr, length: usize) -> bool {
-        if self.reading.get(serial).is_some() {
+        if self.reading.contains_key(&serial) {
             return true;
         }
         let blob = Blob { id, network: network(peer), length };
@@ -63,7 +63,7 @@ impl Blobs {
 
     /// Notes that bytes of a blob have come.
     pub(super) fn count(&mut self, serial: u64, length: usize) {
-        let Some(reading) = self.reading.get_mut(serial) else { return };
+        let Some(reading) = self.reading.get_mut(&serial) else { return };
         reading.fresh += length;
         if reading.fresh >= STEP {
             (reading.since, reading.fresh) = (Instant::now(), 0);
@@ -72,13 +72,13 @@ impl Blobs {
 
     /// Notes that a connection's blob is complete, or no longer wanted.
     pub(super) fn forget(&mut self, serial: u64) {
-        self.waiting.remove(serial);
-        let Some(Reading { blob, .. }) = self.reading.remove(serial) else { return };
+        self.waiting.remove(&serial);
+        let Some(Reading { blob, .. }) = self.reading.remove(&serial) else { return };
         self.taken -= blob.length;
-        let taken = self.taken_by.entry(blob.network);
+        let taken = self.taken_by.entry(blob.network).or_default();
         *taken -= blob.length;
         if *taken == 0 {
-            self.taken_by.remove(blob.network);
+            self.taken_by.remove(&blob.network);
         }
     }
 
@@ -88,7 +88,7 @@ impl Blobs {
 
     fn start(&mut self, serial: u64, blob: Blob) {
         self.taken += blob.length;
-        *self.taken_by.entry(blob.network) += blob.length;
+        *self.taken_by.entry(blob.network).or_default() += blob.length;
         self.reading.insert(serial, Reading { blob, since: Instant::now(), fresh: 0 });
     }
 
@@ -96,29 +96,29 @@ impl Blobs {
     fn next(&mut self) -> Option<usize> {
         // A network that sends many blobs does not delay another. Within it, neither a crowd that
         // is there already nor one that keeps coming holds a connection up forever.
-        let share = |blob: &Blob| self.taken_by.get(blob.network).copied().unwrap_or_default();
-        let waiting = self.waiting.iter().map(|&(serial, blob)| (share(&blob), serial, blob));
+        let share = |blob: &Blob| self.taken_by.get(&blob.network).copied().unwrap_or_default();
+        let waiting = self.waiting.iter().map(|(&serial, &blob)| (share(&blob), serial, blob));
         let least = waiting.clone().map(|(share, ..)| share).min()?;
         let mut candidates = waiting.filter(|&(share, ..)| share == least);
         let chosen =
             if self.is_turn_of_oldest { candidates.next() } else { candidates.next_back() };
         let (_, serial, blob) = chosen.filter(|&(.., blob)| self.fits(blob))?;
         self.is_turn_of_oldest = !self.is_turn_of_oldest;
-        self.waiting.remove(serial);
+        self.waiting.remove(&serial);
         self.start(serial, blob);
         Some(blob.id)
     }
 
     /// Returns the connection that has made no progress for longest, and since when.
     fn slowest(&self) -> Option<(usize, Instant)> {
-        let slowest = self.reading.iter().map(|(_, reading)| reading).min_by_key(|it| it.since)?;
+        let slowest = self.reading.values().min_by_key(|it| it.since)?;
         Some((slowest.blob.id, slowest.since))
     }
 
     /// The connections whose blob is not complete.
     pub(super) fn unfinished(&self) -> Vec<usize> {
-        let reading = self.reading.iter().map(|(_, reading)| reading.blob.id);
-        self.waiting.iter().map(|(_, blob)| blob.id).chain(reading).collect()
+        let reading = self.reading.values().map(|reading| reading.blob.id);
+        self.waiting.values().map(|blob| blob.id).chain(reading).collect()
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
         let (_, begun) = blobs.slowest().unwrap();
         (0..16).for_each(|serial| blobs.count(serial, STEP));
         assert!(blobs.slowest().unwrap().1 >= begun);
-        let behind = blobs.reading.get(0).unwrap().since;
+        let behind = blobs.reading[&0].since;
         (1..16).for_each(|serial| blobs.count(serial, STEP));
         blobs.count(0, STEP - 1);
         assert_eq!(blobs.slowest().unwrap().1, behind);

@@ -23,18 +23,20 @@ impl Server<'_> {
     ) -> Result<Served, RendezvousError> {
         let rows: Vec<Row> = std::iter::once(own)
             .chain(self.joined.values_mut().map(|joined| Row {
-                place: joined.row.place,
+                origin: joined.row.origin,
                 blob: std::mem::take(&mut joined.row.blob),
             }))
             .collect();
         // From here on, other programs can use the port.
-        self.lines.stop_listening();
-        for id in self.lines.ids(|connection| matches!(connection.state.stage, Stage::Unknown(_))) {
+        self.connections.stop_listening();
+        for id in
+            self.connections.ids(|connection| matches!(connection.state.stage, Stage::Unknown(_)))
+        {
             self.close(id);
         }
         let members = |needs: bool| move |connection: &Connection| matches!(connection.state.stage, Stage::Member { needs_table, joined: true, .. } if needs_table == needs);
         let (for_table, for_answer) =
-            (self.lines.ids(members(true)), self.lines.ids(members(false)));
+            (self.connections.ids(members(true)), self.connections.ids(members(false)));
         let table = (!for_table.is_empty()).then(|| table::encode(&rows));
         let table = Message::new(ReplyKind::Table, &table.unwrap_or_default());
         self.answer_outliers(None);
@@ -66,12 +68,12 @@ impl Server<'_> {
     fn keep_connections(&mut self) -> Result<Vec<Channel>, RendezvousError> {
         let mut channels = Vec::with_capacity(self.joined.len());
         for (&rank, joined) in &self.joined {
-            let Some(connection) = self.lines.remove(joined.id) else { continue };
+            let Some(connection) = self.connections.remove(joined.id) else { continue };
             let Some(directions) = connection.state.directions else { continue };
             let (stream, directions) = (connection.stream.into(), *directions);
             channels.push(Channel { rank, stream, directions });
         }
-        match self.problems.lost.first() {
+        match self.problems.lost.first_key_value() {
             Some((rank, address)) => {
                 let report = format!(
                     "rank {rank} ({address}) connected and was lost; look for an error that it printed"
@@ -90,7 +92,7 @@ impl Server<'_> {
             let is_open =
                 |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
             let left = until.saturating_duration_since(Instant::now());
-            let is_any_open = self.lines.iter().any(is_open);
+            let is_any_open = self.connections.iter().any(is_open);
             if !is_any_open || left.is_zero() || self.turn(left).is_err() {
                 return;
             }
@@ -108,7 +110,7 @@ impl Server<'_> {
         self.failure = Some(failure.clone());
         let is_member =
             |connection: &Connection| matches!(connection.state.stage, Stage::Member { .. });
-        self.lines.ids(is_member).into_iter().for_each(|id| self.say(id, &failure));
+        self.connections.ids(is_member).into_iter().for_each(|id| self.say(id, &failure));
         self.tell_the_unfinished(&failure);
         // A failure to deliver the error does not change the error.
         let _ = self.deliver();
@@ -120,7 +122,7 @@ impl Server<'_> {
         let until = Instant::now() + DRAIN;
         loop {
             let waiting = |connection: &Connection| !connection.is_flushed();
-            if !self.lines.iter().any(waiting) {
+            if !self.connections.iter().any(waiting) {
                 return Ok(());
             }
             let now = Instant::now();
@@ -132,7 +134,7 @@ impl Server<'_> {
     }
 
     fn undelivered(&self) -> Option<RendezvousError> {
-        let stuck = self.lines.iter().find_map(|connection| match connection.state.stage {
+        let stuck = self.connections.iter().find_map(|connection| match connection.state.stage {
             Stage::Member { rank, .. } if !connection.is_flushed() => Some((rank, connection.peer)),
             _ => None,
         });
@@ -168,7 +170,7 @@ impl Server<'_> {
                 return due - now;
             }
             self.outliers.waiting.pop_front();
-            let connection = self.lines.get_mut(id);
+            let connection = self.connections.get_mut(id);
             let Some(connection) = connection.filter(|connection| connection.serial == serial)
             else {
                 continue;

@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::liveness::Presence;
-use super::visitor::Altered;
 use super::{Connection, Joined, Server, Stage, delivery};
+use crate::connections::read;
 use crate::frame::{FIRST, Hello, Message, Purpose, Reject, ReplyKind, SHORT_BLOB, reply};
-use crate::lines::read;
 use crate::most_in_all;
 use crate::table::{Origin, Row};
 use mpienv_core::Port;
@@ -19,7 +18,7 @@ const OVERTAKEN: Duration = Duration::from_millis(200);
 impl Server<'_> {
     pub(super) fn read(&mut self, id: usize) {
         loop {
-            let Some(connection) = self.lines.get_mut(id) else { return };
+            let Some(connection) = self.connections.get_mut(id) else { return };
             let mut most = self.scratch.len();
             if let Stage::Unknown(hello) = &connection.state.stage {
                 match hello.long_blob() {
@@ -39,7 +38,7 @@ impl Server<'_> {
                 Err(_) => return self.close(id),
             };
             let bytes = &self.scratch[..length];
-            let port = connection.state.port;
+            let (peer, port) = (connection.peer, connection.state.port);
             let Stage::Unknown(hello) = &mut connection.state.stage else {
                 if !connection.state.discard(length) {
                     return self.close(id);
@@ -48,15 +47,11 @@ impl Server<'_> {
                     match connection.state.hear(bytes) {
                         Ok(true) => self.confirm(rank),
                         Ok(false) => {}
-                        Err(Altered) => {
-                            self.problems.altered(connection.peer);
-                            return self.close(id);
-                        }
+                        Err(reject) => return self.reject(id, peer, port, reject),
                     }
                 }
                 continue;
             };
-            let peer = connection.peer;
             self.blobs.count(connection.serial, length);
             if hello.is_unproven() && !self.guesses.allow(peer, Instant::now()) {
                 return self.close(id);
@@ -108,7 +103,7 @@ impl Server<'_> {
     /// Returns whether a connection is or soon will be closed: on a busy machine, a new connection
     /// may overtake a close.
     fn is_closed_soon(&self, id: usize) -> bool {
-        let Some(connection) = self.lines.get(id) else { return false };
+        let Some(connection) = self.connections.get(id) else { return false };
         // Do not wait for a second conflict: the meeting has failed already.
         let until = Instant::now()
             + if self.problems.conflicts() == 0 { OVERTAKEN } else { Duration::ZERO };
@@ -123,7 +118,7 @@ impl Server<'_> {
 
     /// Makes a connection count no longer. It gets one more answer.
     fn turn_away(&mut self, id: usize) {
-        let Some(connection) = self.lines.get_mut(id) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
         connection.state.become_known(Stage::Closing);
         self.blobs.forget(connection.serial);
     }
@@ -141,7 +136,7 @@ impl Server<'_> {
     /// Adds the ranks whose blob is not complete to the problems.
     pub(super) fn note_the_unfinished(&mut self) {
         for id in self.blobs.unfinished() {
-            let Some(connection) = self.lines.get(id) else { continue };
+            let Some(connection) = self.connections.get(id) else { continue };
             let Stage::Unknown(hello) = &connection.state.stage else { continue };
             if let Some(rank) = hello.claimed_rank().filter(|rank| !self.joined.contains_key(rank))
             {
@@ -165,12 +160,12 @@ impl Server<'_> {
         }
         if size != self.settings.rank.size() {
             self.problems.size(rank, size, peer);
-            self.outliers.push(id, self.lines.get(id).map(|connection| connection.serial));
+            self.outliers.push(id, self.connections.get(id).map(|connection| connection.serial));
             return refuse(self);
         }
         // A rank whose long blob waits unread for too long closes the connection and comes again.
         // Its next connection may have to wait, too.
-        if blob.len() > SHORT_BLOB && self.lines.get(id).is_some_and(Connection::is_closed) {
+        if blob.len() > SHORT_BLOB && self.connections.get(id).is_some_and(Connection::is_closed) {
             self.turn_away(id);
             return self.close(id);
         }
@@ -180,7 +175,7 @@ impl Server<'_> {
                 self.close(earlier);
             }
         }
-        let earlier = self.joined.get(&rank).and_then(|joined| self.lines.get(joined.id));
+        let earlier = self.joined.get(&rank).and_then(|joined| self.connections.get(joined.id));
         if rank == 0 || earlier.is_some() {
             let first = earlier.map(|connection| connection.peer);
             self.problems.duplicate(rank, first, peer);
@@ -191,11 +186,11 @@ impl Server<'_> {
             return refuse(self);
         }
         self.brought += blob.len();
-        let place = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
-        self.problems.lost.remove(rank);
+        let origin = if peer.is_loopback() { Origin::WithFirst } else { Origin::Address(peer) };
+        self.problems.lost.remove(&rank);
         self.joined.insert(
             rank,
-            Joined { id, row: Row { place, blob: blob.into() }, presence: Presence::Unknown },
+            Joined { id, row: Row { origin, blob: blob.into() }, presence: Presence::Unknown },
         );
         self.liveness.count_joined();
         self.join(id, rank, needs_table, true);

@@ -87,7 +87,7 @@ impl Server<'_> {
     pub(super) fn note_the_silent(&mut self) {
         let silent = self.joined.iter().filter(|(_, joined)| joined.presence == Presence::Asked);
         for (&rank, joined) in silent {
-            if let Some(connection) = self.lines.get(joined.id) {
+            if let Some(connection) = self.connections.get(joined.id) {
                 self.problems.unanswered.insert(rank, connection.peer);
             }
         }

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::LONGEST_BLOB;
 use crate::auth::{Bytes32, Directions, Exchange, LENGTH, digest};
-use crate::frame::{HERE, HelloReader, Message, Purpose, ReplyKind};
-use crate::lines::Line;
+use crate::connections;
+use crate::frame::{HERE, HelloReader, Message, Purpose, Reject, ReplyKind};
 use mpienv_core::Port;
 
 /// How many unwanted bytes rank 0 reads from a connection before it closes it.
@@ -39,11 +39,7 @@ pub(super) struct Visitor {
     discarded: usize,
 }
 
-pub(super) type Connection = Line<Visitor>;
-
-/// A message whose tag is wrong.
-#[derive(Debug)]
-pub(super) struct Altered;
+pub(super) type Connection = connections::Connection<Visitor>;
 
 impl Visitor {
     /// A new connection, to be greeted with this part of a key exchange.
@@ -67,7 +63,7 @@ impl Visitor {
 
     /// Takes bytes from a rank that joined. Returns whether a confirmation is complete, or an error
     /// if it was altered.
-    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<bool, Altered> {
+    pub(super) fn hear(&mut self, bytes: &[u8]) -> Result<bool, Reject> {
         let whole = HERE.len() + LENGTH;
         self.heard.extend(&bytes[..bytes.len().min(whole - self.heard.len())]);
         if self.heard.len() < whole {
@@ -79,7 +75,7 @@ impl Visitor {
         if said == HERE && self.directions.as_mut().is_some_and(is_good) {
             Ok(true)
         } else {
-            Err(Altered)
+            Err(Reject::Altered)
         }
     }
 }

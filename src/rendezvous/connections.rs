@@ -1,7 +1,7 @@
 //! Many connections in one thread: accepts them, waits until one of them can be read or written,
 //! and never blocks for one.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use super::auth::Bytes32;
 use super::frame::Message;
 use super::listen::is_out_of_files;
-use super::sorted::Sorted;
 use mpienv_core::Port;
 
 /// How many connections one wait can name.
@@ -26,7 +25,7 @@ const SHORT: usize = 1024;
 
 /// A connection, what its user knows about it, and what is still to be written to it.
 #[derive(Debug)]
-pub(super) struct Line<S> {
+pub(super) struct Connection<S> {
     pub(super) stream: TcpStream,
     pub(super) peer: IpAddr,
     /// Counts up with every connection, so that the oldest can be found.
@@ -49,7 +48,7 @@ pub(super) fn read(stream: &mut TcpStream, into: &mut [u8]) -> io::Result<Option
     }
 }
 
-impl<S> Line<S> {
+impl<S> Connection<S> {
     /// Returns whether the other end has closed, as far as the system knows.
     pub(super) fn is_closed(&self) -> bool {
         match self.stream.peek(&mut [0]) {
@@ -64,7 +63,7 @@ impl<S> Line<S> {
         self.flush()
     }
 
-    /// Like [`Line::send`], for a message and its tag. Connections share the bytes of a long one.
+    /// Like [`Connection::send`], for a message and its tag. Connections share the bytes of a long one.
     pub(super) fn send_tagged(&mut self, message: &Message, tag: Bytes32) -> io::Result<()> {
         if message.bytes.len() <= SHORT {
             return self.send([&message.bytes[..], &tag].concat());
@@ -95,7 +94,7 @@ impl<S> Line<S> {
     }
 }
 
-/// What [`Lines::accept`] found.
+/// What [`Connections::accept`] found.
 pub(super) enum Arrival {
     Came(TcpStream, SocketAddr, Port),
     /// The next one had closed already, or was never established.
@@ -107,30 +106,30 @@ pub(super) enum Arrival {
 
 /// All connections of one end, by number. The number of one that has closed is given to another.
 #[derive(Debug)]
-pub(super) struct Lines<S> {
+pub(super) struct Connections<S> {
     poll: Poll,
     events: Events,
     listeners: Vec<(TcpListener, Port)>,
     /// Whether the listeners may hold more connections than were accepted.
     pub(super) has_more: bool,
-    lines: Vec<Option<Line<S>>>,
+    connections: Vec<Option<Connection<S>>>,
     free: Vec<usize>,
     serial: u64,
     /// The numbers of connections that have not identified themselves, oldest first.
-    pub(super) newcomers: Sorted<u64, usize>,
+    pub(super) newcomers: BTreeMap<u64, usize>,
 }
 
-impl<S> Lines<S> {
-    pub(super) fn new() -> io::Result<Lines<S>> {
-        Ok(Lines {
+impl<S> Connections<S> {
+    pub(super) fn new() -> io::Result<Connections<S>> {
+        Ok(Connections {
             poll: Poll::new()?,
             events: Events::with_capacity(MOST_READY),
             listeners: Vec::new(),
             has_more: false,
-            lines: Vec::new(),
+            connections: Vec::new(),
             free: Vec::new(),
             serial: 0,
-            newcomers: Sorted::default(),
+            newcomers: BTreeMap::new(),
         })
     }
 
@@ -195,8 +194,8 @@ impl<S> Lines<S> {
         state: S,
     ) -> io::Result<usize> {
         let id = self.free.pop().unwrap_or_else(|| {
-            self.lines.push(None);
-            self.lines.len() - 1
+            self.connections.push(None);
+            self.connections.len() - 1
         });
         let both = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(&mut stream, Token(id), both) {
@@ -207,45 +206,47 @@ impl<S> Lines<S> {
         let _ = stream.set_nodelay(true);
         self.serial += 1;
         let (peer, serial, queue) = (peer.to_canonical(), self.serial, VecDeque::new());
-        self.lines[id] = Some(Line { stream, peer, serial, state, queue, written: 0 });
+        self.connections[id] = Some(Connection { stream, peer, serial, state, queue, written: 0 });
         self.newcomers.insert(serial, id);
         Ok(id)
     }
 
     /// Notes that a connection has identified itself.
     pub(super) fn identify(&mut self, id: usize) {
-        if let Some(Some(line)) = self.lines.get(id) {
-            self.newcomers.remove(line.serial);
+        if let Some(Some(connection)) = self.connections.get(id) {
+            self.newcomers.remove(&connection.serial);
         }
     }
 
-    pub(super) fn get(&self, id: usize) -> Option<&Line<S>> {
-        self.lines.get(id)?.as_ref()
+    pub(super) fn get(&self, id: usize) -> Option<&Connection<S>> {
+        self.connections.get(id)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut Line<S>> {
-        self.lines.get_mut(id)?.as_mut()
+    pub(super) fn get_mut(&mut self, id: usize) -> Option<&mut Connection<S>> {
+        self.connections.get_mut(id)?.as_mut()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Line<S>> {
-        self.lines.iter().flatten()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Connection<S>> {
+        self.connections.iter().flatten()
     }
 
     /// The numbers of the connections for which `is_wanted` returns true.
-    pub(super) fn ids(&self, is_wanted: impl Fn(&Line<S>) -> bool) -> Vec<usize> {
-        let numbered = self.lines.iter().enumerate();
+    pub(super) fn ids(&self, is_wanted: impl Fn(&Connection<S>) -> bool) -> Vec<usize> {
+        let numbered = self.connections.iter().enumerate();
         numbered
-            .filter_map(|(id, line)| line.as_ref().filter(|line| is_wanted(line)).map(|_| id))
+            .filter_map(|(id, connection)| {
+                connection.as_ref().filter(|connection| is_wanted(connection)).map(|_| id)
+            })
             .collect()
     }
 
     /// Takes a connection out.
-    pub(super) fn remove(&mut self, id: usize) -> Option<Line<S>> {
-        let mut line = self.lines.get_mut(id)?.take()?;
+    pub(super) fn remove(&mut self, id: usize) -> Option<Connection<S>> {
+        let mut connection = self.connections.get_mut(id)?.take()?;
         self.free.push(id);
-        self.newcomers.remove(line.serial);
+        self.newcomers.remove(&connection.serial);
         // The caller may wait for the stream elsewhere.
-        let _ = self.poll.registry().deregister(&mut line.stream);
-        Some(line)
+        let _ = self.poll.registry().deregister(&mut connection.stream);
+        Some(connection)
     }
 }
