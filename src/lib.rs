@@ -68,8 +68,7 @@
 //! | `StartError` | starting a program | 1, 126 or 127 |
 //! | `LaunchError` | starting and stopping the workers of a node | by its kind |
 //! | `rendezvous::RendezvousError` | meeting at the master | by its kind |
-//! | `collective::ConnectError` | connecting a group | by its kind |
-//! | `collective::CollectiveError` | a call of a group | by its kind |
+//! | `collective::CollectiveError` | connecting a group, or a call of it | by its kind |
 //! | `mpi::MpiError` | a call of MPI | by its kind |
 
 // docs.rs shows which feature enables each item.

@@ -5,19 +5,54 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::alone::Alone;
-use super::error::ConnectError;
+use super::error::CollectiveError;
 use super::group::Group;
 use super::hosts;
-use super::mpi;
 use super::tcp::{MeetingPoint, Tcp};
-use super::timeouts::Timeouts;
-use super::transport::Transport;
+use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
 use crate::value::host::Host;
 use crate::value::port::Port;
 use mpienv_core::seam::InfoSeam as _;
+
+#[cfg(feature = "mpi")]
+use super::mpi;
+
+/// Without the feature, no rank is connected by MPI.
+#[cfg(not(feature = "mpi"))]
+mod mpi {
+    use super::{ClusterInfo, CollectiveError, OverMpi, Timeouts};
+
+    pub(super) fn connect(
+        _info: &ClusterInfo,
+        _timeouts: Timeouts,
+        required: bool,
+        _on_lost: fn(&CollectiveError) -> u8,
+    ) -> OverMpi {
+        if required { Err(CollectiveError::NoMpi) } else { Ok(Err("built without MPI")) }
+    }
+
+    pub(super) fn is_named() -> bool {
+        false
+    }
+}
+
+/// The longest waits for another rank.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    /// While the ranks connect.
+    pub(super) connecting: Duration,
+    /// In every later call.
+    pub(super) calls: Duration,
+}
+
+#[cfg(test)]
+impl From<Duration> for Timeouts {
+    fn from(both: Duration) -> Timeouts {
+        Timeouts { connecting: both, calls: both }
+    }
+}
 
 /// What connects the ranks.
 ///
@@ -202,7 +237,7 @@ impl<'a> GroupBuilder<'a> {
     /// # Errors
     /// If a rank does not arrive in time, the ranks cannot be connected, or the backend cannot be
     /// used.
-    pub fn connect(self) -> Result<Group, ConnectError> {
+    pub fn connect(self) -> Result<Group, CollectiveError> {
         let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
         self.connect_by(&|required| mpi::connect(info, timeouts, required, on_lost))
     }
@@ -234,7 +269,7 @@ impl<'a> GroupBuilder<'a> {
     pub unsafe fn connect_with_hints(
         self,
         hints: &mpienv_mpi::Hints,
-    ) -> Result<Group, ConnectError> {
+    ) -> Result<Group, CollectiveError> {
         let (info, on_lost, timeouts) = (self.info, self.on_lost, self.timeouts());
         self.connect_by(&|required| {
             mpi::connect_by(info, timeouts, required, on_lost, &|launcher, vars| {
@@ -251,7 +286,7 @@ impl<'a> GroupBuilder<'a> {
     }
 
     /// `by_mpi`: connects the ranks by MPI. Its argument is whether MPI is required.
-    fn connect_by(self, by_mpi: &dyn Fn(bool) -> OverMpi) -> Result<Group, ConnectError> {
+    fn connect_by(self, by_mpi: &dyn Fn(bool) -> OverMpi) -> Result<Group, CollectiveError> {
         let timeouts = self.timeouts();
         let GroupBuilder { info, backend, quiet, meets_at, listener, .. } = self;
         if !quiet {
@@ -279,21 +314,21 @@ impl<'a> GroupBuilder<'a> {
 }
 
 /// The ranks connected by MPI, or why MPI is not used although nothing failed.
-pub(super) type OverMpi = Result<Result<Box<dyn Transport>, &'static str>, ConnectError>;
+pub(super) type OverMpi = Result<Result<Box<dyn Transport>, &'static str>, CollectiveError>;
 
 /// Where the ranks meet: where the caller says, else at the caller's listener, else at the master.
 fn meeting_point(
     info: &ClusterInfo,
     meets_at: Option<(Host, Port)>,
     listener: Option<Arc<TcpListener>>,
-) -> Result<MeetingPoint, ConnectError> {
+) -> Result<MeetingPoint, CollectiveError> {
     let listener = listener.filter(|_| info.rank().is_first());
     let (host, port) = match (meets_at, &listener) {
         (Some(place), _) => place,
         (None, Some(listener)) => {
-            let address = listener.local_addr().map_err(ConnectError::Socket)?;
+            let address = listener.local_addr().map_err(CollectiveError::Socket)?;
             let port = Port::new(address.port());
-            let no_port = || ConnectError::Socket(io::ErrorKind::AddrNotAvailable.into());
+            let no_port = || CollectiveError::Socket(io::ErrorKind::AddrNotAvailable.into());
             let port = port.ok_or_else(no_port)?;
             (Host::from(address.ip().to_canonical()), port)
         }
@@ -306,7 +341,9 @@ fn meeting_point(
     };
     let rendezvous = Rendezvous::of(info, host.clone(), port);
     let rendezvous = match listener {
-        Some(listener) => rendezvous.listener(listener.try_clone().map_err(ConnectError::Socket)?),
+        Some(listener) => {
+            rendezvous.listener(listener.try_clone().map_err(CollectiveError::Socket)?)
+        }
         None => rendezvous,
     };
     Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous })
@@ -319,8 +356,14 @@ fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
-    use crate::error::CollectiveError;
+    use crate::error::Result;
+    use crate::tests::PLENTY;
+    use crate::tests::measured::longer_than;
 
     #[test]
     fn over_mpi_a_process_exits_by_default_as_a_program_that_gets_the_error() {
@@ -330,5 +373,95 @@ mod tests {
         let lost = CollectiveError::Lost { rank: 1, host: host.clone(), reason };
         let late = CollectiveError::TimedOut { rank: 1, host, seconds: 1.0 };
         assert_eq!([lost, late].map(|error| on_lost(&error)), [3, 124]);
+    }
+
+    /// Two ranks that connect with the settings of `set`. Each gets its group and its index.
+    fn two<T: Send>(
+        set: impl Fn(GroupBuilder<'_>) -> GroupBuilder<'_> + Sync,
+        run: impl Fn(Result<Group, CollectiveError>, u32) -> T + Sync,
+    ) -> Vec<T> {
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = Port::new(listener.local_addr().unwrap().port()).unwrap();
+        let (set, run, listener) = (&set, &run, Mutex::new(Some(listener)));
+        let listener = &listener;
+        thread::scope(|scope| {
+            let start = |rank: u32| {
+                scope.spawn(move || {
+                    let own = rank.to_string();
+                    let info =
+                        ClusterInfo::from_vars([("RANK", &*own), ("WORLD_SIZE", "2")]).unwrap();
+                    let builder = set(Group::builder(&info).quiet(true));
+                    let builder = match listener.lock().unwrap().take_if(|_| rank == 0) {
+                        Some(listener) => builder.listener(listener),
+                        None => builder.meet_at(Host::LOOPBACK, port),
+                    };
+                    run(builder.connect(), rank)
+                })
+            };
+            let ranks = [start(0), start(1)];
+            ranks.map(|rank| rank.join().unwrap()).into_iter().collect()
+        })
+    }
+
+    const BACKENDS: [Backend; 2] = [Backend::Tcp, Backend::SharedMemory];
+
+    #[test]
+    fn a_rank_that_was_never_started_is_named_long_before_a_call_would_time_out() {
+        let info = ClusterInfo::from_vars([("RANK", "0"), ("WORLD_SIZE", "2")]).unwrap();
+        let listener = TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let builder = Group::builder(&info).quiet(true).listener(listener).timeout(PLENTY);
+        let begun = Instant::now();
+        let error = builder.connect_timeout(Duration::from_millis(100)).connect().unwrap_err();
+        assert!(error.to_string().starts_with("rank 1 of 2 has not connected"), "{error}");
+        assert!(begun.elapsed() < PLENTY / 2);
+    }
+
+    #[test]
+    fn a_call_times_out_long_before_connecting_would() {
+        for backend in BACKENDS {
+            let (ended, end) = mpsc::channel();
+            let end = Mutex::new(end);
+            let errors = two(
+                |builder| {
+                    let builder = builder.backend(backend).timeout(Duration::from_millis(100));
+                    builder.connect_timeout(PLENTY)
+                },
+                |group, rank| {
+                    if rank == 1 {
+                        // It makes no call, and stays until the other has given up.
+                        end.lock().unwrap().recv_timeout(PLENTY / 2).unwrap();
+                        return None;
+                    }
+                    let error = group.unwrap().barrier().unwrap_err().to_string();
+                    ended.send(()).unwrap();
+                    Some(error)
+                },
+            );
+            let error = errors.into_iter().flatten().next().unwrap();
+            let is_named = error.starts_with("rank 1 on ") && error.contains("within 0.1 s");
+            assert!(is_named, "{backend:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_call_waits_for_a_rank_that_computes_for_longer_than_connecting_may_take() {
+        for backend in BACKENDS {
+            let connect = |timeout: Duration, pause: Duration| {
+                let results = two(
+                    |builder| builder.backend(backend).timeout(PLENTY).connect_timeout(timeout),
+                    |group, rank| {
+                        let mut group = group.unwrap();
+                        if rank == 1 {
+                            thread::sleep(pause);
+                        }
+                        group.barrier().map_err(|error| error.to_string())
+                    },
+                );
+                assert_eq!(results, [Ok(()), Ok(())], "{backend:?}");
+            };
+            let quick = || connect(PLENTY, Duration::ZERO);
+            let timeout = longer_than(Duration::from_secs(2), quick);
+            connect(timeout, timeout + timeout / 2);
+        }
     }
 }

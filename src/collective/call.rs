@@ -1,13 +1,6 @@
 //! What all ranks must agree on before they exchange anything.
 
-#[cfg(feature = "mpi")]
-mod over_mpi;
-mod types;
-
 use std::fmt;
-
-pub(super) use types::check as check_type;
-pub use types::type_number;
 
 use super::element::ElementKind;
 use super::reduction::Reduction;
@@ -232,7 +225,7 @@ impl Call {
             2 => (false, true),
             _ => return None,
         };
-        let meant = types::check(how >> 2)?;
+        let meant = check_type(how >> 2)?;
         let kind = ElementKind::from_code(kind)?;
         let call = Call { operation, kind, count, root, is_refused, is_half, meant };
         (call.is_message() || !is_half).then_some(call)
@@ -328,7 +321,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Call { root, .. } = self;
         f.write_str(self.name())?;
-        let (count, name) = types::as_meant(self.meant, self.kind, self.count);
+        let (count, name) = as_meant(self.meant, self.kind, self.count);
         match (self.operation, self.kind) {
             _ if self.is_refused => return f.write_str(" with invalid arguments"),
             (AllToAll, None) => write!(f, " of parts of {count} bytes")?,
@@ -349,6 +342,99 @@ impl fmt::Display for Call {
             _ => Ok(()),
         }
     }
+}
+
+/// The length of a call that is encoded as a whole.
+#[cfg(feature = "mpi")]
+const DESCRIBED: usize = 15;
+
+/// How ranks compare a call over MPI.
+#[cfg(feature = "mpi")]
+impl Call {
+    /// Leaves MPI. Other transports end without a call.
+    pub(crate) const CLOSE: Call = Call::of(Operation::Close, 0);
+
+    /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
+    pub(crate) fn fingerprints(self) -> [f64; 2] {
+        // The last step of SplitMix64, once for each of the two parts.
+        let mix = |bits: u64| {
+            let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            bits ^ (bits >> 31)
+        };
+        let [operation, kind, refused] = self.codes();
+        let codes = u64::from(u32::from_le_bytes([operation, kind, refused, 1]));
+        let codes = codes | u64::from(self.root) << 32;
+        let print = mix(mix(self.count.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ codes);
+        [(print >> 32) as u32, print as u32].map(f64::from)
+    }
+
+    /// Encodes the whole call.
+    pub(crate) fn described(self) -> [u8; DESCRIBED] {
+        let mut described = [0; DESCRIBED];
+        described[..8].copy_from_slice(&self.count.to_le_bytes());
+        described[8..12].copy_from_slice(&self.root.to_le_bytes());
+        described[12..].copy_from_slice(&self.codes());
+        described
+    }
+
+    /// Decodes what [`Call::described`] returns; `None` if it is something else.
+    pub(crate) fn from_described(described: [u8; DESCRIBED]) -> Option<Call> {
+        let (mut count, mut root, mut codes) = ([0; 8], [0; 4], [0; 3]);
+        count.copy_from_slice(&described[..8]);
+        root.copy_from_slice(&described[8..12]);
+        codes.copy_from_slice(&described[12..]);
+        Call::from_codes(codes, u64::from_le_bytes(count), u32::from_le_bytes(root))
+    }
+}
+
+/// Types of a caller whose values travel as others, each with its size in bytes. The index and 1 is
+/// the number in messages, which leave it 6 bits. A new type goes to the end.
+const TYPES: &[(&str, u64)] = &[
+    ("int16", 2),
+    ("uint16", 2),
+    ("complex32", 4),
+    ("complex64", 8),
+    ("complex128", 16),
+    ("float8_e4m3fn", 1),
+    ("float8_e4m3fnuz", 1),
+    ("float8_e5m2", 1),
+    ("float8_e5m2fnuz", 1),
+    ("float8_e8m0fnu", 1),
+    ("float4_e2m1fn_x2", 1),
+    ("qint8", 1),
+    ("quint8", 1),
+    ("qint32", 4),
+    ("bytes of another type", 1),
+];
+
+const _: () = assert!(TYPES.len() < 1 << 6, "messages have 6 bits for the number");
+
+/// The number of a type whose values travel as others, by its name.
+#[must_use]
+pub fn type_number(name: &str) -> Option<u8> {
+    u8::try_from(TYPES.iter().position(|(other, _)| *other == name)? + 1).ok()
+}
+
+/// The number, or `None` if no type has it and it is not 0.
+pub(super) fn check_type(number: u8) -> Option<u8> {
+    (usize::from(number) <= TYPES.len()).then_some(number)
+}
+
+/// How many values of which type a caller means by `count` numbers of a kind.
+fn as_meant(number: u8, kind: Option<ElementKind>, count: u64) -> (u64, &'static str) {
+    let Some(kind) = kind else { return (count, "bytes") };
+    let meant = usize::from(number).checked_sub(1).and_then(|index| TYPES.get(index));
+    let Some(&(name, size)) = meant else { return (count, kind.name()) };
+    // A narrower type is reduced as a wider one, number by number.
+    let parts = (size / kind.size() as u64).max(1);
+    (count / parts, name)
+}
+
+/// All types with their numbers.
+#[cfg(test)]
+fn numbered() -> impl Iterator<Item = (u8, &'static str)> {
+    (1..).zip(TYPES.iter().map(|(name, _)| *name))
 }
 
 #[cfg(test)]
@@ -393,7 +479,7 @@ mod tests {
         has("operation", NAMES.iter().map(|(operation, name)| (*operation as u8, *name)).collect());
         let kinds = (1..).map_while(|code| Some((code, ElementKind::from_code(code)??.name())));
         has("type", kinds.collect());
-        has("type that travels as another", types::numbered().collect());
+        has("type that travels as another", numbered().collect());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Errors of connecting a group and of its calls.
+//! Why connecting a group or one of its calls fails.
 
 use std::io;
 
@@ -34,10 +34,40 @@ pub(super) const CANCELED: &str = "its calls were canceled";
 /// Why a rank is lost whose thread drops the group because it panics.
 pub(super) const PANICKED: &str = "it panicked";
 
-/// Why a collective call failed.
+/// Why [`Group::connect`](super::Group::connect) or a call of a group failed.
 ///
 /// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
 /// call fails too and names the same rank, except over MPI.
+///
+/// `?` turns every error of this crate into this one, so that a program can exit with the codes of
+/// [`ErrorKind`]. A program that has other errors too, such as those of files, puts this one into
+/// its own error type:
+///
+/// ```
+/// use std::process::ExitCode;
+///
+/// use mpienv::ClusterInfo;
+/// use mpienv::collective::{CollectiveError, Group};
+///
+/// fn train() -> Result<(), CollectiveError> {
+///     let info = ClusterInfo::from_env()?;
+///     let mut group = Group::connect(&info)?;
+///     group.all_reduce_sum(&mut [1.0])?;
+///     group.close()
+/// }
+///
+/// fn main() -> ExitCode {
+///     match train() {
+///         Ok(()) => ExitCode::SUCCESS,
+///         Err(error) => {
+///             eprintln!("{error}");
+///             ExitCode::from(error.kind().exit_code())
+///         }
+///     }
+/// }
+/// ```
+///
+/// An error that involves several ranks names one of them:
 ///
 /// ```
 /// use std::time::Duration;
@@ -170,25 +200,45 @@ pub enum CollectiveError {
     /// [`Group::canceller`](super::Group::canceller).
     #[error("the call was canceled by another thread of this process")]
     Canceled,
+    /// The environment is wrong, such as `RANK=1x`, or does not say where rank 0 is.
+    #[error(transparent)]
+    Environment(#[from] mpienv_core::Error),
+    /// The ranks did not meet at the master.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+    /// This rank cannot open a socket for the others.
+    #[error(
+        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
+    )]
+    Socket(io::Error),
     /// The ranks of an MPI job cannot be monitored.
     #[error("cannot monitor the ranks: {0}")]
     Watch(io::Error),
-    /// MPI returned an error.
+    /// MPI cannot be used, or returned an error.
     #[cfg(feature = "mpi")]
     #[error(transparent)]
     Mpi(mpienv_mpi::MpiError),
+    /// MPI is required, but this program was built without it.
+    #[error(
+        "this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend"
+    )]
+    NoMpi,
 }
 
 impl CollectiveError {
     /// Returns what the error means for an exit code.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
-        use CollectiveError::{Canceled, Lost, MpiTimedOut, SomeTimedOut, TimedOut, Watch};
+        use CollectiveError::{
+            Canceled, Environment, Lost, MpiTimedOut, NoMpi, Rendezvous, Socket, SomeTimedOut,
+            TimedOut, Watch,
+        };
         match self {
             TimedOut { .. } | SomeTimedOut { .. } | MpiTimedOut { .. } => ErrorKind::TimedOut,
             Lost { .. } => ErrorKind::Lost,
             Canceled => ErrorKind::Canceled,
-            Watch(_) => ErrorKind::Environment,
+            Environment(_) | Socket(_) | Watch(_) | NoMpi => ErrorKind::Environment,
+            Rendezvous(error) => error.kind(),
             #[cfg(feature = "mpi")]
             CollectiveError::Mpi(error) => error.kind(),
             _ => ErrorKind::Refused,
@@ -206,7 +256,7 @@ impl CollectiveError {
     ///     group.all_reduce_sum(&mut vec![1.0; 8 - group.rank().index() as usize])
     /// })?;
     /// assert_eq!(results[0].as_ref().unwrap_err().rank(), Some(1));
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
@@ -249,96 +299,13 @@ impl CollectiveError {
     }
 }
 
-/// Why [`Group::connect`](super::Group::connect) failed.
-///
-/// ```
-/// use mpienv::collective::{ConnectError, Group};
-/// use mpienv::{ClusterInfo, ErrorKind};
-///
-/// // Two nodes, and nothing says where rank 0 is.
-/// let job = [("RANK", "1"), ("WORLD_SIZE", "2")];
-/// let node = [("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")];
-/// let info = ClusterInfo::from_vars(job.into_iter().chain(node))?;
-/// let error: ConnectError = Group::connect(&info).unwrap_err();
-/// assert_eq!(error.kind(), ErrorKind::Environment);
-/// # Ok::<(), mpienv::Error>(())
-/// ```
-///
-/// `?` turns every error of this crate into this one, so that a program can exit with the codes of
-/// [`ErrorKind`]. A program that has other errors too, such as those of files, puts this one into
-/// its own error type:
-///
-/// ```
-/// use std::process::ExitCode;
-///
-/// use mpienv::ClusterInfo;
-/// use mpienv::collective::{ConnectError, Group};
-///
-/// fn train() -> Result<(), ConnectError> {
-///     let info = ClusterInfo::from_env()?;
-///     let mut group = Group::connect(&info)?;
-///     group.all_reduce_sum(&mut [1.0])?;
-///     Ok(group.close()?)
-/// }
-///
-/// fn main() -> ExitCode {
-///     match train() {
-///         Ok(()) => ExitCode::SUCCESS,
-///         Err(error) => {
-///             eprintln!("{error}");
-///             ExitCode::from(error.kind().exit_code())
-///         }
-///     }
-/// }
-/// ```
-#[derive(thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// The environment is wrong, such as `RANK=1x`, or does not say where rank 0 is.
-    #[error(transparent)]
-    Master(#[from] mpienv_core::Error),
-    /// The ranks did not meet at the master.
-    #[error(transparent)]
-    Rendezvous(#[from] RendezvousError),
-    /// This rank cannot open a socket for the others.
-    #[error(
-        "this rank cannot open a socket for the other ranks: {0}; check this host's network and its limit of open files"
-    )]
-    Socket(io::Error),
-    /// The ranks met but cannot be connected, or a call of a connected group failed.
-    #[error(transparent)]
-    Collective(#[from] CollectiveError),
-    /// The required MPI cannot be used.
-    #[cfg(feature = "mpi")]
-    #[error(transparent)]
-    Mpi(mpienv_mpi::MpiError),
-    /// MPI is required, but this program was built without it.
-    #[error(
-        "this program was built without MPI: build it with the feature `mpi` of mpienv, or use another backend"
-    )]
-    NoMpi,
-}
-
-impl ConnectError {
-    /// Returns what the error means for an exit code.
-    #[must_use]
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            ConnectError::Rendezvous(error) => error.kind(),
-            ConnectError::Collective(error) => error.kind(),
-            #[cfg(feature = "mpi")]
-            ConnectError::Mpi(error) => error.kind(),
-            ConnectError::Master(_) | ConnectError::Socket(_) | ConnectError::NoMpi => {
-                ErrorKind::Environment
-            }
-        }
-    }
-}
-
 debug_is_text!(CollectiveError);
 
 /// What an error calls the host of the rank that reports it.
 pub(super) const OWN_HOST: &str = "this host";
+
+/// What an error calls the host of a rank that is a thread of the same process.
+pub(super) const THIS_PROCESS: &str = "this process";
 
 /// Names a late rank. The rank itself learns that the others no longer wait for it.
 fn late(rank: u32, host: &str) -> String {
@@ -347,7 +314,6 @@ fn late(rank: u32, host: &str) -> String {
         _ => format!("rank {rank} on {host}"),
     }
 }
-debug_is_text!(ConnectError);
 
 #[cfg(test)]
 mod tests {
@@ -372,10 +338,10 @@ mod tests {
         let environment = mpienv_core::ClusterInfo::from_vars([("RANK", "9"), ("WORLD_SIZE", "2")]);
         let error = || io::Error::other("the reason");
         for error in [
-            ConnectError::Master(environment.unwrap_err()),
-            ConnectError::Rendezvous(RendezvousError::System(error())),
-            ConnectError::Socket(error()),
-            ConnectError::Collective(CollectiveError::Watch(error())),
+            CollectiveError::Environment(environment.unwrap_err()),
+            CollectiveError::Rendezvous(RendezvousError::System(error())),
+            CollectiveError::Socket(error()),
+            CollectiveError::Watch(error()),
         ] {
             assert!(error.source().is_none(), "{error}");
         }

@@ -2,22 +2,19 @@
 
 mod moving;
 mod reducing;
-mod tagged;
 mod untyped;
 
 use std::fmt;
 
-use super::alone::Alone;
 use super::builder::GroupBuilder;
 use super::call::{Call, Operation};
 use super::cancel::Canceller;
-use super::error::{CollectiveError, ConnectError, Result};
-use super::transport::Transport;
+use super::error::{CollectiveError, Result};
+use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
 
-pub use tagged::{Announced, Tagged};
-pub use untyped::Untyped;
+pub use untyped::{Announced, Tagged, Untyped};
 
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
 /// [`split`](Group::split).
@@ -64,7 +61,7 @@ impl Group {
     /// # Errors
     /// If a rank does not arrive within 60 s, or the ranks cannot be connected.
     #[doc(alias("MPI_Init"))]
-    pub fn connect(info: &ClusterInfo) -> Result<Group, ConnectError> {
+    pub fn connect(info: &ClusterInfo) -> Result<Group, CollectiveError> {
         Group::builder(info).connect()
     }
 
@@ -169,8 +166,8 @@ impl Group {
     /// half.all_reduce_sum(&mut ranks)?;
     /// assert_eq!((half.size(), ranks), (2, [2 + 2 * (own % 2)]));
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -195,8 +192,7 @@ impl Group {
     ///
     /// Their calls fail at once, with an error that names this rank, `code`, which this rank is
     /// about to exit with, and `reason`. They get the first 900 bytes of the reason, and
-    /// [`printable`](mpienv_core::printable) characters only. Over threads, this reaches the ranks
-    /// of this group.
+    /// [`printable`](mpienv_core::printable) characters only.
     ///
     /// Over MPI, where a blocked call cannot fail, the other ranks do not get the reason. This rank
     /// prints it to stderr, unless it is empty, and exits all ranks of the job, including itself,
@@ -217,7 +213,7 @@ impl Group {
     ///     errors[0],
     ///     "rank 1 on this process is lost: it aborted with exit code 3: the matrix is singular"
     /// );
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     #[doc(alias("MPI_Abort"))]
     pub fn abort(&mut self, code: u8, reason: &str) {
@@ -244,7 +240,7 @@ impl Group {
     /// canceller.cancel();
     /// let error = call.join().expect("the call does not panic").unwrap_err();
     /// assert!(matches!(error, CollectiveError::Canceled));
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     #[must_use]
     pub fn canceller(&self) -> Canceller {

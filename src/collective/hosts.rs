@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::error::Result;
 use super::host_info::{HostInfo, have_a_core_each};
-use super::shared::{Shared, Sharing};
+use super::shared::{Memory, Shared, Sharing};
 use super::tcp::Tcp;
 use super::transport::Transport;
 use super::two_level::{Layout, TwoLevel};
@@ -12,6 +12,22 @@ use crate::value::printable::printable;
 /// Shares memory among the ranks of `tcp` on each host. All ranks must call this.
 pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>> {
     join_from(tcp, &HostInfo::own(None))
+}
+
+/// Shares memory among ranks that are threads of this process, if it can.
+pub(super) fn join_here(ranks: Vec<Tcp>) -> Vec<Box<dyn Transport>> {
+    let spins = have_a_core_each(&vec![HostInfo::own(None); ranks.len()]);
+    match Memory::of_this_process(ranks.len()) {
+        Ok(memories) => ranks
+            .into_iter()
+            .zip(memories)
+            .map(|(tcp, memory)| Box::new(Shared::of(tcp.joined_by(join), memory, spins)) as _)
+            .collect(),
+        Err(error) => {
+            let why = format!("memory cannot be shared: {error}");
+            ranks.into_iter().map(|tcp| Box::new(tcp.because(&why)) as _).collect()
+        }
+    }
 }
 
 /// Like [`join`], with `info` as this rank's host.
@@ -32,7 +48,7 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
         return Ok(Box::new(tcp));
     }
     if hosts == 1 {
-        return Ok(match Shared::share(tcp, spins, join)? {
+        return Ok(match Shared::share(tcp.joined_by(join), spins)? {
             Sharing::Memory(shared) => Box::new(shared),
             Sharing::Refused { tcp, why } => Box::new(tcp.because(why)),
         });
@@ -56,7 +72,7 @@ fn join_hosts(
     let among_firsts = tcp.part(u32::from(first != own), 0)?;
     let sharing = match host.rank().size() {
         1 => None,
-        _ => Some(Shared::share(host, spins, join)?),
+        _ => Some(Shared::share(host.joined_by(join), spins)?),
     };
     // If one host cannot share memory, no host does: all ranks must use the same transports.
     let why = match &sharing {
@@ -78,5 +94,5 @@ fn join_hosts(
         largest: same_host.map(<[usize]>::len).max().unwrap_or(1),
     };
     let among_firsts = (first == own).then_some(among_firsts);
-    Ok(Box::new(TwoLevel::new(tcp, shared, among_firsts, layout, join)))
+    Ok(Box::new(TwoLevel::new(tcp.joined_by(join), shared, among_firsts, layout)))
 }

@@ -47,8 +47,8 @@
 //! of its parent is noticed only after the timeout: drop the group in the child first.
 //!
 //! # Order of sums
-//! All ranks get the same bits; MPI recommends this but does not guarantee it. Over shared memory,
-//! TCP and threads, numbers are added in rank order, regardless of their count and of the ranks'
+//! All ranks get the same bits; MPI recommends this but does not guarantee it. Over shared memory
+//! and TCP, numbers are added in rank order, regardless of their count and of the ranks'
 //! hosts. These transports therefore return the same bits as each other and as any other run. MPI
 //! does not guarantee an order for its sums of `f32` and `f64`; all other reductions over MPI also
 //! use rank order. `f16` and `bf16` (feature `half`) are added and multiplied in `f32`, in rank
@@ -139,19 +139,30 @@ mod rendezvous {
     pub(crate) use mpienv_rendezvous::*;
 }
 
-mod alone;
+/// Systems on which the ranks of a host do not share memory.
+#[cfg(not(target_os = "linux"))]
+mod hosts {
+    use crate::{error::Result, tcp::Tcp, transport::Transport};
+
+    pub(super) fn join(tcp: Tcp) -> Result<Box<dyn Transport>> {
+        Ok(Box::new(tcp))
+    }
+
+    pub(super) fn join_here(ranks: Vec<Tcp>) -> Vec<Box<dyn Transport>> {
+        ranks.into_iter().map(|tcp| Box::new(tcp) as _).collect()
+    }
+}
+
 mod builder;
 mod call;
 mod cancel;
 mod element;
 mod error;
 mod group;
-#[cfg_attr(not(feature = "half"), path = "half_precision/left_out.rs")]
-mod half_precision;
 mod host_info;
-#[cfg_attr(not(target_os = "linux"), path = "hosts/without_shared_memory.rs")]
+#[cfg(target_os = "linux")]
 mod hosts;
-#[cfg_attr(not(feature = "mpi"), path = "mpi/left_out.rs")]
+#[cfg(feature = "mpi")]
 mod mpi;
 mod numbers;
 mod reduction;
@@ -159,12 +170,10 @@ mod reduction;
 pub mod seam;
 #[cfg(target_os = "linux")]
 mod shared;
-mod split;
 mod tcp;
 #[cfg(test)]
 mod tests;
 pub mod threads;
-mod timeouts;
 mod transport;
 #[cfg(target_os = "linux")]
 mod two_level;
@@ -172,7 +181,7 @@ mod two_level;
 pub use builder::{Backend, GroupBuilder};
 pub use cancel::Canceller;
 pub use element::Element;
-pub use error::{CollectiveError, ConnectError};
+pub use error::CollectiveError;
 pub use group::Group;
 #[cfg(feature = "half")]
 pub use half;

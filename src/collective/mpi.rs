@@ -15,7 +15,6 @@
 
 mod agree;
 mod init;
-mod lost;
 mod moving;
 mod sum;
 mod watch;
@@ -26,21 +25,19 @@ use std::thread;
 use std::time::Duration;
 
 use self::sum::Sum;
-use self::watch::{Passing, Socket, Watch};
+use self::watch::{OnLost, Passing, Socket, Watch};
+use super::builder::Timeouts;
 use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::Reduction;
-use super::split;
-use super::timeouts::Timeouts;
-use super::transport::Transport;
+use super::transport::{Part, Transport};
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
 
 pub(super) use init::{connect, connect_by, is_named};
-pub(super) use lost::OnLost;
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
 /// takes milliseconds.
@@ -308,8 +305,8 @@ impl Transport for Mpi {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // MPI_Comm_split has no time limit, so wait for all ranks first.
         self.agree(Call::SPLIT)?;
-        let all = self.gather_any(&split::request(color, key))?;
-        let part = split::part(self.rank().index() as usize, &all);
+        let all = self.gather_unequal(&Part::request(color, key))?;
+        let part = Part::of(self.rank().index() as usize, &all);
         let part = part.map_err(|rank| unreadable(self.numbers[rank]))?;
         let numbers = part.members.iter().map(|&rank| self.numbers[rank]).collect();
         // MPI's colors and keys are below 2^31, so name the new group by its first rank.

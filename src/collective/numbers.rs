@@ -5,7 +5,6 @@ use std::ops::Range;
 use bytemuck::{Pod, cast_slice_mut};
 
 use super::element::{Element, ElementKind};
-use super::reduction::{Reduction, in_rank_order};
 use mpienv_core::seam::share;
 
 /// The numbers of one rank, as passed to a transport: the bytes of any [`Element`] type.
@@ -66,11 +65,6 @@ impl<'a> Numbers<'a> {
         for (index, bytes) in self.bytes.chunks_mut(part).enumerate() {
             compute(index * part, bytes);
         }
-    }
-
-    /// Replaces these numbers with the reduction of all ranks' `rows`, in rank order.
-    pub(super) fn reduce<'r>(&mut self, by: Reduction, rows: impl Iterator<Item = &'r [u8]>) {
-        in_rank_order(self.kind, by, rows, self.bytes);
     }
 
     /// The bytes of the parts of all ranks, in rank order.

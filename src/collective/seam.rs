@@ -2,7 +2,7 @@
 //! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
 //! version may change it.
 
-use crate::{CollectiveError, ConnectError, Group, hosts};
+use crate::{CollectiveError, Group, hosts};
 
 pub use crate::call::{Call, Message, built_number, type_number};
 pub use crate::cancel::Cancel;
@@ -38,7 +38,10 @@ pub fn ask_while_waiting(group: &Group, is_canceled: impl Fn() -> bool + Send + 
 ///
 /// # Errors
 /// If the other rank is lost or does not come, or `end` says so.
-pub fn connect_pair(pair: Pair<'_>, end: &dyn Fn() -> Option<End>) -> Result<Group, ConnectError> {
+pub fn connect_pair(
+    pair: Pair<'_>,
+    end: &dyn Fn() -> Option<End>,
+) -> Result<Group, CollectiveError> {
     pair.connect(end, hosts::join).map(Group::new)
 }
 

@@ -7,8 +7,6 @@
 mod memory;
 mod messages;
 mod sums;
-#[cfg(test)]
-mod tests;
 mod wait;
 
 use std::ops::Range;
@@ -16,14 +14,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::memory::slot_length;
-use self::memory::{Memory, Offer, Slots};
+pub(super) use self::memory::{Memory, slot_length};
+use self::memory::{Offer, Slots};
 use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
-use super::tcp::{Join, Tcp};
+use super::tcp::Tcp;
 use super::transport::{Connection, Transport};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
@@ -41,8 +39,6 @@ pub(super) struct Shared {
     calls: u32,
     /// The rank that may not have read this one's last message, a short one.
     unread_by: Option<usize>,
-    /// Connects split groups.
-    join: Join,
 }
 
 /// Whether ranks share memory.
@@ -53,7 +49,7 @@ pub(super) enum Sharing {
 
 impl Shared {
     /// Shares memory among the ranks of `tcp`. The outcome is the same on all ranks.
-    pub(super) fn share(mut tcp: Tcp, spins: bool, join: Join) -> Result<Sharing> {
+    pub(super) fn share(mut tcp: Tcp, spins: bool) -> Result<Sharing> {
         let (ranks, own) = (tcp.rank().size() as usize, tcp.rank().index() as usize);
         let (file, offer) = match (own == 0).then(|| memory::create(ranks)) {
             Some(Ok((file, offer))) => (Some(file), Ok(offer)),
@@ -77,17 +73,14 @@ impl Shared {
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
-            (Ok(memory), None) => Sharing::Memory(Shared {
-                tcp,
-                memory,
-                spins,
-                published: 0,
-                calls: 0,
-                unread_by: None,
-                join,
-            }),
+            (Ok(memory), None) => Sharing::Memory(Shared::of(tcp, memory, spins)),
             (Err(why), None) | (_, Some(why)) => Sharing::Refused { tcp, why },
         })
+    }
+
+    /// The ranks of `tcp`, each of which has its part of the `memory`.
+    pub(super) fn of(tcp: Tcp, memory: Memory, spins: bool) -> Shared {
+        Shared { tcp, memory, spins, published: 0, calls: 0, unread_by: None }
     }
 
     /// Counts the call of all ranks that comes, before which the group has made `made`.
@@ -279,10 +272,6 @@ impl Transport for Shared {
     ) -> Result<()> {
         let (own, is_due) = (self.memory.own(), self.is_due(root));
         let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
-        // All at once: copies of many megabytes bypass the processor's cache.
-        if let Some(into) = into.get_mut(own).filter(|_| is_due) {
-            into.copy_from_slice(bytes);
-        }
         for range in Shared::rounds(longest, self.memory.slot()) {
             let piece = |length: usize| range.start.min(length)..range.end.min(length);
             // The root reads its own bytes where they are.
@@ -310,13 +299,10 @@ impl Transport for Shared {
     ) -> Result<()> {
         let own = self.memory.own();
         let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
-        // A rank's part for itself needs no room in its slot.
-        if let Some(part) = parts.get(own) {
-            into[own].copy_from_slice(part);
-        }
         for range in Shared::rounds(length, self.memory.share()) {
             let now = range.len();
             self.round(call, |slot, _| {
+                // A rank's part for itself needs no room in its slot.
                 let others = parts.iter().enumerate().filter(|(rank, _)| *rank != own);
                 let rooms = slot.chunks_mut(now.max(1));
                 rooms.zip(others).map(|(room, (_, part))| copy(room, &part[range.clone()])).sum()
@@ -327,18 +313,6 @@ impl Transport for Shared {
                     let room = &slots.of(rank)[Shared::room(rank, own) * now..][..now];
                     into[range.clone()].copy_from_slice(room);
                 }
-            }
-        }
-        Ok(())
-    }
-
-    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
-        let is_root = self.is_due(Some(root));
-        for range in Shared::rounds(bytes.len(), self.memory.slot()) {
-            let piece = &mut bytes[range];
-            self.round(call, |slot, _| if is_root { copy(slot, piece) } else { 0 })?;
-            if !is_root {
-                piece.copy_from_slice(&self.slots()?.of(root as usize)[..piece.len()]);
             }
         }
         Ok(())
@@ -377,7 +351,7 @@ impl Transport for Shared {
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
         // Meet in shared memory first, so that a rank that makes another call is named.
         self.meet(Call::SPLIT)?;
-        (self.join)(self.tcp.part(color, key)?)
+        self.tcp.split(color, key)
     }
 
     fn cancel(&self) -> Arc<Cancel> {
@@ -390,5 +364,147 @@ impl Transport for Shared {
 
     fn rejected(&self) -> u64 {
         self.tcp.rejected()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::call::Results;
+    use crate::element::ElementKind;
+    use crate::error::CollectiveError;
+    use crate::group::Group;
+    use crate::tcp::tests::ranks_within;
+    use crate::tests::PLENTY;
+    use crate::tests::{
+        check_that_a_hung_rank_is_named, check_that_a_rank_without_messages_is_named,
+    };
+
+    /// Runs `run` on every rank, each in its own thread, over shared memory.
+    fn ranks<T: Send>(size: u32, run: impl Fn(Shared) -> T + Sync) -> Vec<T> {
+        sharing_within(PLENTY, size, run)
+    }
+
+    fn sharing_within<T: Send>(
+        timeout: Duration,
+        size: u32,
+        run: impl Fn(Shared) -> T + Sync,
+    ) -> Vec<T> {
+        ranks_within(timeout, size, |tcp| match Shared::share(tcp, false).unwrap() {
+            Sharing::Memory(shared) => run(shared),
+            Sharing::Refused { why, .. } => panic!("{why}"),
+        })
+    }
+
+    fn group(shared: Shared) -> Group {
+        Group::new(Box::new(shared))
+    }
+
+    #[test]
+    fn a_rank_that_is_killed_is_named_by_all_others() {
+        for length in [10, 1 << 20] {
+            let errors = ranks(4, |mut shared| {
+                let mut values = vec![1.0_f32; length];
+                let sum = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
+                shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None).unwrap();
+                if shared.rank().index() == 2 {
+                    // As when a process is killed: its connections close.
+                    shared.tcp.members().fail_silently();
+                    return None;
+                }
+                let begun = Instant::now();
+                let again = shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None);
+                let error = again.unwrap_err();
+                assert!(begun.elapsed() < PLENTY / 2);
+                let again = shared.meet(Call::BARRIER).unwrap_err();
+                assert!(again.to_string().starts_with("rank 2 on "), "{again}");
+                Some(error)
+            });
+            for error in errors.into_iter().flatten() {
+                assert!(matches!(&error, CollectiveError::Lost { rank: 2, .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_exits_too_early_is_named() {
+        let errors = ranks(3, |shared| {
+            let mut group = group(shared);
+            group.barrier().unwrap();
+            if group.rank().index() == 1 {
+                None
+            } else {
+                Some(group.barrier().unwrap_err().to_string())
+            }
+        });
+        for error in errors.into_iter().flatten() {
+            assert!(
+                error.starts_with("rank 1 on ") && error.contains("it exited before this rank did"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rank_that_hangs_is_named_by_all_others() {
+        check_that_a_hung_rank_is_named(1, 1, |timeout, run| {
+            sharing_within(timeout, 4, |shared| run(group(shared)))
+        });
+    }
+
+    #[test]
+    fn a_rank_that_passes_no_messages_is_named_by_all_others() {
+        check_that_a_rank_without_messages_is_named(1, |timeout, run| {
+            sharing_within(timeout, 4, |shared| run(group(shared)))
+        });
+    }
+
+    #[test]
+    fn a_rank_that_is_killed_is_named_by_all_that_pass_messages() {
+        for length in [8, 3_000_000] {
+            let errors = ranks(4, |mut shared| {
+                let (own, mut into) = (shared.rank().index(), vec![0; length]);
+                let mut ring = |shared: &mut Shared| {
+                    let (to, from) = ((own + 1) % 4, (own + 3) % 4);
+                    let sent = Message::to(to, own, ElementKind::U8, length).as_half();
+                    let received = Message::from(from, own, ElementKind::U8, length).as_half();
+                    shared.pass(Some((sent, &vec![1; length])), Some((received, &mut into)))
+                };
+                ring(&mut shared).unwrap();
+                if own == 2 {
+                    // As when a process is killed: its connections close.
+                    shared.tcp.members().fail_silently();
+                    return None;
+                }
+                // A rank that has done without it fails next.
+                let error = (0..3).find_map(|_| ring(&mut shared).err()).unwrap();
+                let again = ring(&mut shared).unwrap_err();
+                assert!(again.to_string().starts_with("rank 2 on "), "{again}");
+                Some(error)
+            });
+            for error in errors.into_iter().flatten() {
+                assert!(matches!(&error, CollectiveError::Lost { rank: 2, .. }), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_reason_why_memory_is_not_shared_is_the_same_on_all_ranks() {
+        let reasons = ranks_within(PLENTY, 3, |mut tcp| {
+            // A rank other than 0 fails to map the memory.
+            let mapped =
+                if tcp.rank().index() == 2 { Err("no such file".to_owned()) } else { Ok(()) };
+            let reasons = tcp
+                .gather_any(Call::ALL_GATHER, mapped.err().unwrap_or_default().as_bytes())
+                .unwrap();
+            first_reason(&reasons)
+        });
+        assert!(
+            reasons
+                .iter()
+                .all(|reason| reason.as_deref() == Some("rank 2 cannot share memory: no such file"))
+        );
     }
 }

@@ -4,7 +4,6 @@
 //! sum, every rank sends each other rank the part that the other adds, also in rank order, and then
 //! sends its own part of the sum to all. Either way, all ranks get the same bits.
 
-mod frame;
 mod handshake;
 mod members;
 mod mesh;
@@ -15,20 +14,19 @@ mod seal;
 pub(super) mod tests;
 mod transfer;
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::builder::Timeouts;
 use super::call::{Call, Message};
 use super::cancel::Cancel;
 use super::element::ElementKind;
-use super::error::{CollectiveError, ConnectError, Result};
+use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
 use super::reduction::{Reduction, in_rank_order};
-use super::split;
-use super::timeouts::Timeouts;
-use super::transport::Connection;
-use super::transport::Transport;
+use super::transport::{Connection, Part, Transport};
 use crate::value::rank::Rank;
 use transfer::Links;
 
@@ -46,12 +44,6 @@ const DIRECT_EACH: usize = 64 * 1024;
 /// processor's cache.
 pub(super) const PIECE: usize = 1 << 20;
 
-/// The bytes, a piece at a time, or one empty piece: ranks meet even if there is nothing to move.
-fn pieces(bytes: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
-    let none = bytes.is_empty().then_some(&mut [] as &mut [u8]);
-    none.into_iter().chain(bytes.chunks_mut(PIECE))
-}
-
 /// Connects the ranks of a group, such as a split one, over the fastest transport.
 pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 
@@ -66,6 +58,13 @@ pub(super) struct Tcp {
     rejected: u64,
     /// Why no better transport was chosen.
     why: String,
+    /// Connects groups that are split from this one.
+    join: Join,
+}
+
+/// Leaves the ranks of a split group connected as they are.
+fn stay(tcp: Tcp) -> Result<Box<dyn Transport>> {
+    Ok(Box::new(tcp))
 }
 
 impl Tcp {
@@ -78,11 +77,21 @@ impl Tcp {
         rank: Rank,
         place: &MeetingPoint,
         timeouts: Timeouts,
-    ) -> Result<Tcp, ConnectError> {
+    ) -> Result<Tcp, CollectiveError> {
         let mesh = mesh::connect(rank, place, timeouts)?;
         let links = Links::new(rank.index(), mesh.peers, timeouts.connecting);
-        let members = Members::world(links.map_err(ConnectError::Socket)?);
+        let members = Members::world(links.map_err(CollectiveError::Socket)?);
         Ok(Tcp { rejected: mesh.rejected, ..Tcp::of(rank, members) })
+    }
+
+    /// The ranks of a group, which are threads of this process.
+    pub(super) fn of_this_process(first: Rank, timeout: Duration) -> io::Result<Vec<Tcp>> {
+        let rank = |(rank, peers): (Rank, Vec<_>)| {
+            let links = Links::new(rank.index(), peers, timeout)?;
+            Ok(Tcp::of(rank, Members::world(links)))
+        };
+        let all = mesh::of_this_process(first.size() as usize)?;
+        first.all().zip(all).map(rank).collect()
     }
 
     /// Sets the reason why no better transport was chosen.
@@ -90,9 +99,14 @@ impl Tcp {
         Tcp { why: why.into(), ..self }
     }
 
+    /// The same ranks, whose split groups `join` connects.
+    pub(super) fn joined_by(self, join: Join) -> Tcp {
+        Tcp { join, ..self }
+    }
+
     fn of(rank: Rank, members: Members) -> Tcp {
         let (others, sum) = (Scratch::default(), Scratch::default());
-        Tcp { rank, members, others, sum, rejected: 0, why: String::new() }
+        Tcp { rank, members, others, sum, rejected: 0, why: String::new(), join: stay }
     }
 
     fn size(&self) -> usize {
@@ -101,15 +115,6 @@ impl Tcp {
 
     fn own(&self) -> usize {
         self.rank.index() as usize
-    }
-
-    /// Compares the calls of all ranks, each of which announces a length. Returns all lengths.
-    fn announce(&mut self, call: Call, length: usize) -> Result<Vec<u64>> {
-        let own = (length as u64).to_le_bytes();
-        let mut lengths = vec![own; self.size()];
-        let exchange = lengths.iter_mut().map(|length| Exchange::both(&own, length));
-        self.members.transfer(call, exchange.collect())?;
-        Ok(lengths.into_iter().map(u64::from_le_bytes).collect())
     }
 
     /// Every rank sends each other rank that rank's part of `values`, of which `parts` has the byte
@@ -192,48 +197,6 @@ impl Tcp {
         Ok(())
     }
 
-    /// Every rank gets the bytes of every rank, of any lengths, as part of `call`.
-    pub(super) fn gather_any(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let announced = self.announce(call, bytes.len())?;
-        let mut all = vec![Vec::new(); announced.len()];
-        for (rank, (bytes, announced)) in all.iter_mut().zip(announced).enumerate() {
-            let length = self.members.reserve(rank, bytes, announced)?;
-            bytes.resize(length, 0);
-        }
-        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        self.gather_known(call, bytes, &mut into, None)?;
-        Ok(all)
-    }
-
-    /// Every rank, or only the root, gets the bytes of every rank, piece by piece.
-    fn gather_known(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
-        let own = self.own();
-        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
-        if is_due(own) {
-            into[own].copy_from_slice(bytes);
-        }
-        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
-        for from in (0..longest.max(1)).step_by(PIECE) {
-            let piece = |length: usize| from.min(length)..from.saturating_add(PIECE).min(length);
-            let bytes = &bytes[piece(bytes.len())];
-            let exchange = into.iter_mut().enumerate().map(|(rank, into)| {
-                let send = if is_due(rank) { bytes } else { &[] };
-                let piece = piece(into.len());
-                let receive = &mut into[piece];
-                // All ranks hear from all others first, and then from those with more.
-                Exchange::both(send, receive).unless_empty(from > 0)
-            });
-            self.members.transfer(call, exchange.collect())?;
-        }
-        Ok(())
-    }
-
     /// The members, which notice lost ranks for a transport that waits for ranks by other means.
     pub(super) fn members(&self) -> &Members {
         &self.members
@@ -262,10 +225,10 @@ impl Tcp {
 
     /// Splits off the ranks of this rank's color.
     pub(super) fn part(&mut self, color: u32, key: u32) -> Result<Tcp> {
-        let all = self.gather_any(Call::SPLIT, &split::request(color, key))?;
-        let part = split::part(self.own(), &all).map_err(|rank| self.members.unreadable(rank))?;
+        let all = self.gather_any(Call::SPLIT, &Part::request(color, key))?;
+        let part = Part::of(self.own(), &all).map_err(|rank| self.members.unreadable(rank))?;
         let members = self.members.part(&part.members, color);
-        Ok(Tcp::of(part.rank, members).because(self.why.clone()))
+        Ok(Tcp::of(part.rank, members).because(self.why.clone()).joined_by(self.join))
     }
 }
 
@@ -312,6 +275,7 @@ impl Transport for Tcp {
         self.reduce_parts(call, (kind, by), values, &parts, part.bytes())
     }
 
+    /// Gathers piece by piece.
     fn gather(
         &mut self,
         call: Call,
@@ -319,7 +283,22 @@ impl Transport for Tcp {
         into: &mut [&mut [u8]],
         root: Option<u32>,
     ) -> Result<()> {
-        self.gather_known(call, bytes, into, root)
+        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
+        for from in (0..longest.max(1)).step_by(PIECE) {
+            let piece = |length: usize| from.min(length)..from.saturating_add(PIECE).min(length);
+            let bytes = &bytes[piece(bytes.len())];
+            let exchange = into.iter_mut().enumerate().map(|(rank, into)| {
+                let send = if is_due(rank) { bytes } else { &[] };
+                let piece = piece(into.len());
+                let receive = &mut into[piece];
+                // All ranks hear from all others first: another root, or another call, must be an
+                // error on every rank. Then they hear from those with more.
+                Exchange::both(send, receive).unless_empty(from > 0)
+            });
+            self.members.transfer(call, exchange.collect())?;
+        }
+        Ok(())
     }
 
     fn scatter(
@@ -329,35 +308,10 @@ impl Transport for Tcp {
         into: &mut [&mut [u8]],
         _root: Option<u32>,
     ) -> Result<()> {
-        let own = self.own();
-        if let Some(part) = parts.get(own) {
-            into[own].copy_from_slice(part);
-        }
         let part = |rank| parts.get(rank).copied().unwrap_or_default();
         let exchange =
             into.iter_mut().enumerate().map(|(rank, into)| Exchange::both(part(rank), into));
         self.members.transfer(call, exchange.collect())
-    }
-
-    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
-        let (size, root) = (self.size(), root as usize);
-        let is_root = self.own() == root;
-        for (index, piece) in pieces(bytes).enumerate() {
-            let mut exchange: Vec<Exchange<'_>> = Vec::new();
-            // All ranks hear from all others: another root, or another call, must be an error on
-            // every rank. Then only the root sends.
-            exchange.resize_with(size, || match index {
-                0 => Exchange::both(&[], &mut []),
-                _ => Exchange::default(),
-            });
-            if is_root {
-                exchange.iter_mut().for_each(|exchange| exchange.send = Some(piece));
-            } else {
-                exchange[root].receive = Some(piece);
-            }
-            self.members.transfer(call, exchange)?;
-        }
-        Ok(())
     }
 
     fn pass(
@@ -403,7 +357,7 @@ impl Transport for Tcp {
     }
 
     fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
-        Ok(Box::new(self.part(color, key)?))
+        (self.join)(self.part(color, key)?)
     }
 
     fn cancel(&self) -> Arc<Cancel> {

@@ -7,36 +7,30 @@ use std::time::{Duration, Instant};
 
 use bytemuck::cast_slice;
 
-use super::hosts;
 use super::tcp::PIECE;
 use super::tcp::tests::{numbers, ranks_within};
 use super::{CollectiveError, Element, Group, Reduction, half, threads};
+use calls::{CALLS, Made, RINGS, is_named};
+use measured::longer_than;
 
-mod agreement;
-mod asking;
 mod calls;
-pub(super) mod hangs;
-mod in_parts;
+#[path = "../../tests/support/measured.rs"]
 pub(super) mod measured;
-mod messages;
-mod timeouts;
 mod values;
 
 pub(super) const PLENTY: Duration = Duration::from_secs(1200);
 
 /// What `run` returns on `size` ranks, by transport. With two levels, there are two ranks on each
 /// simulated host.
-fn over_each<T: Send>(
+pub(super) fn over_each<T: Send>(
     size: u32,
     run: impl Fn(&mut Group) -> T + Sync,
 ) -> Vec<(&'static str, Vec<T>)> {
     let run = &run;
-    let joined = |tcp| run(&mut Group::new(hosts::join(tcp).unwrap()));
     #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "one more on Linux"))]
     let mut over = vec![
-        ("threads", threads::run(size, PLENTY, |group| run(group)).unwrap()),
+        ("shared memory", threads::run(size, PLENTY, |group| run(group)).unwrap()),
         ("TCP", ranks_within(PLENTY, size, |tcp| run(&mut Group::new(Box::new(tcp))))),
-        ("shared memory", ranks_within(PLENTY, size, joined)),
     ];
     #[cfg(target_os = "linux")]
     {
@@ -150,7 +144,7 @@ fn make_every_call(group: &mut Group, length: usize) -> Vec<Vec<u8>> {
 #[test]
 fn every_call_returns_the_same_bits_over_every_transport_in_all_groups() {
     for length in [0, 1, 300, 40_000] {
-        let mut by_threads = None;
+        let mut first = None;
         for (over, results) in over_each(6, |world| {
             let own = world.rank().index();
             // By columns in reverse rank order, by rows in rank order: 4 2 0 and 5 3 1; 0 1 2 and
@@ -169,7 +163,7 @@ fn every_call_returns_the_same_bits_over_every_transport_in_all_groups() {
             }
             results
         }) {
-            let expected = by_threads.get_or_insert_with(|| results.clone());
+            let expected = first.get_or_insert_with(|| results.clone());
             assert!(results == *expected, "{over}: {length}");
         }
     }
@@ -367,5 +361,354 @@ fn a_group_goes_on_in_another_thread() {
         sum
     }) {
         assert_eq!(sums, [[3], [3]], "{over}");
+    }
+}
+
+/// Checks that no rank returns without an error when rank `odd` makes the call `other` and all
+/// others make `one`, and that every error names what differs.
+fn check(size: u32, one: (&str, Made), other: (&str, Made), odd: u32) {
+    for (over, results) in over_each(size, |group| {
+        let begun = Instant::now();
+        let call = if group.rank().index() == odd { other.1 } else { one.1 };
+        (call(group), begun.elapsed())
+    }) {
+        let what = format!("{over}: {}, and on rank {odd} {}: {results:?}", one.0, other.0);
+        for (result, took) in &results {
+            assert!(result.as_ref().is_err_and(is_named) && *took < PLENTY, "{what}");
+        }
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank() {
+    let mut odd = 0;
+    for (index, one) in CALLS.iter().enumerate() {
+        for other in &CALLS[index + 1..] {
+            odd = (odd + 1) % 3;
+            check(3, *one, *other, odd);
+        }
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_message_where_another_rank_makes_another_call() {
+    let mut odd = 0;
+    for (index, one) in RINGS.iter().enumerate() {
+        for other in RINGS[index + 1..].iter().chain(CALLS) {
+            odd = (odd + 1) % 3;
+            // Each of three ranks passes messages to both others.
+            check(3, *one, *other, odd);
+            check(3, *other, *one, odd);
+        }
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_broadcast_with_a_different_root_on_each_rank_however_often() {
+    for turn in 0..40 {
+        for (over, results) in over_each(4, |group| {
+            let own = group.rank().index();
+            group
+                .broadcast(&mut [own as u8; 16], (own + turn) % 4)
+                .map_err(|error| error.to_string())
+        }) {
+            assert!(
+                results
+                    .iter()
+                    .all(|result| matches!(result, Err(error) if error.contains(" called "))),
+                "{over}: {results:?}"
+            );
+        }
+    }
+}
+
+/// Checks that all other ranks name a rank that hangs in a sum of `length` numbers. `ranks` runs
+/// all ranks with a timeout.
+pub(crate) fn check_that_a_hung_rank_is_named(
+    hung: u32,
+    length: usize,
+    ranks: impl Fn(
+        Duration,
+        &(dyn Fn(Group) -> Option<CollectiveError> + Sync),
+    ) -> Vec<Option<CollectiveError>>,
+) {
+    let sum = |group: &mut Group| group.all_reduce_sum(&mut vec![1.0_f32; length]);
+    check_that_a_rank_hung_in(&sum, hung, ranks);
+}
+
+/// Checks that all other ranks name a rank that passes no messages.
+pub(crate) fn check_that_a_rank_without_messages_is_named(
+    hung: u32,
+    ranks: impl Fn(
+        Duration,
+        &(dyn Fn(Group) -> Option<CollectiveError> + Sync),
+    ) -> Vec<Option<CollectiveError>>,
+) {
+    let ring = |group: &mut Group| {
+        let (own, size) = (group.rank().index(), group.size());
+        let (to, from) = ((own + 1) % size, (own + size - 1) % size);
+        group.send_receive(&[0_u8; 100], to, &mut [0; 100], from)?;
+        // Not every rank has it as a neighbor.
+        group.barrier()
+    };
+    check_that_a_rank_hung_in(&ring, hung, ranks);
+}
+
+fn check_that_a_rank_hung_in(
+    call: &(dyn Fn(&mut Group) -> Result<(), CollectiveError> + Sync),
+    hung: u32,
+    ranks: impl Fn(
+        Duration,
+        &(dyn Fn(Group) -> Option<CollectiveError> + Sync),
+    ) -> Vec<Option<CollectiveError>>,
+) {
+    let ended = AtomicU32::new(0);
+    let timeout = longer_than(Duration::from_secs(2), || {
+        let make = |mut group: Group| call(&mut group).err();
+        assert!(ranks(PLENTY, &make).iter().all(Option::is_none));
+    });
+    let errors = ranks(timeout, &|mut group| {
+        if group.rank().index() == hung {
+            while ended.load(Ordering::Relaxed) < group.size() - 1 {
+                thread::sleep(Duration::from_millis(10));
+            }
+            return None;
+        }
+        let error = call(&mut group).unwrap_err();
+        ended.fetch_add(1, Ordering::Relaxed);
+        Some(error)
+    });
+    for error in errors.into_iter().flatten() {
+        let (CollectiveError::TimedOut { rank, .. } | CollectiveError::Lost { rank, .. }) = error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(rank, hung);
+    }
+}
+
+mod messages {
+    //! Messages between two ranks, over every transport.
+
+    use super::calls::is_named;
+    use super::*;
+    use crate::error::Result;
+
+    /// In a mailbox, in one piece or in several, and in more than fit into the shared memory of a
+    /// rank.
+    const LENGTHS: [usize; 10] = [0, 1, 8, 63, 64, 65, 65_536, 65_537, 524_289, 3_000_001];
+
+    fn message(from: u32, turn: usize, length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at + at / 65_536 + 31 * turn + 7 * from as usize) as u8).collect()
+    }
+
+    /// Fails unless these are the bytes of that message.
+    fn check(bytes: &[u8], from: u32, turn: usize) {
+        assert!(bytes == message(from, turn, bytes.len()), "{} bytes of rank {from}", bytes.len());
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive_whole_between_all_ranks() {
+        for size in [2, 4] {
+            over_each(size, |group| {
+                let own = group.rank().index();
+                for (turn, length) in LENGTHS.into_iter().enumerate() {
+                    for by in 1..size {
+                        let (to, from) = ((own + by) % size, (own + size - by) % size);
+                        let mut into = vec![0; length];
+                        let sent = message(own, turn, length);
+                        group.send_receive(&sent, to, &mut into, from).unwrap();
+                        check(&into, from, turn);
+                    }
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn messages_of_two_ranks_arrive_in_their_order_whatever_others_do_meanwhile() {
+        over_each(4, |group| {
+            let own = group.rank().index();
+            for (turn, length) in LENGTHS.into_iter().enumerate() {
+                let (sent, mut into) = (message(own, turn, length), vec![0; length]);
+                match own {
+                    // To both others, of which the first may be late.
+                    0 => {
+                        group.send(&sent, 3).unwrap();
+                        group.send(&sent, 1).unwrap();
+                        group.send(&sent, 1).unwrap();
+                    }
+                    1 => {
+                        for from in [0, 0, 3] {
+                            group.receive(&mut into, from).unwrap();
+                            check(&into, from, turn);
+                        }
+                    }
+                    3 => {
+                        group.receive(&mut into, 0).unwrap();
+                        check(&into, 0, turn);
+                        group.send(&sent, 1).unwrap();
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn short_messages_arrive_though_their_sender_goes_on_or_leaves() {
+        over_each(3, |group| {
+            let own = group.rank().index();
+            for turn in 0..1000 {
+                let mut into = [0; 8];
+                match own {
+                    0 => group.send(&message(0, turn, 8), 1 + turn as u32 % 2).unwrap(),
+                    own if turn as u32 % 2 == own - 1 => {
+                        group.receive(&mut into, 0).unwrap();
+                        check(&into, 0, turn);
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn messages_and_calls_of_all_ranks_leave_each_others_bytes_alone() {
+        for (over, all) in over_each(3, |group| {
+            let (own, mut sums) = (group.rank().index(), Vec::new());
+            for turn in 0..20 {
+                let (next, before) = ((own + 1) % 3, (own + 2) % 3);
+                for _ in 0..turn % 3 {
+                    let mut sum = numbers(own, 5_000);
+                    group.all_reduce_sum(&mut sum).unwrap();
+                    sums.push(bits(&sum));
+                }
+                let (sent, mut into) = (message(own, turn, 20_000), vec![0; 20_000]);
+                group.send_receive(&sent, next, &mut into, before).unwrap();
+                check(&into, before, turn);
+            }
+            sums
+        }) {
+            let expected = sum_in_order(0..3, 5_000);
+            assert!(all.into_iter().flatten().all(|sum| sum == expected), "{over}");
+        }
+    }
+
+    #[test]
+    fn a_rank_sends_and_receives_at_once_although_one_neighbor_waits_for_the_other() {
+        // With two levels, rank 2 is on another host than the others.
+        for length in [1, 3_000_000] {
+            over_each(4, |group| {
+                let own = group.rank().index();
+                let (sent, mut into) = (message(own, 0, length), vec![0; length]);
+                match own {
+                    0 => group.send_receive(&sent, 1, &mut into, 2).unwrap(),
+                    1 => {
+                        [2, 0].into_iter().for_each(|from| group.receive(&mut into, from).unwrap())
+                    }
+                    2 => [0, 1].into_iter().for_each(|to| group.send(&sent, to).unwrap()),
+                    _ => into.copy_from_slice(&sent),
+                }
+                match own {
+                    0 => group.send_receive(&sent, 2, &mut into, 1).unwrap(),
+                    1 => [0, 2].into_iter().for_each(|to| group.send(&sent, to).unwrap()),
+                    2 => {
+                        [1, 0].into_iter().for_each(|from| group.receive(&mut into, from).unwrap())
+                    }
+                    _ => {}
+                }
+                check(&into, [1, 0, 0, 3][own as usize], 0);
+            });
+        }
+    }
+
+    #[test]
+    fn a_rank_that_sends_and_receives_at_once_meets_one_that_does_one_after_the_other() {
+        for (over, heard) in over_each(2, |group| {
+            let (own, mut heard) = (group.rank().index(), [0]);
+            if own == 0 {
+                group.send_receive(&[own], 1, &mut heard, 1).unwrap();
+            } else {
+                group.receive(&mut heard, 0).unwrap();
+                group.send(&[own], 0).unwrap();
+            }
+            heard
+        }) {
+            assert_eq!(heard, [[1], [0]], "{over}");
+        }
+    }
+
+    #[test]
+    fn two_ranks_that_both_send_or_both_receive_are_named_at_once() {
+        let calls: [fn(&mut Group, u32) -> Result<()>; 4] = [
+            |group, other| group.send(&[1_u8], other),
+            |group, other| group.send(&[1_u8; 1000], other),
+            |group, other| group.receive(&mut [1_u8], other),
+            // A third rank sends to one and would receive from the other.
+            |group, other| match group.rank().index() {
+                0 => group.send_receive(&[1_u8], 1, &mut [0_u8], 2),
+                _ => group.send(&[1_u8], other),
+            },
+        ];
+        for (index, call) in calls.iter().enumerate() {
+            for (over, errors) in over_each(3, |group| {
+                let own = group.rank().index();
+                if own < 2 {
+                    // Messages that have passed count for nothing.
+                    group.send_receive(&[own], 1 - own, &mut [0], 1 - own).unwrap();
+                    return call(group, 1 - own).unwrap_err();
+                }
+                group.barrier().unwrap_err()
+            }) {
+                assert!(errors.iter().all(is_named), "{over}, {index}: {errors:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_leaves_or_cancels_its_calls_is_named_by_those_that_wait_for_its_message() {
+        for cancels in [false, true] {
+            let ended = AtomicU32::new(0);
+            for (over, errors) in over_each(4, |group| {
+                let all = ended.load(Ordering::Relaxed) + 2;
+                group.barrier().unwrap();
+                let error = match group.rank().index() {
+                    0 => group.receive(&mut [0_u8], 1).unwrap_err(),
+                    // These need the other's memory, or socket.
+                    2 => group.send(&vec![0_u8; 30_000_000], 1).unwrap_err(),
+                    1 if cancels => {
+                        let canceller = group.canceller();
+                        thread::spawn(move || canceller.cancel());
+                        // Rank 3 sends nothing.
+                        let error = group.receive(&mut [0_u8], 3).unwrap_err();
+                        assert!(matches!(error, CollectiveError::Canceled), "{error}");
+                        until_ended(&ended, all);
+                        return None;
+                    }
+                    own => {
+                        if own == 3 {
+                            until_ended(&ended, all);
+                        }
+                        return None;
+                    }
+                };
+                ended.fetch_add(1, Ordering::Relaxed);
+                Some(error.to_string())
+            }) {
+                for error in errors.into_iter().flatten() {
+                    let is_named = error.starts_with("rank 1 on ");
+                    assert!(is_named && error.contains("canceled") == cancels, "{over}: {error}");
+                }
+            }
+        }
+    }
+
+    fn until_ended(ended: &AtomicU32, all: u32) {
+        let begun = Instant::now();
+        while ended.load(Ordering::Relaxed) < all {
+            assert!(begun.elapsed() < PLENTY / 2);
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }

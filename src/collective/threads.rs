@@ -1,42 +1,26 @@
 //! Ranks as threads of one process, for tests and experiments.
+//!
+//! They share memory, as processes of one host do, and no variable of a launcher is read. Each pair
+//! of ranks takes two of the process's open files.
 
-mod board;
-#[cfg(test)]
-mod tests;
-
-use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use self::board::{Brought, Shared, Taken};
-use super::call::{Call, Message};
-use super::cancel::Cancel;
-use super::error::{CANCELED, CollectiveError, PANICKED, Result, UNREADABLE, aborted};
+use super::error::{CollectiveError, Result};
 use super::group::Group;
-use super::numbers::Numbers;
-use super::reduction::Reduction;
-use super::split;
-use super::transport::Transport;
+use super::hosts;
+use super::tcp::Tcp;
 use crate::rendezvous::LONGEST_TIMEOUT;
-use crate::value::rank::{Rank, RankError};
-use mpienv_ask::seam::Owner;
-
-/// The host that errors name.
-const HOST: &str = "this process";
+use crate::value::rank::Rank;
 
 /// One of several ranks in one process. Move it to its thread and convert it to a [`Group`] there.
 #[derive(Debug)]
-pub struct ThreadRank {
-    rank: Rank,
-    timeout: Duration,
-    shared: Arc<Shared>,
-    cancel: Arc<Cancel>,
-    /// How many times this rank has split the group.
-    splits: u64,
-    /// The rank that made an earlier call fail, and why.
-    failed: Option<(u32, String)>,
-    /// The process of the threads: a forked child has only one of them.
-    owner: Owner,
+pub struct ThreadRank(Group);
+
+impl From<ThreadRank> for Group {
+    fn from(rank: ThreadRank) -> Group {
+        rank.0
+    }
 }
 
 /// Returns the ranks of a group, each to be moved to its own thread.
@@ -51,21 +35,22 @@ pub struct ThreadRank {
 ///
 /// let only: ThreadRank = threads::group(1, Duration::from_secs(10))?.remove(0);
 /// assert_eq!(Group::from(only).size(), 1);
-/// # Ok::<(), mpienv::RankError>(())
+/// # Ok::<(), mpienv::collective::CollectiveError>(())
 /// ```
 ///
 /// # Errors
-/// If `size` is 0.
-pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>, RankError> {
-    let first = Rank::new(0, size)?;
-    let timeout = timeout.min(LONGEST_TIMEOUT);
-    let (shared, owner) = (Arc::new(Shared::of((0..size).collect())), Owner::current());
-    let thread = |rank| {
-        let shared = Arc::clone(&shared);
-        ThreadRank { rank, timeout, shared, cancel: Arc::default(), splits: 0, failed: None, owner }
-            .canceled_by_waking()
-    };
-    Ok(first.all().map(thread).collect())
+/// If `size` is 0, or the process can open no more files.
+pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>> {
+    let first = Rank::new(0, size).map_err(|error| CollectiveError::Argument {
+        call: "threads::group",
+        reason: format!("the number of ranks {error}"),
+    })?;
+    if size == 1 {
+        return Ok(vec![ThreadRank(Group::alone())]);
+    }
+    let ranks = Tcp::of_this_process(first, timeout.min(LONGEST_TIMEOUT));
+    let ranks = hosts::join_here(ranks.map_err(CollectiveError::Socket)?);
+    Ok(ranks.into_iter().map(|rank| ThreadRank(Group::new(rank))).collect())
 }
 
 /// Runs `work` on every rank of a group, each in its own thread. Returns the results in rank order.
@@ -79,11 +64,11 @@ pub fn group(size: u32, timeout: Duration) -> Result<Vec<ThreadRank>, RankError>
 ///     group.all_reduce_sum(&mut sum).map(|()| sum)
 /// })?;
 /// assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == [6])));
-/// # Ok::<(), mpienv::RankError>(())
+/// # Ok::<(), mpienv::collective::CollectiveError>(())
 /// ```
 ///
 /// # Errors
-/// If `size` is 0.
+/// As [`group`].
 ///
 /// # Panics
 /// If `work` panics.
@@ -91,7 +76,7 @@ pub fn run<T: Send>(
     size: u32,
     timeout: Duration,
     work: impl Fn(&mut Group) -> T + Sync,
-) -> Result<Vec<T>, RankError> {
+) -> Result<Vec<T>> {
     let ranks = group(size, timeout)?;
     Ok(thread::scope(|scope| {
         let work = &work;
@@ -104,218 +89,86 @@ pub fn run<T: Send>(
     }))
 }
 
-impl ThreadRank {
-    /// Lets what cancels the calls wake this rank.
-    fn canceled_by_waking(self) -> ThreadRank {
-        let shared = Arc::clone(&self.shared);
-        self.cancel.wake_by(move || {
-            // A rank that looks at the board and then waits keeps it until it waits.
-            drop(shared.board());
-            shared.changed.notify_all();
-        });
-        self
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::PLENTY;
 
-    fn canceled(&self) -> Result<()> {
-        if !self.cancel.is_set() {
-            return Ok(());
-        }
-        self.leave(CANCELED.to_owned());
-        Err(CollectiveError::Canceled)
-    }
-
-    /// Contributes bytes, waits for all other ranks, and returns all ranks' bytes in rank order.
-    fn exchange(&mut self, call: Call, bytes: Vec<u8>) -> Result<Arc<Vec<Brought>>> {
-        self.unless_failed(|own| own.try_exchange(call, bytes))
-    }
-
-    /// Makes a call, or fails if an earlier call failed.
-    fn unless_failed<T>(&mut self, call: impl FnOnce(&ThreadRank) -> Result<T>) -> Result<T> {
-        CollectiveError::check_owner(self.owner)?;
-        self.canceled()?;
-        if let Some((rank, reason)) = &self.failed {
-            let (rank, reason) = (*rank, format!("{reason} (in an earlier call)"));
-            return Err(CollectiveError::Lost { rank, host: HOST.to_owned(), reason });
-        }
-        let result = call(self);
-        if let Err(error) = &result
-            && let Some(rank) = error.rank()
-        {
-            self.failed = Some((rank, error.to_string()));
-        }
-        result
-    }
-
-    /// Makes no more calls, and tells the others why unless they know.
-    fn leave(&self, reason: String) {
-        if !self.owner.is_here() {
-            // Another thread may have held the board when the process forked.
-            return;
-        }
-        self.shared.board().gone[self.rank.index() as usize].get_or_insert(reason);
-        self.shared.changed.notify_all();
-    }
-}
-
-impl From<ThreadRank> for Group {
-    fn from(rank: ThreadRank) -> Group {
-        Group::new(Box::new(rank))
-    }
-}
-
-impl Drop for ThreadRank {
-    fn drop(&mut self) {
-        let reason = if std::thread::panicking() { PANICKED } else { "it exited" };
-        self.leave(reason.to_owned());
-    }
-}
-
-impl Transport for ThreadRank {
-    fn rank(&self) -> Rank {
-        self.rank
-    }
-
-    fn describe(&self) -> String {
-        "threads".to_owned()
-    }
-
-    fn reduce(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        let all = self.exchange(call, numbers.bytes().to_vec())?;
-        if root.is_none_or(|root| root == self.rank.index()) {
-            numbers.reduce(by, all.iter().map(|(_, brought)| &brought[..]));
-        }
-        Ok(())
-    }
-
-    fn reduce_scatter(
-        &mut self,
-        call: Call,
-        values: &[u8],
-        mut part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<()> {
-        let all = self.exchange(call, values.to_vec())?;
-        let (kind, own, ranks) =
-            (part.kind(), self.rank.index() as usize, self.rank.size() as usize);
-        let share = kind.part(values.len() / kind.size(), own, ranks);
-        part.reduce(by, all.iter().map(|(_, brought)| &brought[share.clone()]));
-        Ok(())
-    }
-
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
-        let all = self.exchange(call, bytes.to_vec())?;
-        if root.is_some_and(|root| root != self.rank.index()) {
-            return Ok(());
-        }
-        for (into, (_, bytes)) in into.iter_mut().zip(all.iter()) {
-            into.copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
-        let all = self.exchange(call, parts.concat())?;
-        let own = self.rank.index() as usize;
-        for (rank, (into, (_, bytes))) in (0..).zip(into.iter_mut().zip(all.iter())) {
-            if root.is_none_or(|root| root == rank) {
-                let length = into.len();
-                into.copy_from_slice(&bytes[length * own..length * (own + 1)]);
+    #[test]
+    fn a_split_makes_groups_ordered_by_key() {
+        let sums = run(6, PLENTY, |rank| {
+            let own = rank.rank().index();
+            // The same colors twice, in reverse rank order: 4 2 0 and 5 3 1.
+            let mut groups =
+                [rank.split(own % 2, 9 - own).unwrap(), rank.split(own % 2, 9 - own).unwrap()];
+            let mut sum = [0.0_f32];
+            for group in &mut groups {
+                sum = [own as f32];
+                group.all_reduce_sum(&mut sum).unwrap();
             }
+            rank.barrier().unwrap();
+            let inner = groups[0].split(0, 0).unwrap();
+            (
+                groups[1].rank().index(),
+                sum[0],
+                groups[0].all_gather(&[own as u8]).unwrap().concat(),
+                inner.rank(),
+            )
+        })
+        .unwrap();
+        for (own, (position, sum, all, inner)) in (0..6).zip(sums) {
+            let expected = if own % 2 == 0 { (6.0, [4, 2, 0]) } else { (9.0, [5, 3, 1]) };
+            assert_eq!(
+                (position, sum, all.as_slice()),
+                (2 - own / 2, expected.0, &expected.1[..]),
+                "{own}"
+            );
+            assert_eq!(inner, Rank::new(position, 3).unwrap());
         }
-        Ok(())
     }
 
-    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
-        let is_root = self.rank.index() == root;
-        let all = self.exchange(call, if is_root { bytes.to_vec() } else { Vec::new() })?;
-        if !is_root {
-            bytes.copy_from_slice(&all[root as usize].1);
-        }
-        Ok(())
+    #[test]
+    fn a_rank_that_ends_is_named_by_its_first_number_in_a_split_group() {
+        let results = run(4, PLENTY, |rank| {
+            let own = rank.rank().index();
+            let mut group = rank.split(own % 2, own).unwrap();
+            if own == 3 { Ok(()) } else { group.barrier() }
+        })
+        .unwrap();
+        assert!(results[0].is_ok() && results[2].is_ok());
+        assert_eq!(
+            results[1].as_ref().unwrap_err().to_string(),
+            "rank 3 on this process is lost: it exited before this rank did"
+        );
     }
 
-    fn pass(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-    ) -> Result<()> {
-        let (message, into) = receive.unzip();
-        let send = send.map(|(message, bytes)| (message, bytes.to_vec()));
-        let bytes = self.unless_failed(|own| own.try_pass(send, message))?;
-        if let Some(into) = into {
-            into.copy_from_slice(&bytes);
-        }
-        Ok(())
+    #[test]
+    fn a_rank_that_does_not_come_is_named() {
+        let mut ranks = group(2, Duration::from_millis(50)).unwrap();
+        let mut first = Group::from(ranks.remove(0));
+        assert_eq!(
+            first.barrier().unwrap_err().to_string(),
+            "rank 1 on this process did not arrive within 0.05 s: it hangs, is cut off, or needs a longer timeout"
+        );
     }
 
-    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
-        let own = self.rank.index() as usize;
-        let left = format!("it gave up on another rank: {reason}");
-        self.shared.board().gone[own].get_or_insert(left);
-        self.shared.changed.notify_all();
-        let rank = self.shared.names[rank as usize];
-        self.failed.get_or_insert((rank, reason.clone()));
-        CollectiveError::Lost { rank, host: HOST.to_owned(), reason }
+    #[test]
+    fn the_others_learn_that_a_rank_has_panicked() {
+        let mut ranks = group(2, PLENTY).unwrap();
+        let mut first = Group::from(ranks.remove(0));
+        let second = Group::from(ranks.remove(0));
+        let panics = std::thread::spawn(move || {
+            let _group = second;
+            panic!("the matrix is singular");
+        });
+        let error = first.barrier().unwrap_err();
+        assert_eq!(error.to_string(), "rank 1 on this process is lost: it panicked");
+        assert!(panics.join().is_err());
     }
 
-    fn meet(&mut self, call: Call) -> Result<()> {
-        self.exchange(call, Vec::new()).map(drop)
-    }
-
-    fn abort(&mut self, code: u8, reason: &str) {
-        let reason = aborted("it", code, reason);
-        self.leave(reason.clone());
-        self.failed.get_or_insert((self.shared.name(self.rank), reason));
-    }
-
-    fn cancel(&self) -> Arc<Cancel> {
-        Arc::clone(&self.cancel)
-    }
-
-    fn split(&mut self, color: u32, key: u32) -> Result<Box<dyn Transport>> {
-        let all = self.exchange(Call::SPLIT, split::request(color, key))?;
-        let own = self.rank.index() as usize;
-        let part = split::part(own, all.iter().map(|(_, request)| request));
-        let part = part.map_err(|rank| CollectiveError::Lost {
-            rank: self.shared.names[rank],
-            host: HOST.to_owned(),
-            reason: UNREADABLE.to_owned(),
-        })?;
-        let names: Vec<u32> = part.members.iter().map(|&rank| self.shared.names[rank]).collect();
-
-        let place = (self.splits, color);
-        self.splits += 1;
-        let mut groups = self.shared.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let group = groups
-            .entry(place)
-            .or_insert_with(|| Taken { shared: Arc::new(Shared::of(names)), ranks: 0 });
-        group.ranks += 1;
-        let (shared, is_complete) = (Arc::clone(&group.shared), group.ranks == part.rank.size());
-        if is_complete {
-            groups.remove(&place);
-        }
-        drop(groups);
-        let (cancel, timeout, owner) = (self.cancel(), self.timeout, self.owner);
-        let part =
-            ThreadRank { rank: part.rank, timeout, shared, cancel, splits: 0, failed: None, owner };
-        Ok(Box::new(part.canceled_by_waking()))
+    #[test]
+    fn a_group_of_no_ranks_is_an_error() {
+        let error = group(0, PLENTY).unwrap_err();
+        assert_eq!(error.to_string(), "threads::group: the number of ranks must be at least 1");
     }
 }

@@ -5,10 +5,45 @@ use std::time::Duration;
 
 use super::call::{Call, Message};
 use super::cancel::Cancel;
-use super::error::{CollectiveError, Result};
+use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
 use crate::value::rank::Rank;
+
+/// The group of a rank after a split.
+pub(super) struct Part {
+    /// Its ranks, by their index in the group that is split.
+    pub(super) members: Vec<usize>,
+    /// This rank's place in it.
+    pub(super) rank: Rank,
+}
+
+impl Part {
+    /// Encodes what a rank sends to the others.
+    pub(super) fn request(color: u32, key: u32) -> Vec<u8> {
+        [color.to_le_bytes(), key.to_le_bytes()].concat()
+    }
+
+    /// The group of rank `own`: the ranks of its color, ordered by key, then by rank. `requests`
+    /// has one request from each rank, in rank order.
+    ///
+    /// # Errors
+    /// The rank whose request cannot be read.
+    pub(super) fn of(own: usize, requests: &[Vec<u8>]) -> Result<Part, usize> {
+        let mut colors = Vec::new();
+        for (rank, request) in requests.iter().enumerate() {
+            let ([color, key], []) = request.as_chunks::<4>() else { return Err(rank) };
+            colors.push((*color, u32::from_le_bytes(*key), rank));
+        }
+        let &(own_color, ..) = colors.get(own).ok_or(own)?;
+        colors.retain(|(color, ..)| *color == own_color);
+        colors.sort_unstable();
+        let members: Vec<usize> = colors.into_iter().map(|(.., rank)| rank).collect();
+        let place = members.iter().position(|&rank| rank == own).ok_or(own)?;
+        let rank = Rank::new(place as u32, members.len() as u32).map_err(|_| own)?;
+        Ok(Part { members, rank })
+    }
+}
 
 /// A connection to another rank.
 #[derive(Clone, Debug)]
@@ -19,7 +54,7 @@ pub struct Connection {
     pub host: String,
 }
 
-/// What carries the calls of a [`Group`](super::Group): shared memory, TCP, MPI or threads.
+/// What carries the calls of a [`Group`](super::Group): shared memory, TCP or MPI.
 ///
 /// Every rank makes the same calls in the same order, and the group has already checked the
 /// arguments. If a rank is lost, hangs or makes another call, every call fails on all others.
@@ -75,8 +110,9 @@ pub trait Transport: Send {
         by: Reduction,
     ) -> Result<()>;
 
-    /// Every rank, or only `root`, gets the bytes of every rank, by rank: `into` is empty on ranks
-    /// that get none. All ranks know all lengths, which `call` has or an earlier call exchanged.
+    /// Every rank, or only `root`, gets the bytes of every other rank, by rank: `into` has no room
+    /// on ranks that get none. All ranks know all lengths, which `call` has or an earlier call
+    /// exchanged. What a rank gets of itself, here and in a scatter, is in `into` already.
     fn gather(
         &mut self,
         call: Call,
@@ -97,7 +133,51 @@ pub trait Transport: Send {
     ) -> Result<()>;
 
     /// Every rank gets the bytes of rank `root`.
-    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()>;
+    fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
+        let mut into: Vec<&mut [u8]> = Vec::new();
+        into.resize_with(self.rank().size() as usize, Default::default);
+        if self.rank().index() == root {
+            return self.gather(call, bytes, &mut into, None);
+        }
+        into[root as usize] = bytes;
+        self.gather(call, &[], &mut into, None)
+    }
+
+    /// Every rank gets the bytes of every rank, of any lengths.
+    fn gather_any(&mut self, call: Call, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let (own, size) = (self.rank().index() as usize, self.rank().size() as usize);
+        let length = (bytes.len() as u64).to_le_bytes();
+        let mut lengths = vec![length; size];
+        let mut into: Vec<&mut [u8]> = lengths.iter_mut().map(<[u8; 8]>::as_mut_slice).collect();
+        self.gather(call, &length, &mut into, None)?;
+        let mut all = vec![Vec::new(); size];
+        for (rank, (into, length)) in (0..).zip(all.iter_mut().zip(lengths)) {
+            self.make_room(rank, into, u64::from_le_bytes(length))?;
+        }
+        all[own].copy_from_slice(bytes);
+        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
+        if into.iter().any(|into| !into.is_empty()) {
+            self.gather(call, bytes, &mut into, None)?;
+        }
+        Ok(all)
+    }
+
+    /// Makes room for as many bytes as a rank has announced.
+    fn make_room(&mut self, rank: u32, bytes: &mut Vec<u8>, announced: u64) -> Result<()> {
+        bytes.clear();
+        let length = usize::try_from(announced).ok();
+        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
+            Some(length) => {
+                bytes.resize(length, 0);
+                Ok(())
+            }
+            None => {
+                let reason =
+                    format!("it announced {announced} bytes, more than this rank can allocate");
+                Err(self.give_up_on(rank, reason))
+            }
+        }
+    }
 
     /// Sends a message to a rank and receives one from a rank, or does one of both. Returns once
     /// the other ranks have made the other half of the call.
@@ -153,5 +233,103 @@ pub trait Transport: Send {
     /// How many connections were rejected because they were not from ranks of this job.
     fn rejected(&self) -> u64 {
         0
+    }
+}
+
+/// The only rank of its group.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alone {
+    cancel: Arc<Cancel>,
+}
+
+impl Alone {
+    fn check(&self) -> Result<()> {
+        if self.cancel.is_set() { Err(CollectiveError::Canceled) } else { Ok(()) }
+    }
+}
+
+impl Transport for Alone {
+    fn rank(&self) -> Rank {
+        Rank::ALONE
+    }
+
+    fn describe(&self) -> String {
+        "a single rank".to_owned()
+    }
+
+    fn reduce(
+        &mut self,
+        _call: Call,
+        _numbers: Numbers<'_>,
+        _by: Reduction,
+        _root: Option<u32>,
+    ) -> Result<()> {
+        self.check()
+    }
+
+    fn reduce_scatter(
+        &mut self,
+        _call: Call,
+        values: &[u8],
+        mut part: Numbers<'_>,
+        _by: Reduction,
+    ) -> Result<()> {
+        part.bytes().copy_from_slice(values);
+        self.check()
+    }
+
+    fn gather(
+        &mut self,
+        _call: Call,
+        _bytes: &[u8],
+        _into: &mut [&mut [u8]],
+        _root: Option<u32>,
+    ) -> Result<()> {
+        self.check()
+    }
+
+    fn scatter(
+        &mut self,
+        _call: Call,
+        _parts: &[&[u8]],
+        _into: &mut [&mut [u8]],
+        _root: Option<u32>,
+    ) -> Result<()> {
+        self.check()
+    }
+
+    fn pass(
+        &mut self,
+        send: Option<(Message, &[u8])>,
+        receive: Option<(Message, &mut [u8])>,
+    ) -> Result<()> {
+        // The group allows no other message to itself.
+        if let (Some((_, bytes)), Some((_, into))) = (send, receive) {
+            into.copy_from_slice(bytes);
+        }
+        self.check()
+    }
+
+    fn give_up_on(&mut self, rank: u32, reason: String) -> CollectiveError {
+        CollectiveError::Lost { rank, host: OWN_HOST.to_owned(), reason }
+    }
+
+    fn meet(&mut self, _call: Call) -> Result<()> {
+        self.check()
+    }
+
+    fn split(&mut self, _color: u32, _key: u32) -> Result<Box<dyn Transport>> {
+        self.check()?;
+        Ok(Box::new(self.clone()))
+    }
+
+    fn abort(&mut self, _code: u8, _reason: &str) {}
+
+    fn cancel(&self) -> Arc<Cancel> {
+        Arc::clone(&self.cancel)
+    }
+
+    fn bytes_sent(&self) -> Option<u64> {
+        Some(0)
     }
 }

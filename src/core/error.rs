@@ -411,7 +411,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Returns the code with which a program should exit for this error. The command `mpienv` exits
-    /// with the same codes. For a program with a group, see `mpienv::collective::ConnectError`.
+    /// with the same codes. For a program with a group, see `mpienv::collective::CollectiveError`.
     ///
     /// ```
     /// use std::process::ExitCode;

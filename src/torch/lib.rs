@@ -25,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use mpienv_collective::seam::{Connection, ask_while_waiting, connections_of};
-use mpienv_collective::{Backend, Canceller, CollectiveError, ConnectError, Group};
+use mpienv_collective::{Backend, Canceller, CollectiveError, Group};
 use mpienv_core::{ClusterInfo, ErrorKind, Host, Port};
 
 use crate::memory::{bytes_mut, check_place, text};
@@ -74,15 +74,6 @@ impl Failure {
 impl From<CollectiveError> for Failure {
     fn from(error: CollectiveError) -> Failure {
         Failure::new(error.kind(), &error, error.rank())
-    }
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Failure {
-        match error {
-            ConnectError::Collective(error) => error.into(),
-            error => Failure::new(error.kind(), &error, None),
-        }
     }
 }
 

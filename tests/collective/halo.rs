@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{Backend, ConnectError, Group};
+use mpienv::collective::{Backend, CollectiveError, Group};
 
-fn run() -> Result<(), ConnectError> {
+fn run() -> Result<(), CollectiveError> {
     let [backend, timeout, mistake] = [1, 2, 3].map(|word| std::env::args().nth(word).unwrap());
     let info = ClusterInfo::from_env()?;
     let backend = match backend.as_str() {
@@ -33,11 +33,11 @@ fn run() -> Result<(), ConnectError> {
         _ => {}
     }
     exchange(&mut group, &[1.0; 4])?;
-    Ok(group.close()?)
+    group.close()
 }
 
 /// Exchanges a halo with each neighbor. The first and the last rank have one.
-fn exchange(group: &mut Group, values: &[f64]) -> Result<(), ConnectError> {
+fn exchange(group: &mut Group, values: &[f64]) -> Result<(), CollectiveError> {
     let (own, size) = (group.rank().index(), group.size());
     // Pairs 0-1, 2-3, ... first, then 1-2, 3-4, ...
     for neighbor in [own ^ 1, ((own + 1) ^ 1).wrapping_sub(1)] {

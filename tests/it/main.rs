@@ -11,7 +11,6 @@ mod support {
     pub mod hosts;
     pub mod launched;
     pub mod machine;
-    #[path = "../../src/collective/tests/measured.rs"]
     pub mod measured;
     #[cfg(target_os = "linux")]
     pub mod munged;

@@ -6,9 +6,9 @@ use std::path::Path;
 /// The sources of the tests that the tables may name.
 fn sources() -> String {
     let files = [
-        "src/collective/mpi/watch/tests",
+        "src/collective/mpi/watch",
         "src/collective/tcp/handshake",
-        "src/collective/tcp/tests/attacks",
+        "src/collective/tcp/seal",
         "src/rendezvous/auth",
         "tests/it/attacks",
         "tests/it/attacks_on_launches",

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use mpienv::ErrorKind;
-use mpienv::collective::{CollectiveError, ConnectError};
+use mpienv::collective::CollectiveError;
 
 /// The environment, a file or the data is wrong.
 pub const WRONG_INPUT: u8 = 1;
@@ -94,19 +94,16 @@ impl Error {
 
 impl From<CollectiveError> for Error {
     fn from(error: CollectiveError) -> Error {
-        Error { reach: Reach::Lost, ..Error::new(exit_code(error.kind(), TRAINING_FAILED), error) }
-    }
-}
-
-impl From<ConnectError> for Error {
-    fn from(error: ConnectError) -> Error {
+        use CollectiveError::{Environment, NoMpi, Rendezvous, Socket};
         match error {
-            ConnectError::Collective(error) => error.into(),
-            #[cfg(feature = "mpi")]
-            ConnectError::Mpi(error) => {
-                Error::input(format!("{error}; use --backend tcp to train without MPI"))
+            // The ranks are not connected.
+            Environment(_) | Rendezvous(_) | Socket(_) | NoMpi => {
+                Error::new(exit_code(error.kind(), WRONG_INPUT), error)
             }
-            error => Error::new(exit_code(error.kind(), WRONG_INPUT), error),
+            _ => Error {
+                reach: Reach::Lost,
+                ..Error::new(exit_code(error.kind(), TRAINING_FAILED), error)
+            },
         }
     }
 }

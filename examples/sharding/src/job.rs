@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use mpienv::ClusterInfo;
-use mpienv::collective::{self, ConnectError, Group, GroupBuilder};
+use mpienv::collective::{self, CollectiveError, Group, GroupBuilder};
 
 use crate::error::{self, Error, Reach};
 
@@ -46,7 +46,13 @@ pub fn connect(
         say(&program.file_stem().unwrap_or_default().to_string_lossy(), lost);
         error::exit_code(lost.kind(), error::TRAINING_FAILED)
     });
-    let group = connect_with_hints(builder, info)?;
+    let group = connect_with_hints(builder, info).map_err(|error| match error {
+        #[cfg(feature = "mpi")]
+        CollectiveError::Mpi(error) => {
+            Error::input(format!("{error}; use --backend tcp to train without MPI"))
+        }
+        error => Error::from(error),
+    })?;
     if group.size() > 1 {
         remark(&format!("gradients over {}", group.describe()));
     }
@@ -64,7 +70,7 @@ pub fn connect(
 /// Connects, with hints about this job for MPI.
 #[cfg(feature = "mpi")]
 #[expect(unsafe_code, reason = "hints are set in the environment")]
-fn connect_with_hints(builder: GroupBuilder, info: &ClusterInfo) -> Result<Group, ConnectError> {
+fn connect_with_hints(builder: GroupBuilder, info: &ClusterInfo) -> Result<Group, CollectiveError> {
     let is_one_machine = info.local_world_size() == Some(info.world_size());
     // Makes the linear model's gradient, 31,400 bytes, an eager message.
     let hints = mpienv::mpi::Hints::new().one_machine(is_one_machine).eager_limit(32 * 1024);
@@ -74,7 +80,7 @@ fn connect_with_hints(builder: GroupBuilder, info: &ClusterInfo) -> Result<Group
 }
 
 #[cfg(not(feature = "mpi"))]
-fn connect_with_hints(builder: GroupBuilder, _: &ClusterInfo) -> Result<Group, ConnectError> {
+fn connect_with_hints(builder: GroupBuilder, _: &ClusterInfo) -> Result<Group, CollectiveError> {
     builder.connect()
 }
 

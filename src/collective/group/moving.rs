@@ -2,8 +2,8 @@
 
 use bytemuck::cast_slice;
 
-use super::Group;
-use crate::call::{Call, Message, Operation, SEND_RECEIVE};
+use super::{Group, Untyped as _};
+use crate::call::{Call, Operation};
 use crate::element::Element;
 use crate::error::{CollectiveError, Result};
 
@@ -18,6 +18,11 @@ fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
     (0..size).map(part).collect()
 }
 
+/// Part r of `bytes` for each rank r of `size`.
+fn parts_of(bytes: &[u8], length: usize, size: usize) -> Vec<&[u8]> {
+    (0..size).map(|rank| &bytes[rank * length..(rank + 1) * length]).collect()
+}
+
 impl Group {
     /// Replaces every rank's `values` with those of rank `root`. For bytes whose number only the
     /// root knows, use [`Group::broadcast_bytes`].
@@ -29,8 +34,8 @@ impl Group {
     /// group.broadcast(&mut weights, 0)?;
     /// assert_eq!(weights, [0.5, 0.25]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -38,10 +43,7 @@ impl Group {
     /// group.
     #[doc(alias("Bcast", "MPI_Bcast"))]
     pub fn broadcast<T: Element>(&mut self, values: &mut [T], root: u32) -> Result<()> {
-        self.check_root(Operation::Broadcast, root)?;
-        let call = Call::moving(Operation::Broadcast, T::KIND, values.len()).with(root);
-        let transport = self.next();
-        T::with_bytes(values, |bytes| transport.broadcast(call, bytes, root))
+        T::with_bytes(values, |bytes| self.broadcast_untyped(T::KIND, bytes, root))
     }
 
     /// Replaces every rank's bytes with those of rank `root`, of which only the root knows how
@@ -54,8 +56,8 @@ impl Group {
     /// group.broadcast_bytes(&mut id, 0)?;
     /// assert_eq!(id, b"id of NCCL");
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -68,8 +70,7 @@ impl Group {
         let mut length = (bytes.len() as u64).to_le_bytes();
         transport.broadcast(call, &mut length, root)?;
         if !is_root {
-            bytes.clear();
-            self.reserve(root, bytes, u64::from_le_bytes(length))?;
+            self.transport.make_room(root, bytes, u64::from_le_bytes(length))?;
         }
         if bytes.is_empty() { Ok(()) } else { self.transport.broadcast(call, bytes, root) }
     }
@@ -85,8 +86,8 @@ impl Group {
     /// group.all_gather_into(&[group.rank().index(), 7], &mut all)?;
     /// assert_eq!(all, [0, 7, 1, 7]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -95,10 +96,9 @@ impl Group {
     #[doc(alias("Allgather", "MPI_Allgather"))]
     pub fn all_gather_into<T: Element>(&mut self, values: &[T], all: &mut [T]) -> Result<()> {
         self.check_parts(Operation::AllGather, values.len(), all.len())?;
-        let call = Call::moving(Operation::AllGather, T::KIND, values.len());
-        let (size, transport) = (self.size() as usize, self.next());
+        let size = self.size() as usize;
         T::with_bytes(all, |all| {
-            transport.gather(call, cast_slice(values), &mut parts(all, size), None)
+            self.gather_untyped(T::KIND, cast_slice(values), &mut parts(all, size), None)
         })
     }
 
@@ -114,43 +114,15 @@ impl Group {
     /// let name = format!("rank {}", group.rank().index());
     /// assert_eq!(group.all_gather(name.as_bytes())?, [b"rank 0", b"rank 1"]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`].
     #[doc(alias("Allgatherv", "MPI_Allgatherv"))]
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let (size, call) = (self.size() as usize, Call::ALL_GATHER);
-        let mut lengths = vec![0; size_of::<u64>() * size];
-        let own = (bytes.len() as u64).to_le_bytes();
-        self.next().gather(call, &own, &mut parts(&mut lengths, size), None)?;
-        let mut all = vec![Vec::new(); size];
-        for (rank, (into, length)) in (0..).zip(all.iter_mut().zip(lengths.as_chunks().0)) {
-            self.reserve(rank, into, u64::from_le_bytes(*length))?;
-        }
-        let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        if into.iter().any(|into| !into.is_empty()) {
-            self.transport.gather(call, bytes, &mut into, None)?;
-        }
-        Ok(all)
-    }
-
-    /// Makes room for the bytes that a rank has announced.
-    fn reserve(&mut self, rank: u32, bytes: &mut Vec<u8>, announced: u64) -> Result<()> {
-        let length = usize::try_from(announced).ok();
-        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
-            Some(length) => {
-                bytes.resize(length, 0);
-                Ok(())
-            }
-            None => {
-                let reason =
-                    format!("it announced {announced} bytes, more than this rank can allocate");
-                Err(self.transport.give_up_on(rank, reason))
-            }
-        }
+        self.next().gather_any(Call::ALL_GATHER, bytes)
     }
 
     /// Rank `root` gets the values of all ranks in `all`, in rank order. All ranks must
@@ -163,8 +135,8 @@ impl Group {
     /// group.gather(&[0.5 * f64::from(group.rank().index())], &mut all, 0)?;
     /// assert_eq!(all, if group.rank().is_first() { vec![0.0, 0.5] } else { vec![] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -172,16 +144,13 @@ impl Group {
     /// group, or if `all` has no room on the root for as many values of each rank.
     #[doc(alias("MPI_Gather"))]
     pub fn gather<T: Element>(&mut self, values: &[T], all: &mut [T], root: u32) -> Result<()> {
-        self.check_root(Operation::Gather, root)?;
         let is_root = self.rank().index() == root;
         if is_root {
             self.check_parts(Operation::Gather, values.len(), all.len())?;
         }
-        let call = Call::moving(Operation::Gather, T::KIND, values.len()).with(root);
-        let all = if is_root { all } else { &mut [] };
-        let (size, transport) = (self.size() as usize, self.next());
+        let (all, size) = (if is_root { all } else { &mut [] }, self.size() as usize);
         T::with_bytes(all, |all| {
-            transport.gather(call, cast_slice(values), &mut parts(all, size), Some(root))
+            self.gather_untyped(T::KIND, cast_slice(values), &mut parts(all, size), Some(root))
         })
     }
 
@@ -196,8 +165,8 @@ impl Group {
     /// group.scatter(values, &mut part, 0)?;
     /// assert_eq!(part, if group.rank().is_first() { [1, 2] } else { [3, 4] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -205,20 +174,14 @@ impl Group {
     /// group, or if the root does not have as many values for each rank.
     #[doc(alias("MPI_Scatter"))]
     pub fn scatter<T: Element>(&mut self, values: &[T], part: &mut [T], root: u32) -> Result<()> {
-        self.check_root(Operation::Scatter, root)?;
         let is_root = self.rank().index() == root;
         if is_root {
             self.check_parts(Operation::Scatter, part.len(), values.len())?;
         }
-        let call = Call::moving(Operation::Scatter, T::KIND, part.len()).with(root);
-        let (size, transport) = (self.size() as usize, self.next());
+        let size = if is_root { self.size() as usize } else { 0 };
         T::with_bytes(part, |part| {
-            let values: &[u8] = cast_slice(values);
-            let of = |rank: usize| &values[rank * part.len()..(rank + 1) * part.len()];
-            let sent: Vec<&[u8]> = (0..size).filter(|_| is_root).map(of).collect();
-            let mut into: Vec<&mut [u8]> = parts(&mut [], size);
-            into[root as usize] = part;
-            transport.scatter(call, &sent, &mut into, Some(root))
+            let sent = parts_of(cast_slice(values), part.len(), size);
+            self.scatter_untyped(T::KIND, &sent, &mut [part], Some(root))
         })
     }
 
@@ -233,8 +196,8 @@ impl Group {
     /// group.all_to_all_into(&[10 * own, 10 * own + 1], &mut into)?;
     /// assert_eq!(into, [own, 10 + own]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -248,13 +211,9 @@ impl Group {
             return Err(self.refuse(Operation::AllToAll, reason));
         }
         self.check_parts(Operation::AllToAll, length / size, length)?;
-        let call = Call::moving(Operation::AllToAll, T::KIND, length / size);
-        let transport = self.next();
         T::with_bytes(into, |into| {
-            let (values, length): (&[u8], _) = (cast_slice(values), into.len() / size);
-            let of = |rank: usize| &values[rank * length..(rank + 1) * length];
-            let sent: Vec<&[u8]> = (0..size).map(of).collect();
-            transport.scatter(call, &sent, &mut parts(into, size), None)
+            let sent = parts_of(cast_slice(values), into.len() / size, size);
+            self.scatter_untyped(T::KIND, &sent, &mut parts(into, size), None)
         })
     }
 
@@ -268,25 +227,19 @@ impl Group {
     /// let received = group.all_to_all(&[vec![own, 0], vec![own, 1]])?;
     /// assert_eq!(received, [[0, own], [1, own]]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if the number of parts is not
     /// the number of ranks, or the parts on this rank have different lengths.
     pub fn all_to_all(&mut self, parts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
-        let size = self.size();
-        let call = Operation::AllToAll;
-        if parts.len() != size as usize {
-            return Err(self.refuse(call, format!("{} parts for {size} ranks", parts.len())));
-        }
-        if let Some(pair) = parts.windows(2).find(|pair| pair[0].len() != pair[1].len()) {
-            return Err(self
-                .refuse(call, format!("parts of {} and {} bytes", pair[0].len(), pair[1].len())));
-        }
-        let length = parts[0].len();
+        let length = parts.first().map_or(0, Vec::len);
+        self.check_lengths(Operation::AllToAll, length, parts.iter().map(Vec::len))?;
         let mut all = vec![vec![0; length]; parts.len()];
+        let own = self.rank().index() as usize;
+        all[own].copy_from_slice(&parts[own]);
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         self.next().scatter(Call::all_to_all(length), &parts, &mut into, None)?;
@@ -312,8 +265,8 @@ impl Group {
     /// }
     /// assert_eq!(values, if group.rank().index() == 2 { [0.5, 0.25] } else { [0.0; 2] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -322,9 +275,7 @@ impl Group {
     /// once; over MPI, after the timeout.
     #[doc(alias("Ssend", "MPI_Send", "MPI_Ssend"))]
     pub fn send<T: Element>(&mut self, values: &[T], to: u32) -> Result<()> {
-        self.check_other(Operation::Send.name(), to)?;
-        let message = Message::to(to, self.rank().index(), T::KIND, values.len());
-        self.transport.pass(Some((message, cast_slice(values))), None)
+        self.pass_untyped(T::KIND, Some((cast_slice(values), to)), None)
     }
 
     /// Receives the values that rank `from` [sends](Group::send) to this one. Both ranks pass the
@@ -334,10 +285,7 @@ impl Group {
     /// As [`Group::send`].
     #[doc(alias("Recv", "MPI_Recv"))]
     pub fn receive<T: Element>(&mut self, values: &mut [T], from: u32) -> Result<()> {
-        self.check_other(Operation::Receive.name(), from)?;
-        let message = Message::from(from, self.rank().index(), T::KIND, values.len());
-        let transport = &mut self.transport;
-        T::with_bytes(values, |bytes| transport.pass(None, Some((message, bytes))))
+        T::with_bytes(values, |bytes| self.pass_untyped(T::KIND, None, Some((bytes, from))))
     }
 
     /// Sends `values` to rank `to`, and meanwhile receives those that rank `from` sends to this one
@@ -358,8 +306,8 @@ impl Group {
     /// group.send_receive(&[own], (own + 1) % 3, &mut left, (own + 2) % 3)?;
     /// assert_eq!(left, [(own + 2) % 3]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -378,13 +326,8 @@ impl Group {
             into.copy_from_slice(values);
             return Ok(());
         }
-        self.check_other(SEND_RECEIVE, to)?;
-        self.check_other(SEND_RECEIVE, from)?;
-        let sent = Message::to(to, own, T::KIND, values.len()).as_half();
-        let received = Message::from(from, own, T::KIND, into.len()).as_half();
-        let transport = &mut self.transport;
         T::with_bytes(into, |bytes| {
-            transport.pass(Some((sent, cast_slice(values))), Some((received, bytes)))
+            self.pass_untyped(T::KIND, Some((cast_slice(values), to)), Some((bytes, from)))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use bytemuck::cast_slice;
 
-use super::Group;
+use super::{Group, Untyped as _};
 use crate::call::{Call, Operation, Results};
 use crate::cancel::Canceller;
 use crate::element::{Element, ElementKind};
@@ -32,8 +32,8 @@ impl Group {
     /// group.all_reduce_sum(&mut values)?;
     /// assert_eq!(values, [3.0, 30.0]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -53,8 +53,8 @@ impl Group {
     /// group.all_reduce_min(&mut samples_left)?;
     /// assert_eq!(samples_left, [8]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -73,8 +73,8 @@ impl Group {
     /// group.all_reduce_max(&mut seconds)?;
     /// assert_eq!(seconds, [1.0]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -97,8 +97,8 @@ impl Group {
     /// group.all_reduce(&mut gradients, Reduction::Mean)?;
     /// assert_eq!(gradients.map(bf16::to_f32), [1.0, 1.5]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -107,8 +107,7 @@ impl Group {
     /// [`Argument`]: crate::CollectiveError::Argument
     #[doc(alias("Allreduce", "MPI_Allreduce"))]
     pub fn all_reduce<T: Element>(&mut self, values: &mut [T], by: Reduction) -> Result<()> {
-        self.check_mean(T::KIND, by, Results::ToAll)?;
-        self.reduce_to(values, by, Results::ToAll)
+        T::with_bytes(values, |bytes| self.reduce_untyped(Numbers::of(T::KIND, bytes), by, None))
     }
 
     /// Like [`all_reduce`](Group::all_reduce) of values that this rank computes only now, `part` at
@@ -136,8 +135,8 @@ impl Group {
     /// })?;
     /// assert_eq!([gradients[0], gradients[7849]], [1.0, 19.0]);
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -178,8 +177,8 @@ impl Group {
     /// )?;
     /// assert_eq!((sum, next), ([12.0], [4.0, 5.0, 6.0]));
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -225,8 +224,8 @@ impl Group {
     /// group.reduce(&mut factors, Reduction::Product, 1)?;
     /// assert_eq!(factors, if group.rank().is_first() { [2, 5] } else { [4, 25] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -236,9 +235,8 @@ impl Group {
     /// [`Argument`]: crate::CollectiveError::Argument
     #[doc(alias("MPI_Reduce"))]
     pub fn reduce<T: Element>(&mut self, values: &mut [T], by: Reduction, root: u32) -> Result<()> {
-        self.check_root(Operation::of_reduction(by, Results::To(root)), root)?;
-        self.check_mean(T::KIND, by, Results::To(root))?;
-        self.reduce_to(values, by, Results::To(root))
+        let root = Some(root);
+        T::with_bytes(values, |bytes| self.reduce_untyped(Numbers::of(T::KIND, bytes), by, root))
     }
 
     /// Reduces the ranks' `values` and returns this rank's part of the result in `part`: the
@@ -254,8 +252,8 @@ impl Group {
     /// group.reduce_scatter_into(&[1.0_f32, 2.0, 3.0], &mut part, Reduction::Sum)?;
     /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -270,16 +268,8 @@ impl Group {
         part: &mut [T],
         by: Reduction,
     ) -> Result<()> {
-        self.check_mean(T::KIND, by, Results::InParts)?;
-        let (count, share) = (part.len(), self.rank().share_of(values.len()).len());
-        if count != share {
-            let reason = format!("room for {count} numbers, and this rank's part has {share}");
-            return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
-        }
-        let call = Call::reduction(by, Results::InParts, T::KIND, values.len());
-        let transport = self.next();
         T::with_bytes(part, |bytes| {
-            transport.reduce_scatter(call, cast_slice(values), Numbers::of(T::KIND, bytes), by)
+            self.reduce_scatter_untyped(cast_slice(values), Numbers::of(T::KIND, bytes), by)
         })
     }
 
@@ -293,8 +283,8 @@ impl Group {
     /// let part = group.reduce_scatter_sum(&[1.0_f32, 2.0, 3.0])?;
     /// assert_eq!(part, if group.rank().is_first() { vec![2.0] } else { vec![4.0, 6.0] });
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
-    /// # })?.into_iter().collect::<Result<(), _>>().expect("the ranks make the same calls");
-    /// # Ok::<(), mpienv::RankError>(())
+    /// # })?.into_iter().collect::<Result<(), _>>()?;
+    /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```
     ///
     /// # Errors
@@ -303,18 +293,6 @@ impl Group {
         let mut part = vec![T::default(); self.rank().share_of(values.len()).len()];
         self.reduce_scatter_into(values, &mut part, Reduction::Sum)?;
         Ok(part)
-    }
-
-    fn reduce_to<T: Element>(
-        &mut self,
-        values: &mut [T],
-        by: Reduction,
-        results: Results,
-    ) -> Result<()> {
-        let call = Call::reduction(by, results, T::KIND, values.len());
-        let root = if let Results::To(root) = results { Some(root) } else { None };
-        let transport = self.next();
-        T::with_bytes(values, |bytes| transport.reduce(call, Numbers::of(T::KIND, bytes), by, root))
     }
 
     /// Fails if the numbers have no mean, and it is asked for.
@@ -329,5 +307,141 @@ impl Group {
         }
         let reason = format!("{} has no mean: sum the values and divide", kind.name());
         Err(self.refuse(Operation::of_reduction(by, results), reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Reductions of values that ranks compute part by part.
+
+    use std::cell::Cell;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::error::CollectiveError;
+    use crate::tcp::tests::numbers;
+    use crate::tests::{bits, over_each, sum_in_order};
+
+    #[test]
+    fn a_sum_in_parts_has_the_bits_of_one_at_once_whatever_the_parts_of_each_rank() {
+        // Two ranks reduce up to 512 KiB while they compute; four, 128 KiB together.
+        let lengths = [0, 1, 7_852, 1 << 17, (1 << 17) + 1];
+        let all = lengths.map(|length| (2, length)).into_iter().chain([(3, 7_852), (4, 20_000)]);
+        for (size, length) in all {
+            let expected = sum_in_order(0..size, length);
+            for (over, sums) in over_each(size, |group| {
+                let own = group.rank().index();
+                let numbers = numbers(own, length);
+                let mut sums = Vec::new();
+                for turn in 0..4 {
+                    let mut values = vec![f32::NAN; length];
+                    if own == 0 && turn == 3 {
+                        values.copy_from_slice(&numbers);
+                        group.all_reduce_sum(&mut values).unwrap();
+                    } else {
+                        let part = [length + 1, 3_920, 1_000 + own as usize, 4_096][turn];
+                        let compute = |first: usize, part: &mut [f32]| {
+                            part.copy_from_slice(&numbers[first..][..part.len()]);
+                            if own as usize == turn {
+                                // The others have long completed their parts, or not begun.
+                                thread::sleep(Duration::from_micros(200));
+                            }
+                        };
+                        group
+                            .all_reduce_in_parts(&mut values, Reduction::Sum, part, compute)
+                            .unwrap();
+                    }
+                    sums.push(bits(&values));
+                }
+                sums
+            }) {
+                for sum in sums.into_iter().flatten() {
+                    assert!(sum == expected, "{over}: {size} ranks, {length} numbers");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn other_work_is_done_once_after_the_last_part() {
+        // Parts of 7,852 numbers are reduced early, those of more than 512 KiB are not.
+        for length in [0, 1, 7_852, (1 << 17) + 1] {
+            for (over, sums) in over_each(2, |group| {
+                let mut values = vec![f32::NAN; length];
+                let (mut computed, mut done) = (0, Vec::new());
+                let computed = Cell::from_mut(&mut computed);
+                let compute = |_, part: &mut [f32]| {
+                    part.fill(1.0);
+                    computed.set(computed.get() + part.len());
+                };
+                let other_work = || done.push(computed.get());
+                group
+                    .all_reduce_in_parts_while(
+                        &mut values,
+                        Reduction::Sum,
+                        1_000,
+                        compute,
+                        other_work,
+                    )
+                    .unwrap();
+                (values, done)
+            }) {
+                for (sum, done) in sums {
+                    assert!(sum == vec![2.0; length], "{over}: {length} numbers");
+                    assert_eq!(done, [length], "{over}: {length} numbers");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_others_name_a_rank_that_panics_in_its_other_work() {
+        for (over, errors) in over_each(3, |group| {
+            let own = group.rank().index();
+            let sum = |group: &mut Group| {
+                let (values, fill) = (&mut [0.0; 7_850], |_, part: &mut [f32]| part.fill(1.0));
+                group.all_reduce_in_parts_while(values, Reduction::Sum, 785, fill, || {
+                    assert!(own != 1, "a panic that this test expects");
+                })
+            };
+            if own == 1 {
+                assert!(catch_unwind(AssertUnwindSafe(|| sum(group))).is_err());
+                return group.barrier().unwrap_err().to_string();
+            }
+            // Over shared memory, the others already have what they need from the rank.
+            sum(group).and_then(|()| group.barrier()).unwrap_err().to_string()
+        }) {
+            assert_eq!(errors[1], CollectiveError::Canceled.to_string(), "{over}");
+            for error in [&errors[0], &errors[2]] {
+                let is_named = error.starts_with("rank 1 on ");
+                assert!(is_named && error.contains("its calls were canceled"), "{over}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_others_name_a_rank_that_panics_while_it_computes_a_part() {
+        for (over, errors) in over_each(3, |group| {
+            let own = group.rank().index();
+            let sum = |group: &mut Group| {
+                group.all_reduce_in_parts(&mut [0.0; 7_850], Reduction::Sum, 785, |first, part| {
+                    assert!(own != 1 || first < 1_570, "a panic that this test expects");
+                    part.fill(1.0);
+                })
+            };
+            if own == 1 {
+                assert!(catch_unwind(AssertUnwindSafe(|| sum(group))).is_err());
+                return group.barrier().unwrap_err().to_string();
+            }
+            sum(group).unwrap_err().to_string()
+        }) {
+            assert_eq!(errors[1], CollectiveError::Canceled.to_string(), "{over}");
+            for error in [&errors[0], &errors[2]] {
+                let is_named = error.starts_with("rank 1 on ");
+                assert!(is_named && error.contains("its calls were canceled"), "{over}: {error}");
+            }
+        }
     }
 }

@@ -6,11 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::Mpi;
-use super::lost::{self, OnLost};
-use crate::builder::OverMpi;
+use super::watch::{self, OnLost};
+use crate::builder::{OverMpi, Timeouts};
 use crate::cluster::info::ClusterInfo;
-use crate::error::{CollectiveError, ConnectError};
-use crate::timeouts::Timeouts;
+use crate::error::CollectiveError;
 use mpienv_core::{Environment, Launcher};
 use mpienv_mpi::{MpiError, MpiVars, World};
 
@@ -41,17 +40,16 @@ pub(crate) fn connect_by(
     if !required && !info.launcher().starts_mpi(&environment) {
         return Ok(Err("the launcher does not start MPI programs"));
     }
-    let limit = limit(timeouts.connecting, on_lost)
-        .map_err(|error| ConnectError::Collective(CollectiveError::Watch(error)))?;
+    let limit = limit(timeouts.connecting, on_lost).map_err(CollectiveError::Watch)?;
     let world = match initialize(info.launcher(), &vars) {
         // Do not skip a library that the user named.
         Err(MpiError::NoLibrary { .. }) if !required && vars.library.is_none() => {
             return Ok(Err("no MPI library could be loaded; MPI as the backend shows why"));
         }
-        world => world.map_err(ConnectError::Mpi)?,
+        world => world.map_err(CollectiveError::Mpi)?,
     };
     drop(limit);
-    world.check(info.rank()).map_err(ConnectError::Mpi)?;
+    world.check(info.rank()).map_err(CollectiveError::Mpi)?;
     Ok(Ok(Box::new(Mpi::new(world, timeouts, on_lost)?)))
 }
 
@@ -66,7 +64,7 @@ fn limit(limit: Duration, on_lost: OnLost) -> io::Result<Sender<()>> {
     let (done, wait) = mpsc::channel();
     thread::Builder::new().name("mpi-init".to_owned()).spawn(move || {
         if wait.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            lost::exit(&CollectiveError::MpiTimedOut { seconds: limit.as_secs_f64() }, on_lost);
+            watch::exit(&CollectiveError::MpiTimedOut { seconds: limit.as_secs_f64() }, on_lost);
         }
     })?;
     Ok(done)

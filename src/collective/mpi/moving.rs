@@ -24,7 +24,7 @@ impl Mpi {
     }
 
     /// Every rank gets the bytes of every rank, of any lengths.
-    pub(super) fn gather_any(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn gather_unequal(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let limit = super::watch::limit(self.timeout);
         let all =
             self.call(|ranks| ranks.all_gather_unless(bytes, limit, &|| self.cancel.is_set()))?;
@@ -57,7 +57,7 @@ impl Mpi {
         let most = (LONGEST / into.len()).max(1);
         for at in (0..longest).step_by(most) {
             let piece = |length: usize| at.min(length)..(at + most).min(length);
-            let all = self.gather_any(&bytes[piece(bytes.len())])?;
+            let all = self.gather_unequal(&bytes[piece(bytes.len())])?;
             for (into, bytes) in into.iter_mut().zip(all) {
                 let piece = piece(into.len());
                 into[piece].copy_from_slice(&bytes);
@@ -94,7 +94,6 @@ impl Mpi {
         if own != root {
             return self.pass_on(MOVED, &[(root, bytes)], &mut []);
         }
-        into[own as usize].copy_from_slice(bytes);
         self.pass_on(MOVED, &[], &mut others(own, into.iter_mut().map(|into| &mut **into)))
     }
 
@@ -106,10 +105,9 @@ impl Mpi {
         into: &mut [&mut [u8]],
     ) -> Result<()> {
         let own = self.rank().index();
-        let Some(part) = parts.get(own as usize) else {
+        if own != root {
             return self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])]);
-        };
-        into[own as usize].copy_from_slice(part);
+        }
         self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut [])
     }
 
@@ -141,7 +139,6 @@ impl Mpi {
     /// Every rank sends part r to rank r. All parts have the same length.
     fn exchange(&mut self, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let (own, size) = (self.rank().index(), self.rank().size());
-        into[own as usize].copy_from_slice(parts[own as usize]);
         if !self.spins {
             return self.pass_on(
                 MOVED,

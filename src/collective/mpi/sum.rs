@@ -5,7 +5,7 @@ use mpienv_mpi::Element;
 use super::{LONGEST, Mpi};
 use crate::error::Result;
 use crate::numbers::Numbers;
-use crate::reduction::{Reduction, aligned};
+use crate::reduction::{Reduction, aligned, in_rank_order};
 use crate::transport::Transport as _;
 
 /// The buffers that MPI uses during a sum, one for each type. Most programs use only one.
@@ -40,8 +40,8 @@ impl Mpi {
         // reduces them itself.
         let most = (LONGEST / self.rank().size() as usize / 8).max(1) * 8;
         for mut block in numbers.blocks(most) {
-            let all = self.gather_any(block.bytes())?;
-            block.reduce(by, all.iter().map(Vec::as_slice));
+            let all = self.gather_unequal(block.bytes())?;
+            in_rank_order(block.kind(), by, all.iter().map(Vec::as_slice), block.bytes());
         }
         Ok(())
     }

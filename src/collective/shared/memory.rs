@@ -8,10 +8,7 @@
 
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
-mod described;
 mod mailbox;
-#[cfg(test)]
-mod tests;
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -27,7 +24,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::thread::futex;
 use serde::{Deserialize, Serialize};
 
-use self::described::Described;
 use self::mailbox::{Mailbox, Passed};
 use crate::call::Call;
 use crate::rendezvous;
@@ -62,6 +58,30 @@ struct Place {
     mailbox: Mailbox,
 }
 
+/// A call. It is stored and loaded relaxed: what the rank publishes next shows it to the others.
+#[repr(C)]
+struct Described {
+    codes: AtomicU32,
+    root: AtomicU32,
+    count: AtomicU64,
+}
+
+impl Described {
+    fn store(&self, call: Call) {
+        let [operation, kind, how] = call.codes();
+        self.codes.store(u32::from_le_bytes([operation, kind, how, 0]), Ordering::Relaxed);
+        self.root.store(call.root, Ordering::Relaxed);
+        self.count.store(call.count, Ordering::Relaxed);
+    }
+
+    /// The call; `None` if it cannot be read.
+    fn load(&self) -> Option<Call> {
+        let [operation, kind, how, _] = self.codes.load(Ordering::Relaxed).to_le_bytes();
+        let root = self.root.load(Ordering::Relaxed);
+        Call::from_codes([operation, kind, how], self.count.load(Ordering::Relaxed), root)
+    }
+}
+
 /// How many ranks sleep until this one publishes. On cache lines of its own, because other ranks
 /// write it.
 #[repr(C, align(128))]
@@ -80,7 +100,7 @@ pub(super) struct Offer {
 
 /// The memory, as one rank sees it.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     base: NonNull<u8>,
     length: usize,
     ranks: usize,
@@ -220,6 +240,12 @@ fn check(found: &std::fs::Metadata, offer: &Offer) -> Result<(), &'static str> {
 }
 
 impl Memory {
+    /// The memory of `ranks` ranks that are threads of this process, for each of them.
+    pub(crate) fn of_this_process(ranks: usize) -> io::Result<Vec<Memory>> {
+        let (file, _) = create(ranks)?;
+        (0..ranks).map(|own| Memory::map(&file, ranks, own)).collect()
+    }
+
     /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
@@ -412,5 +438,81 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the memory was mapped with this length, and nothing borrows from it any longer.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_the_memory_is_refused() {
+        let (file, mut offer) = create(2).unwrap();
+        assert!(open(&offer, 2).is_ok());
+        assert!(open(&offer, 3).is_err(), "of another number of ranks");
+        // A file that becomes shorter kills those who use the rest.
+        assert!(rustix::fs::ftruncate(&file, 0).is_err());
+        offer.nonce[3] ^= 1;
+        let error = open(&offer, 2).unwrap_err().to_string();
+        assert!(error.ends_with("is another process's"), "{error}");
+        drop(file);
+        assert!(open(&offer, 2).is_err(), "closed");
+
+        // Opening this pipe would wait for a writer.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        offer.descriptor = reader.as_raw_fd();
+        let error = open(&offer, 2).unwrap_err().to_string();
+        assert!(error.ends_with("is another file"), "{error}");
+    }
+
+    #[test]
+    fn slots_neither_overlap_nor_leave_the_memory() {
+        for ranks in [1, 2, 3, 64, 1000] {
+            let (file, _) = create(ranks).unwrap();
+            let memory = Memory::map(&file, ranks, 0).unwrap();
+            let mut before = memory.base.as_ptr() as usize + LINE + ranks * size_of::<Place>();
+            for rank in 0..ranks {
+                for round in 0..2 {
+                    let (at, length) = memory.slot_at(rank, round);
+                    let at = at.as_ptr() as usize;
+                    assert!(at >= before && at.is_multiple_of(LINE));
+                    before = at + length;
+                }
+            }
+            assert!(before <= memory.base.as_ptr() as usize + memory.length);
+            assert!(
+                memory.length <= MOST + (1 << 20),
+                "{ranks} ranks take {} bytes",
+                memory.length
+            );
+        }
+    }
+
+    #[test]
+    fn the_counter_of_rounds_may_wrap_around() {
+        let (file, _) = create(2).unwrap();
+        let [mut one, mut two] = [0, 1].map(|own| Memory::map(&file, 2, own).unwrap());
+        for memory in [&mut one, &mut two] {
+            memory.round = u32::MAX - 1;
+            memory.place(memory.own).published.store(u32::MAX - 1, Ordering::SeqCst);
+        }
+        for round in 0..4_u8 {
+            for memory in [&mut one, &mut two] {
+                memory.next().unwrap().0[0] = round;
+                memory.publish(Call::BARRIER);
+            }
+            for (memory, other) in [(&mut one, 1), (&mut two, 0)] {
+                assert_eq!(memory.slots().unwrap().of(other)[0], round);
+            }
+        }
+        two.publish(Call::BARRIER);
+        one.publish(Call::BARRIER);
+        one.publish(Call::BARRIER);
+        assert!(
+            two.has_published(0)
+                && !one.has_published(1)
+                && one.slots().is_err()
+                && one.next().is_err()
+        );
     }
 }

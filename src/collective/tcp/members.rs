@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::frame::Transfer;
-use super::peer::Fault;
+use super::peer::{Fault, Transfer};
 use super::transfer::{Beside, Exchange, Links};
 use crate::call::{Call, Difference, Message};
 use crate::cancel::Cancel;
@@ -138,30 +137,6 @@ impl Members {
     /// Gives up because the member at `place` brought what this rank cannot take.
     pub(super) fn refuse(&self, place: usize, reason: String) -> CollectiveError {
         self.give_up_on(place, Fault::Lost(reason))
-    }
-
-    /// Empties `bytes` and reserves memory for as many as the member at `place` has announced. The
-    /// system provides the memory as bytes arrive.
-    ///
-    /// # Errors
-    /// If the announcement cannot be true or cannot be met.
-    pub(crate) fn reserve(
-        &self,
-        place: usize,
-        bytes: &mut Vec<u8>,
-        announced: u64,
-    ) -> Result<usize> {
-        bytes.clear();
-        let length = usize::try_from(announced).ok();
-        match length.filter(|&length| bytes.try_reserve_exact(length).is_ok()) {
-            Some(length) => Ok(length),
-            None => {
-                let own = self.links().own_name();
-                let reason =
-                    format!("it announced {announced} bytes, more than rank {own} can allocate");
-                Err(self.give_up_on(place, Fault::Lost(reason)))
-            }
-        }
     }
 
     /// Gives up because what the member at `place` sent cannot be read.

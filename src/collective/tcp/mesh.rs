@@ -2,23 +2,24 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::handshake;
-use super::handshake::{Absence, Joined};
+use socket2::{SockRef, TcpKeepalive};
+
+use super::handshake::{self, Absence, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
-use crate::error::{CollectiveError, ConnectError, UNREADABLE};
-use crate::rendezvous;
+use crate::builder::Timeouts;
+use crate::error::{CollectiveError, THIS_PROCESS, UNREADABLE};
 use crate::rendezvous::listen::on_free_port;
-use crate::rendezvous::{Meeting, Rendezvous};
-use crate::timeouts::Timeouts;
+use crate::rendezvous::{self, Meeting, Rendezvous};
 use crate::value::host::{Host, host_name};
 use crate::value::port::Port;
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
-use socket2::{SockRef, TcpKeepalive};
 
 /// How many keep-alive probes may go unanswered. Together with the pauses between them, they take
 /// half the timeout.
@@ -49,13 +50,13 @@ pub(super) fn connect(
     rank: Rank,
     place: &MeetingPoint,
     timeouts: Timeouts,
-) -> Result<Mesh, ConnectError> {
+) -> Result<Mesh, CollectiveError> {
     let timeout = timeouts.connecting;
     if rank.size() == 1 {
         return Ok(Mesh { peers: vec![None], rejected: 0 });
     }
-    let listener = on_free_port(&place.host).map_err(ConnectError::Socket)?;
-    let address = listener.local_addr().map_err(ConnectError::Socket)?;
+    let listener = on_free_port(&place.host).map_err(CollectiveError::Socket)?;
+    let address = listener.local_addr().map_err(CollectiveError::Socket)?;
     let blob = Contact::blob(address, place.is_secret);
     let meeting = place.rendezvous.clone().timeout(timeout).all_gather(blob)?;
     let contacts = Contact::of_all(&meeting)?;
@@ -67,9 +68,31 @@ pub(super) fn connect(
         joined.map(peer).transpose()
     });
     Ok(Mesh {
-        peers: peers.collect::<io::Result<_>>().map_err(ConnectError::Socket)?,
+        peers: peers.collect::<io::Result<_>>().map_err(CollectiveError::Socket)?,
         rejected: rejected + meeting.rejected(),
     })
+}
+
+/// The connections between ranks that are threads of this process, of each rank by rank.
+pub(super) fn of_this_process(size: usize) -> io::Result<Vec<Vec<Option<Peer>>>> {
+    let peer = |stream: UnixStream| -> io::Result<Peer> {
+        stream.set_nonblocking(true)?;
+        // The system has the same calls for all streams, and these need no network.
+        let stream = TcpStream::from(OwnedFd::from(stream));
+        Ok(Peer::new(mio::net::TcpStream::from_std(stream), THIS_PROCESS.to_owned(), None))
+    };
+    let mut all: Vec<Vec<Option<Peer>>> = Vec::new();
+    for _ in 0..size {
+        let mut own = Vec::new();
+        for other in &mut all {
+            let (stream, end) = UnixStream::pair()?;
+            own.push(Some(peer(stream)?));
+            other.push(Some(peer(end)?));
+        }
+        own.push(None);
+        all.push(own);
+    }
+    Ok(all)
 }
 
 /// A connection that has been made, ready for calls.
@@ -96,7 +119,7 @@ fn exchange_hellos(
     meeting: &Meeting,
     contacts: &[Contact],
     timeout: Duration,
-) -> Result<(Vec<Option<Joined>>, u64), ConnectError> {
+) -> Result<(Vec<Option<Joined>>, u64), CollectiveError> {
     let key = meeting.derive_key("collective");
     let lower = &contacts[..rank.index() as usize];
     let addresses: Vec<SocketAddr> = lower.iter().map(|contact| contact.address).collect();
@@ -120,13 +143,13 @@ fn exchange_hellos(
         lost(index, host.clone(), format!("{address}: {refusal}"))
     })?;
     let rejected = accepted.map_err(|absence| match absence {
-        Absence::Rank(index) => ConnectError::Collective(CollectiveError::TimedOut {
+        Absence::Rank(index) => CollectiveError::TimedOut {
             rank: index as u32,
             host: contacts[index].host.clone(),
             seconds: timeout.as_secs_f64(),
-        }),
-        Absence::Socket(error) => ConnectError::Socket(error),
-        Absence::Stopped => ConnectError::Socket(io::ErrorKind::Interrupted.into()),
+        },
+        Absence::Socket(error) => CollectiveError::Socket(error),
+        Absence::Stopped => CollectiveError::Socket(io::ErrorKind::Interrupted.into()),
     })?;
     for (place, joined) in places.iter_mut().zip(joined) {
         *place = Some(joined);
@@ -134,8 +157,8 @@ fn exchange_hellos(
     Ok((places, rejected))
 }
 
-fn lost(index: usize, host: String, reason: String) -> ConnectError {
-    ConnectError::Collective(CollectiveError::Lost { rank: index as u32, host, reason })
+fn lost(index: usize, host: String, reason: String) -> CollectiveError {
+    CollectiveError::Lost { rank: index as u32, host, reason }
 }
 
 /// What a rank brings to the meeting: how to reach it, and whether it has a secret.
@@ -161,7 +184,7 @@ impl Contact {
     }
 
     /// The contacts of all ranks.
-    fn of_all(meeting: &Meeting) -> Result<Vec<Contact>, ConnectError> {
+    fn of_all(meeting: &Meeting) -> Result<Vec<Contact>, CollectiveError> {
         let read = |(index, member): (usize, &rendezvous::Member)| {
             let unreadable = || lost(index, member.address().to_string(), UNREADABLE.to_owned());
             Contact::read(member).ok_or_else(unreadable)

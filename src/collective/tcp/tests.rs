@@ -1,4 +1,5 @@
 use std::net::TcpListener;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,18 +9,14 @@ use crate::call::Results;
 use crate::error::CollectiveError;
 use crate::group::Group;
 use crate::rendezvous::Rendezvous;
-use crate::tests::PLENTY;
-use crate::tests::hangs::check_that_a_hung_rank_is_named;
+use crate::tcp::peer::HEAD;
+use crate::tests::measured::longer_than;
+use crate::tests::{PLENTY, check_that_a_hung_rank_is_named};
 use crate::value::host::Host;
 use crate::value::port::Port;
 
-mod attacks;
-mod bytes;
-mod groups;
-mod last_words;
-
 /// Calls of a group, made directly on a transport.
-trait Calls: Transport {
+pub(crate) trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<()> {
         let call = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, values.len());
         self.reduce(call, Numbers::new(values), Reduction::Sum, None)
@@ -27,7 +24,7 @@ trait Calls: Transport {
 
     /// Gathers as many bytes of every rank.
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let mut all = vec![vec![0; bytes.len()]; self.rank().size() as usize];
+        let mut all = vec![bytes.to_vec(); self.rank().size() as usize];
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
         self.gather(Call::ALL_GATHER, bytes, &mut into, None).map(|()| all)
     }
@@ -197,4 +194,185 @@ fn a_rank_that_exits_with_success_is_not_lost_to_those_still_busy() {
             tcp.meet(Call::BARRIER).unwrap();
         });
     }
+}
+
+#[test]
+fn parts_of_a_sum_are_sent_alone() {
+    for (size, length) in [(1, 5), (2, 0), (3, 300), (4, 16_384), (4, 3), (5, 40_000), (3, PIECE)] {
+        ranks_with(false, PLENTY, size, |tcp| {
+            let mut group = Group::new(Box::new(tcp));
+            let values = numbers(group.rank().index(), length);
+            let before = group.bytes_sent().unwrap();
+            let part = group.reduce_scatter_sum(&values).unwrap();
+            let all = 4 * (length - part.len()) + HEAD * (size as usize - 1);
+            assert_eq!(group.bytes_sent().unwrap() - before, all as u64);
+        });
+    }
+}
+
+#[test]
+fn an_all_to_all_sends_each_rank_its_part_alone() {
+    let all = ranks_with(false, PLENTY, 4, |tcp| {
+        let mut group = Group::new(Box::new(tcp));
+        let own = group.rank().index() as u8;
+        let parts: Vec<_> = (0..4).map(|to| vec![16 * own + to; 1000]).collect();
+        let before = group.bytes_sent().unwrap();
+        let heard = group.all_to_all(&parts).unwrap();
+        assert_eq!(group.bytes_sent().unwrap() - before, 3 * (1000 + HEAD as u64));
+        heard
+    });
+    for (own, heard) in (0..).zip(all) {
+        let expected: Vec<_> = (0..4).map(|from| vec![16 * from + own; 1000]).collect();
+        assert_eq!(heard, expected);
+    }
+}
+
+#[test]
+fn a_rank_that_announces_more_bytes_than_exist_ends_the_group() {
+    let errors = ranks(2, |mut tcp| {
+        if tcp.rank().index() == 0 {
+            let length = (u64::MAX / 2).to_le_bytes();
+            let exchange = vec![Exchange::default(), Exchange::both(&length, &mut [])];
+            tcp.members.transfer(Call::broadcast(0), exchange).unwrap();
+            return tcp.meet(Call::BARRIER).unwrap_err().to_string();
+        }
+        let mut group = Group::new(Box::new(tcp));
+        let first = group.broadcast_bytes(&mut Vec::new(), 0).unwrap_err().to_string();
+        let again = group.barrier().unwrap_err().to_string();
+        assert!(again.contains("in an earlier call"), "{again}");
+        first
+    });
+    let announced = "it announced 9223372036854775807 bytes, more than this rank can allocate";
+    assert!(errors[1].contains(announced), "{errors:?}");
+    assert!(errors[0].contains(&format!("gave up on this rank: {announced}")), "{errors:?}");
+}
+
+#[test]
+fn a_group_outlives_the_one_that_it_is_split_from() {
+    let all = ranks(4, |mut world| {
+        let own = world.rank().index();
+        let mut group = world.split(own / 2, 0).unwrap();
+        drop(world);
+        group.all_gather(&[own as u8]).unwrap().concat()
+    });
+    assert_eq!(all, [[0, 1], [0, 1], [2, 3], [2, 3]]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ranks_that_wait_in_a_group_sleep_though_another_rank_has_exited() {
+    const WAIT: Duration = Duration::from_secs(1);
+    /// How long this thread has run on any processor.
+    fn on_processor() -> Duration {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    }
+    ranks(3, |mut tcp| {
+        let own = tcp.rank().index();
+        let mut pair = tcp.split(u32::from(own == 2), 0).unwrap();
+        if own == 2 {
+            return;
+        }
+        drop(tcp);
+        pair.meet(Call::BARRIER).unwrap();
+        if own == 0 {
+            thread::sleep(WAIT);
+        }
+        let before = on_processor();
+        pair.meet(Call::BARRIER).unwrap();
+        assert!(on_processor() - before < WAIT / 4);
+    });
+}
+
+#[test]
+fn a_rank_that_is_lost_in_a_group_is_named_by_its_rank_in_the_world() {
+    let all_are_split = Barrier::new(4);
+    let errors = ranks(4, |mut world| {
+        let own = world.rank().index();
+        let mut group = world.split(own % 2, own).unwrap();
+        all_are_split.wait();
+        if own == 3 {
+            world.members.fail_silently();
+            return None;
+        }
+        let heard = if own == 1 { group.meet(Call::BARRIER) } else { world.meet(Call::BARRIER) };
+        Some(heard.unwrap_err())
+    });
+    for error in errors.iter().flatten() {
+        assert!(error.to_string().starts_with("rank 3 on "), "{error}");
+    }
+    assert_eq!(errors.iter().flatten().count(), 3);
+}
+
+#[test]
+fn a_rank_that_hangs_in_a_group_is_named_by_its_rank_in_the_world() {
+    let timeout = longer_than(Duration::from_secs(2), || {
+        ranks(4, |mut world| {
+            let own = world.rank().index();
+            world.split(own / 2, 0).unwrap().all_reduce_sum(&mut [1.0]).unwrap();
+            world.meet(Call::BARRIER).unwrap();
+        });
+    });
+    let errors = ranks_within(timeout, 4, |mut world| {
+        let own = world.rank().index();
+        let mut group = world.split(own / 2, 0).unwrap();
+        if own == 2 {
+            thread::sleep(5 * timeout);
+            return None;
+        }
+        // The other group works, and waits for this one later.
+        let first = group.all_reduce_sum(&mut [1.0]).err();
+        assert_eq!(first.is_some(), own == 3);
+        Some(first.unwrap_or_else(|| world.meet(Call::BARRIER).unwrap_err()))
+    });
+    for error in errors.iter().flatten() {
+        assert!(
+            matches!(
+                error,
+                CollectiveError::TimedOut { rank: 2, .. } | CollectiveError::Lost { rank: 2, .. }
+            ),
+            "{error}"
+        );
+    }
+    assert_eq!(errors.iter().flatten().count(), 3);
+}
+
+#[test]
+fn lengths_that_differ_in_a_group_are_named_by_the_rank_in_the_world() {
+    let others_are_through = Barrier::new(4);
+    let errors = ranks(4, |mut world| {
+        let own = world.rank().index();
+        let mut group = world.split(own / 2, 0).unwrap();
+        let mut sum = |length| group.all_reduce_sum(&mut vec![1.0; length]).err();
+        if own < 2 {
+            // A rank that still waits for others reports what it hears, and would be named for
+            // that.
+            assert!(sum(4).is_none());
+            others_are_through.wait();
+            return None;
+        }
+        others_are_through.wait();
+        sum(if own == 3 { 5 } else { 4 }).filter(|_| own == 2)
+    });
+    let error = errors[2].as_ref().unwrap();
+    match error {
+        CollectiveError::Length { rank: 3, found: 5, expected: 4 } => {}
+        // The other rank noticed first and reported it.
+        CollectiveError::Disagree { rank: 3, difference }
+            if difference.contains("brought 4 numbers to a reduction of 5") => {}
+        _ => panic!("{error}"),
+    }
+}
+
+#[test]
+fn calls_on_different_groups_are_distinguished() {
+    let errors = ranks(2, |mut world| {
+        let mut groups = [world.split(0, 0).unwrap(), world.split(1, 0).unwrap()];
+        let turn = world.rank().index() as usize;
+        groups[turn].meet(Call::BARRIER).err().map(|error| error.to_string())
+    });
+    assert!(
+        errors.iter().flatten().any(|error| error.contains("do not make the same calls")),
+        "{errors:?}"
+    );
 }

@@ -1,8 +1,7 @@
 //! Sends and receives frames at the same time, so that no two ranks wait for each other.
 
-mod beside;
 mod blame;
-mod next;
+mod waiting;
 
 use std::io;
 use std::sync::Arc;
@@ -10,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token, Waker};
 
-use super::frame::Transfer;
-use super::peer::{Fault, Peer, Reason};
+use super::peer::{Fault, Peer, Reason, Transfer};
 use crate::call::Call;
 use crate::cancel::Cancel;
 use crate::error::{CollectiveError, OWN_HOST, Result};
 use mpienv_ask::seam::Owner;
 
-pub(crate) use self::beside::Beside;
+pub(crate) use self::waiting::Beside;
 
 /// How long a rank polls before it sleeps, if there are at least as many processors as ranks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -178,7 +176,7 @@ impl Links {
                 Some(Ok(progress)) => {
                     moved |= progress.moved;
                     if !progress.done {
-                        patience = beside::NAP;
+                        patience = waiting::NAP;
                     }
                 }
                 None => {}

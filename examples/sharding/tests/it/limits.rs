@@ -22,11 +22,14 @@ fn a_checkpoint_of_47_gb_is_refused_before_it_is_read() {
 #[test]
 fn more_ranks_as_threads_than_the_system_gives_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
-    command.current_dir(folder.path()).args(["--threads", "1000", "--epochs", "1"]);
-    let output = with_little_memory(&command).output().unwrap();
-    assert_fails(&output, " of 1000 cannot be started: ");
-    assert_fails(&output, "; use fewer --threads, or raise the limits");
+    // First of memory, and then of open files.
+    for count in ["100", "1000"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quickstart"));
+        command.current_dir(folder.path()).args(["--threads", count, "--epochs", "1"]);
+        let output = with_little_memory(&command).output().unwrap();
+        assert_fails(&output, &format!(" of {count} "));
+        assert_fails(&output, "; use fewer --threads, or raise the limits");
+    }
 }
 
 #[test]
@@ -39,6 +42,6 @@ fn a_run_without_more_open_files_names_the_limit() {
     let output = command.arg(env!("CARGO_BIN_EXE_quickstart")).output().unwrap();
     assert_fails(
         &output,
-        "Too many open files (os error 24); raise this process's limit of open files (ulimit -n)",
+        "Too many open files (os error 24); check this host's network and its limit of open files; use fewer --threads, or raise the limits (`ulimit -n`)",
     );
 }

@@ -22,7 +22,12 @@ type Worker<'scope> = ScopedJoinHandle<'scope, Result<(), Error>>;
 pub fn train(options: &Training, count: u32, out: &mut (dyn Write + Send)) -> Result<(), Error> {
     let out = Mutex::new(out);
     let prepared = Prepared::new(options, count)?;
-    let ranks = threads::group(count, options.timeout).map_err(Error::input)?;
+    let ranks = threads::group(count, options.timeout).map_err(|error| {
+        Error::input(format!(
+            "the threads of {count} ranks cannot be connected: {error}; use fewer --threads, or \
+             raise the limits (`ulimit -n`)"
+        ))
+    })?;
     // Ranks start to work only after every thread has started. If memory runs out while threads are
     // being started, a working rank would run out of memory too, which aborts the process.
     let all_started = RwLock::new(true);

@@ -1,4 +1,5 @@
-//! For ranks that exchange bytes by other means than their connections, such as shared memory.
+//! Waits in which no bytes of this rank's call are due over its connections: because they go by
+//! other means, such as shared memory, or because the rank looks at a message before it receives it.
 
 use std::time::{Duration, Instant};
 
@@ -6,6 +7,7 @@ use super::super::peer::{Fault, Peer, Progress};
 use super::{Culprit, Exchange, Links};
 use crate::call::{Call, Difference};
 use crate::error::{CollectiveError, Result};
+use crate::transport::Connection;
 
 /// Moves what can move of the messages that pass by other means during a transfer.
 pub(crate) type Beside<'a> = dyn FnMut() -> Result<Progress, Difference> + 'a;
@@ -65,5 +67,51 @@ impl Links {
         self.current.call = difference.own;
         let fault = difference.found.map_or_else(Fault::unreadable, Fault::Differs);
         self.give_up(all, Culprit(difference.rank, fault))
+    }
+
+    /// Waits until the head of a peer's next message, which has this number, has arrived, but not
+    /// longer than `longest`. Returns its call. The message stays in the connection.
+    pub(in super::super) fn next_message(
+        &mut self,
+        index: usize,
+        number: u32,
+        longest: Duration,
+    ) -> Result<Call> {
+        self.check()?;
+        self.peers.iter_mut().flatten().for_each(|peer| peer.begin());
+        let begun = Instant::now();
+        loop {
+            match self.peers[index].as_mut().map(|peer| peer.arrived(number)) {
+                Some(Ok(Some(call))) => return Ok(call),
+                Some(Ok(None)) | None => {}
+                Some(Err(fault)) => return Err(self.give_up(&[], Culprit(index, fault))),
+            }
+            if self.cancel.is_set() {
+                return Err(self.give_up_canceled(&[]));
+            }
+            let waited = begun.elapsed();
+            if waited < self.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            if waited >= longest {
+                return Err(self.attribute_timeout(index, None));
+            }
+            self.awaited = Some((index, begun));
+            if self.cancel.ends_wait() {
+                return Err(self.give_up_canceled(&[]));
+            }
+            let rest = longest - waited;
+            let nap = rest.min(self.cancel.patience().unwrap_or(rest));
+            if let Some(culprit) = self.sleep(nap, false, &|| true) {
+                return Err(self.give_up(&[], culprit));
+            }
+        }
+    }
+
+    /// The connection to a peer.
+    pub(in super::super) fn connection(&self, index: usize) -> Option<Connection> {
+        let peer = self.peers.get(index)?.as_ref()?;
+        Some(Connection { descriptor: peer.descriptor(), host: peer.host.clone() })
     }
 }
