@@ -137,7 +137,7 @@ impl Exports {
         self.put((name.into(), Some(value)));
     }
 
-    /// Adds an entry, whatever the others are. Readers take the first of a name.
+    /// Adds an entry for a name that has none.
     pub(crate) fn add(&mut self, name: &'static str, value: Option<String>) {
         self.variables.push((Cow::Borrowed(name), value));
     }

@@ -33,7 +33,7 @@ pub fn whole_process(launch: Launch) -> Launch {
 }
 
 /// Plans for the workers with these options. Those of threads apply where the launch decides none.
-pub fn planned(launch: Launch, options: PlanOptions) -> Launch {
+pub fn launch_with_plan_options(launch: Launch, options: PlanOptions) -> Launch {
     Launch { variables: Variables::Planned(Box::new(options)), ..launch }
 }
 

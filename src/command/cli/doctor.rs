@@ -64,7 +64,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let machine = Machine::here(&info, &environment, PATIENCE);
     let asked = ThreadsOption::default().asked(&environment)?;
     let threads = ThreadShare::new(asked, &info, &environment, Runs::default())?;
-    let plan = threads.planned(&info);
+    let plan = threads.plan_with_threads(&info);
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
     let patience = if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) };

@@ -9,14 +9,14 @@ use mpienv_ask::on_interface;
 use mpienv_core::seam::{ExportsSeam as _, TargetFile};
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::{
-    exec, leave_file, planned as planned_launch, whole_process, widen_default_binding,
+    exec, launch_with_plan_options, leave_file, whole_process, widen_default_binding,
 };
 
+use super::meet::{MasterOption, MeetOption};
 use super::overrides::{AskOption, Overrides};
-use super::program::{Given, command, print};
+use super::program::{ProgramOptions, command, print};
 use super::threads::{Runs, ThreadShare};
 use super::typed::{self, By, LauncherOption};
-use super::wait::{MasterOption, MeetOption};
 use super::warn::PATIENCE;
 use super::worker::worker;
 use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
@@ -62,7 +62,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TO", value_enum, default_value_t, conflicts_with_all = ["keep_binding", "per_node"])]
     bind: bind::To,
     #[command(flatten)]
-    given: Given,
+    given: ProgramOptions,
     /// Print the command, one argument per line and quoted for a shell, and start nothing
     #[arg(long)]
     dry_run: bool,
@@ -82,28 +82,28 @@ pub(super) struct Options {
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let info = options.place(&environment)?;
-    let mut planned = options.planned();
-    let words = Plan::new(&info, &planned).words?;
+    let mut wanted = options.plan_options();
+    let words = Plan::new(&info, &wanted).words?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
     let is_starter = options.per_node || options.starts_others(&info, &words);
     let runs = Runs { keeps_binding: options.keep_binding, is_starter };
     let asked = options.given.threads.asked(&environment)?;
     let threads = ThreadShare::new(asked, &info, &environment, runs)?;
-    planned.threads = threads.count;
-    planned.said = options.warn(&info, &environment, threads.finding());
+    wanted.threads = threads.count;
+    wanted.said = options.warn(&info, &environment, threads.finding());
     if options.dry_run {
         return Ok(print(&words)?);
     }
-    if let Some(bound) = options.bind(&info, &environment)? {
-        planned.also.push(bound);
+    if let Some(bound) = options.apply_binding(&info, &environment)? {
+        wanted.also.push(bound);
         // The program's threads are for the cores that it is bound to now.
         let runs = Runs { keeps_binding: true, ..runs };
-        planned.threads = ThreadShare::new(asked, &info, &environment, runs)?.count;
+        wanted.threads = ThreadShare::new(asked, &info, &environment, runs)?.count;
     }
     let info = on_interface(&info)?;
-    let plan = options.meet.complete(Plan::new(&info, &planned), &info, &mut planned)?;
-    perform(plan, &info, planned)
+    let plan = options.meet.meet_and_replan(Plan::new(&info, &wanted), &info, &mut wanted)?;
+    perform(plan, &info, wanted)
 }
 
 impl Options {
@@ -116,16 +116,16 @@ impl Options {
             // resolve first.
             self.master.wait(&info)?;
         }
-        Ok(self.given.template.complete(info, &self.command))
+        Ok(self.given.template.with_own_addr(info, &self.command))
     }
 
     /// Returns what decides what the command gets, as far as the options tell.
-    fn planned(&self) -> PlanOptions {
+    fn plan_options(&self) -> PlanOptions {
         PlanOptions {
             is_marked: !self.per_node,
             keeps_binding: self.keep_binding,
             meets: self.meet.is_asked(),
-            ..self.given.planned(self.program.reader(self.per_node), &self.command)
+            ..self.given.plan_options(self.program.reader(self.per_node), &self.command)
         }
     }
 
@@ -138,7 +138,7 @@ impl Options {
 
     /// Gives this process the cores that the command is to have. Returns the variable that tells
     /// the command that it is bound.
-    fn bind(
+    fn apply_binding(
         &self,
         info: &ClusterInfo,
         environment: &Environment,
@@ -172,14 +172,15 @@ impl Options {
 }
 
 /// Becomes the command, or starts it beside its scheduler.
-fn perform(plan: Plan, info: &ClusterInfo, planned: PlanOptions) -> Result<(), Failure> {
+fn perform(plan: Plan, info: &ClusterInfo, plan_options: PlanOptions) -> Result<(), Failure> {
     let (words, mut variables) = (plan.words?, plan.variables?);
     if let Some(file) = plan.file {
         write_file(file, &mut variables)?;
     }
     if plan.scheduler.is_some() {
         // They are two processes, so this one starts both and waits for them.
-        let launch = planned_launch(Launch::with_scheduler(info), planned).subreaper(true);
+        let launch =
+            launch_with_plan_options(Launch::with_scheduler(info), plan_options).subreaper(true);
         return whole_process(launch)
             .run(|_| worker(&words, None))
             .map_err(|error| launch::failure(&words, error));

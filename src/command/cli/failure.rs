@@ -12,8 +12,8 @@ use mpienv_core::seam::{
 };
 
 use super::correction;
+use super::meet::Unresolved;
 use super::typed::InnerLauncher;
-use super::wait::Unresolved;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

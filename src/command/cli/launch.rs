@@ -13,14 +13,15 @@ use mpienv_ask::on_interface;
 use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_core::seam::{Plan, PlanOptions, WordsError};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, places, planned, share_of_workers, try_run, whole_process,
+    for_terminal, foreseen, launch_with_plan_options, places, share_of_workers, try_run,
+    whole_process,
 };
 
+use super::meet::MeetOption;
 use super::overrides::{AskOption, Overrides};
-use super::program::{Given, command};
+use super::program::{ProgramOptions, command};
 use super::threads::{Asked, too_many};
 use super::typed::{self, By, LauncherOption};
-use super::wait::MeetOption;
 use super::warn::PATIENCE;
 use super::worker::{raised_files, worker};
 use super::worker_count::{Node, WorkerCount};
@@ -122,7 +123,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "TO", value_enum, default_value_t)]
     bind: bind::To,
     #[command(flatten)]
-    given: Given,
+    given: ProgramOptions,
     #[command(flatten)]
     launcher: LauncherOption,
     #[command(flatten)]
@@ -143,7 +144,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
-    let info = on_interface(&options.given.template.complete(info, words))?;
+    let info = on_interface(&options.given.template.with_own_addr(info, words))?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
@@ -175,13 +176,13 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 
 impl Options {
     /// Returns what decides what each worker gets, as far as the options tell.
-    fn planned(&self) -> PlanOptions {
-        self.given.planned(self.program.reader(false), &self.command)
+    fn plan_options(&self) -> PlanOptions {
+        self.given.plan_options(self.program.reader(false), &self.command)
     }
 
     /// Returns the words of a worker's command.
     fn words(&self, place: &ClusterInfo) -> Result<Vec<OsString>, WordsError> {
-        Plan::new(place, &self.planned()).words
+        Plan::new(place, &self.plan_options()).words
     }
 
     /// Returns a worker's command. Reports what would keep every worker from starting: all of them
@@ -220,7 +221,8 @@ impl Options {
     /// Returns the launch with the options that limit the workers, and say what they get.
     fn limited(&self, launch: Launch, asked: Option<Threads>) -> Launch {
         let output = self.log_dir.clone().map_or(Output::Prefixed, Output::LogDir);
-        let launch = planned(launch, self.planned()).output(output).subreaper(true);
+        let launch =
+            launch_with_plan_options(launch, self.plan_options()).output(output).subreaper(true);
         let launch = launch.keep_binding(self.keep_binding).bind(self.bind.into());
         let launch = self.grace.into_iter().fold(launch, Launch::grace);
         let launch = self.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);

@@ -53,17 +53,17 @@ fn long_help_of_for() -> String {
 
 /// What the programs of `exec` and `launch` get besides.
 #[derive(Args, Clone, Copy, Debug)]
-pub(super) struct Given {
+pub(super) struct ProgramOptions {
     #[command(flatten)]
     pub(super) threads: ThreadsOption,
     #[command(flatten)]
     pub(super) template: TemplateOption,
 }
 
-impl Given {
+impl ProgramOptions {
     /// Returns what the plan of the program with these words depends on. An option that sets a
-    /// variable is one of `also`.
-    pub(super) fn planned(self, reader: Reader, words: &[OsString]) -> PlanOptions {
+    /// variable adds it to `also`.
+    pub(super) fn plan_options(self, reader: Reader, words: &[OsString]) -> PlanOptions {
         PlanOptions {
             reader,
             words: words.to_vec(),
@@ -106,7 +106,7 @@ impl TemplateOption {
     }
 
     /// Returns the place with this host's own address, if the words need it.
-    pub(super) fn complete(self, info: ClusterInfo, words: &[OsString]) -> ClusterInfo {
+    pub(super) fn with_own_addr(self, info: ClusterInfo, words: &[OsString]) -> ClusterInfo {
         let needs_own = self.template && Placeholders::name_own_addr(words);
         if needs_own { with_own_addr(&info) } else { info }
     }

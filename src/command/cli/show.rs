@@ -49,7 +49,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let info = overrides::on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let cores = Binding::here(&topology(&environment));
-    let plan = threads.planned(&info);
+    let plan = threads.plan_with_threads(&info);
     let details = Details { info: &info, environment: &environment, own, threads, plan, cores };
     let binding = doctor::cpu_binding(&info, &environment);
     let loopback = doctor::loopback_of_several_nodes(&info, &environment);

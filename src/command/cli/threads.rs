@@ -117,7 +117,7 @@ impl ThreadShare {
 
     /// Returns the plan that `exec` performs for a program that starts no others, with these
     /// threads.
-    pub(super) fn planned(&self, info: &ClusterInfo) -> Plan {
+    pub(super) fn plan_with_threads(&self, info: &ClusterInfo) -> Plan {
         Plan::new(info, &PlanOptions { threads: self.count, ..PlanOptions::default() })
     }
 

@@ -52,7 +52,7 @@ impl MeetOption {
     }
 
     /// Lets the ranks meet, and plans again with what they have to tell each other.
-    pub(super) fn complete(
+    pub(super) fn meet_and_replan(
         self,
         plan: Plan,
         info: &ClusterInfo,
