@@ -25,10 +25,10 @@ pub use question::{Answer, Question};
 const FORM: &str = "mpienv1";
 
 /// The number of the descriptor that the launcher has left open.
-pub const FD: &str = "PMI_FD";
+pub(crate) const FD: &str = "PMI_FD";
 /// Where the server listens, as `host:port`, and the number by which it knows this process.
-pub const PORT: &str = "PMI_PORT";
-pub const ID: &str = "PMI_ID";
+pub(crate) const PORT: &str = "PMI_PORT";
+pub(crate) const ID: &str = "PMI_ID";
 
 mpienv_core::debug_is_text!(PmiError);
 

@@ -324,6 +324,8 @@ impl Error {
 const LONGEST_QUOTE: usize = 120;
 
 /// Quotes a value, escapes control characters, and truncates a very long value.
+#[doc(hidden)]
+#[must_use]
 pub fn quote(value: &str) -> String {
     match value.char_indices().nth(LONGEST_QUOTE) {
         None => format!("{value:?}"),

@@ -67,9 +67,15 @@ fn implemented(line: &str) -> Option<&str> {
 
 /// The public items of a file, without what its crate only shares with the others.
 fn items<'a>(text: &'a str, shared: &HashSet<String>) -> HashSet<&'a str> {
-    let mut owner = None;
+    let (mut owner, mut is_hidden) = (None, false);
     let mut found = HashSet::new();
     for line in text.lines() {
+        is_hidden |= line.trim() == "#[doc(hidden)]";
+        if is_hidden {
+            // It goes for the next line that is no attribute.
+            is_hidden = line.trim().starts_with("#[");
+            continue;
+        }
         if !line.starts_with(' ') && !line.is_empty() {
             owner = implemented(line);
         }

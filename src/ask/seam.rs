@@ -1,0 +1,9 @@
+//! What mpienv's other crates need of this one and programs do not. Any version may change it.
+
+pub use crate::interface::on_own_interfaces;
+pub use crate::launcher::{Connection, asked, keep_pmix, precludes_mpi, read_with_pmix, would_ask};
+pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
+pub use crate::process::Owner;
+pub use crate::program::{Helper, Printed};
+pub use crate::route::{interfaces, is_bridge, is_link_local, names_of, with_own_addr};
+pub use crate::route::{look_up, resolve};
