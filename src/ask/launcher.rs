@@ -119,15 +119,22 @@ pub fn would_ask(info: &ClusterInfo) -> bool {
 /// Returns an error if the variables cannot be read, if the server does not answer, or if it speaks
 /// of another process.
 pub fn read_with_pmix(builder: &ClusterInfoBuilder) -> Result<ClusterInfo, Error> {
-    let environment = builder.snapshot();
     let launcher = match builder.read() {
         Ok(info) => info.launcher(),
         // `prterun` sets no size, so that its variables alone place no process.
-        Err(_) if environment.get(PMIX_RANK).is_some() => Launcher::OpenMpi,
+        Err(_) if builder.snapshot().get(PMIX_RANK).is_some() => Launcher::OpenMpi,
         Err(error) => return Err(error),
     };
+    complete_by_pmix(builder, launcher)
+}
+
+/// Asks the PMIx server of a launcher, and reads again with its answer.
+fn complete_by_pmix(
+    builder: &ClusterInfoBuilder,
+    launcher: Launcher,
+) -> Result<ClusterInfo, Error> {
     let refuse = |error: pmix::PmixError| refused(launcher, error.to_string());
-    let said = pmix::ask(&environment).map_err(refuse)?;
+    let said = pmix::ask(&builder.snapshot()).map_err(refuse)?;
     let host = said.rank0_host.parse();
     let host = host.map_err(|error| refused(launcher, format!("{}: {error}", said.rank0_host)))?;
     let answer = Answer {
@@ -171,15 +178,18 @@ fn ask_pmix(
     read: &Result<ClusterInfo, Error>,
 ) -> Result<Option<ClusterInfo>, Error> {
     let environment = builder.snapshot();
-    let is_open = match read {
-        Ok(info) => is_served_pmix(info),
+    let (launcher, is_open) = match read {
+        Ok(info) => (info.launcher(), is_served_pmix(info)),
         // `prterun` sets no size.
-        Err(error) => error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
+        Err(error) => (
+            Launcher::OpenMpi,
+            error.variable() == Some(PMIX_RANK) && pmix::is_harmless(&environment),
+        ),
     };
     if !is_open || environment.number(ASK)? == Some(0) {
         return Ok(None);
     }
-    read_with_pmix(builder).map(Some)
+    complete_by_pmix(builder, launcher).map(Some)
 }
 
 /// Returns whether nothing names the master of this process, and its launcher serves PMIx without

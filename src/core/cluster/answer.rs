@@ -10,9 +10,9 @@ use crate::launcher::placement::Placement;
 use crate::value::host::Host;
 use crate::value::sourced::{Given, Sourced, by};
 
-/// The variables by which a rank of PMIx knows itself.
+/// The job's name in PMIx.
 pub const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
-/// The rank.
+/// PMIx's rank, which `prterun` and `prun` set without a size.
 pub const PMIX_RANK: &str = "PMIX_RANK";
 
 /// What the launcher's server has said about this process and its job.

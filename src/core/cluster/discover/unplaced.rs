@@ -2,6 +2,7 @@
 //! rank and a size.
 
 use super::{foreign, parents};
+use crate::cluster::answer::PMIX_RANK;
 use crate::cluster::{azure, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
@@ -17,9 +18,6 @@ const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// The number of a process on its node, which launchers of a node's processes set.
 const LOCAL_RANK: &str = "LOCAL_RANK";
-
-/// PMIx's rank, which `prterun` and `prun` set without a size.
-const PMIX_RANK: &str = "PMIX_RANK";
 
 /// The codes of findings about a process that is probably one of several, and does not know its
 /// place.
