@@ -70,3 +70,18 @@ fn each_crate_of_the_library_is_a_package_of_its_own() {
         assert!(files.iter().all(|file| !file.starts_with("src/")), "{part}: {files:?}");
     }
 }
+
+#[test]
+fn the_commit_of_the_version_depends_on_every_crate_that_the_command_is_compiled_from() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |file: &str| std::fs::read_to_string(top.join(file)).unwrap();
+    let (manifest, script) = (read("Cargo.toml"), read("build.rs"));
+    let (_, package) = manifest.split_once("\n[dependencies]\n").unwrap();
+    let (dependencies, _) = package.split_once("\n[").unwrap();
+    let own = dependencies.lines().filter_map(|line| line.strip_prefix("mpienv-"));
+    let own: Vec<_> = own.map(|line| line.split(['.', ' ']).next().unwrap()).collect();
+    assert!(own.len() > 5, "{own:?}");
+    for part in own {
+        assert!(script.contains(&format!("\"src/{part}\",")), "build.rs does not list src/{part}");
+    }
+}
