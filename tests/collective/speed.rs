@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 type Call = fn(&mut Group, &mut [f32], &mut [f32]) -> Result<(), CollectiveError>;
 
 /// The calls, with a buffer and a rank's part of it.
-const CALLS: [(&str, Call); 6] = [
+const CALLS: [(&str, Call); 7] = [
     ("all_reduce", |group, all, _| group.all_reduce_sum(all)),
     ("broadcast", |group, all, _| group.broadcast(all, 0)),
     ("all_gather", |group, all, part| group.all_gather_into(part, all)),
@@ -39,6 +39,7 @@ const CALLS: [(&str, Call); 6] = [
         let (sent, received) = all.split_at_mut(all.len() / 2);
         group.send_receive(sent, (own + 1) % size, received, (own + size - 1) % size)
     }),
+    ("barrier", |group, _, _| group.barrier()),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -65,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(group: &mut Group) -> Result<(), CollectiveError> {
     let size = group.size() as usize;
     for (name, call) in CALLS {
-        for bytes in LENGTHS {
+        for &bytes in if name == "barrier" { &[0][..] } else { &LENGTHS } {
             let part = (bytes / size_of::<f32>() / size).max(1);
             // These send as many bytes as they receive.
             let both = if matches!(name, "all_to_all" | "send_receive") { 2 } else { 1 };

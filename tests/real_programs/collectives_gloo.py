@@ -29,6 +29,7 @@ CALLS = {
     "reduce_scatter": lambda whole, part, into: dist.reduce_scatter_tensor(part, whole),
     "all_to_all": lambda whole, part, into: dist.all_to_all_single(into, whole),
     "send_receive": lambda whole, part, into: send_receive(whole, into),
+    "barrier": lambda whole, part, into: dist.barrier(),
 }
 
 
@@ -48,7 +49,7 @@ def timed(call, whole, part, into):
 
 
 for name, call in CALLS.items():
-    for length in LENGTHS:
+    for length in [0] if name == "barrier" else LENGTHS:
         count = max(length // 4 // SIZE, 1)
         buffers = torch.ones(count * SIZE), torch.ones(count), torch.ones(count * SIZE)
         begun = time.perf_counter()

@@ -7,7 +7,7 @@
 enum { WARM = 4, FEWEST = 5, MOST = 1000 };
 static const double BUDGET = 0.25;
 static const int LENGTHS[] = {8, 31400, 1 << 20, 64 << 20};
-static const char *NAMES[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_receive"};
+static const char *NAMES[] = {"all_reduce", "broadcast", "all_gather", "reduce_scatter", "all_to_all", "send_receive", "barrier"};
 
 static int rank, size, count;
 static float *all, *part;
@@ -29,6 +29,7 @@ static double timed(int which) {
         MPI_Sendrecv(all, count * size, MPI_FLOAT, (rank + 1) % size, 0, all + (size_t)count * size, count * size, MPI_FLOAT,
                      (rank + size - 1) % size, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         break;
+    case 6: MPI_Barrier(MPI_COMM_WORLD); break;
     }
     return MPI_Wtime() - begun;
 }
@@ -72,6 +73,7 @@ int main(int argc, char **argv) {
     for (int which = 0; which < 6; which++) {
         for (int i = 0; i < 4; i++) measure(which, LENGTHS[i]);
     }
+    measure(6, 0);
     MPI_Finalize();
     return 0;
 }
