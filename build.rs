@@ -1,5 +1,5 @@
-//! Tells the command `mpienv` which commit it is built from, in a checkout. Published packages do
-//! not have this script.
+//! Links the command `mpienv` so that it starts faster, and tells it which commit it is built from,
+//! in a checkout. Published packages do not have this script.
 //!
 //! It runs again only when the sources have changed, and so are compiled anyway. A commit alone
 //! compiles nothing: a command that was built from changed sources says so, which stays true.
@@ -30,6 +30,11 @@ const SOURCES: [&str; 13] = [
 
 fn main() -> Result<(), VarError> {
     println!("cargo::rerun-if-changed=build.rs");
+    // At a fixed address, the loader has no addresses to correct in the command's tables: 28,000
+    // of them, on 65 pages, which takes a tenth of the time of an `export`.
+    if env::var("CARGO_CFG_TARGET_OS")? == "linux" && env::var("CARGO_CFG_TARGET_ENV")? == "gnu" {
+        println!("cargo::rustc-link-arg-bin=mpienv=-no-pie");
+    }
     SOURCES.iter().for_each(|source| println!("cargo::rerun-if-changed={source}"));
     let is_command = env::var("CARGO_FEATURE_CLI").is_ok();
     // A checkout of another project may contain this one.
