@@ -18,6 +18,18 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
+/// Each process of a job starts it, so what the loader does for it counts.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[test]
+fn the_loader_corrects_no_addresses_of_the_command_and_loads_no_library_but_that_of_c() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_mpienv")).unwrap();
+    // The type of an ELF file: 2 has a fixed address, and 3 has not.
+    assert_eq!(program[16], 2);
+    let traced = clean("mpienv").env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap().stdout;
+    let libraries = String::from_utf8(traced).unwrap();
+    assert!(libraries.contains("libc.so.6") && !libraries.contains("libgcc_s"), "{libraries}");
+}
+
 #[test]
 fn export_prints_nothing_but_what_stops_a_script_when_it_fails() {
     for vars in [SEVERAL_NODES, &[("OMPI_COMM_WORLD_RANK", "0")], &[("MASTER_PORT", "x")]] {
