@@ -38,6 +38,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--backend", help="of torch.distributed: nccl on GPUs and gloo on CPUs by default")
     backend = parser.parse_args().backend
+    if backend == "mpienv":
+        # PyTorch before 2.14 does not find it without this.
+        import mpienv_rs.torch
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)

@@ -109,6 +109,10 @@ impl Group {
         self.transport.connections()
     }
 
+    pub(super) fn set_timeout(&mut self, timeout: std::time::Duration) {
+        self.transport.set_timeout(timeout);
+    }
+
     /// What carries the next call of all ranks.
     fn next(&mut self) -> &mut dyn Transport {
         self.transport.note(self.made);

@@ -2,6 +2,8 @@
 //! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
 //! version may change it.
 
+use std::time::Duration;
+
 use crate::{CollectiveError, Group, hosts};
 
 pub use crate::call::{Call, Message, built_number, type_number};
@@ -49,6 +51,11 @@ pub fn connect_pair(
 #[must_use]
 pub fn connections_of(group: &Group) -> Vec<Option<Connection>> {
     group.connections()
+}
+
+/// Sets how long each later call of a group waits for another rank.
+pub fn set_timeout(group: &mut Group, timeout: Duration) {
+    group.set_timeout(timeout);
 }
 
 /// Returns what carries the calls of a group.

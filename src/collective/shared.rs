@@ -190,6 +190,10 @@ impl Transport for Shared {
         if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
     }
 
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.tcp.set_timeout(timeout);
+    }
+
     fn note(&mut self, made: u32) {
         self.count_call(made);
         self.tcp.note(made);

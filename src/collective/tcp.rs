@@ -241,6 +241,10 @@ impl Transport for Tcp {
         if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
     }
 
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.members.timeout_setter()(timeout);
+    }
+
     fn note(&mut self, made: u32) {
         self.members.note(made);
     }

@@ -72,6 +72,12 @@ pub trait Transport: Send {
         let _ = made;
     }
 
+    /// Sets how long later calls wait for another rank, in all groups that share its connections.
+    /// Over MPI, it stays as it is.
+    fn set_timeout(&mut self, timeout: Duration) {
+        let _ = timeout;
+    }
+
     /// Reduces the ranks' numbers element by element. Every rank, or only `root`, gets the result
     /// in place. The numbers of the other ranks do not change.
     fn reduce(

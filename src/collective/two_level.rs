@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::call::{Call, Difference, Message};
 use super::cancel::Cancel;
@@ -148,6 +149,10 @@ impl Transport for TwoLevel {
         let why = world.why();
         let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
         format!("shared memory on each host and TCP between {hosts} hosts{why}")
+    }
+
+    fn set_timeout(&mut self, timeout: Duration) {
+        self.world.set_timeout(timeout);
     }
 
     fn note(&mut self, made: u32) {

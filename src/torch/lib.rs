@@ -24,7 +24,7 @@ use std::os::fd::FromRawFd as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv_collective::seam::{Connection, ask_while_waiting, connections_of};
+use mpienv_collective::seam::{Connection, ask_while_waiting, connections_of, set_timeout};
 use mpienv_collective::{Backend, Canceller, CollectiveError, Group};
 use mpienv_core::{ClusterInfo, ErrorKind, Host, Port};
 
@@ -175,6 +175,20 @@ pub unsafe extern "C" fn mpienv_torch_connect(
     };
     // SAFETY: the caller vouches for them.
     unsafe { open(into, listener, is_canceled, connect) }
+}
+
+/// Sets how long each later call waits for another rank.
+///
+/// # Safety
+/// As `run`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mpienv_torch_set_timeout(handle: *const Handle, timeout_ms: u64) -> i32 {
+    let set = |group: &mut Group| {
+        set_timeout(group, Duration::from_millis(timeout_ms));
+        Ok(())
+    };
+    // SAFETY: the caller vouches for the handle.
+    unsafe { run(handle, set) }
 }
 
 /// Makes the call that runs now, and all later ones, fail.

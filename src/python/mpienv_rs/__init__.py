@@ -181,6 +181,9 @@ def init_process_group(
         importlib.import_module("torch").set_num_threads(threads["number"])
     if _opens_store(distributed, backend, options):
         options = {**options, "init_method": _own_scheme(distributed)}
+    if "mpienv" in str(backend):
+        # Before PyTorch 2.14, only this registers it.
+        importlib.import_module("mpienv_rs.torch")
     distributed.init_process_group(backend, **options)
     return place
 
@@ -220,8 +223,11 @@ def _own_scheme(distributed: Any) -> str:
         listening = _listen(host, port) if rank == 0 else None
         # PyTorch closes the socket together with the store.
         number = None if listening is None else listening.detach()
+        # In PyTorch 2.4, the kind of store that is the default takes no socket.
+        version = getattr(importlib.import_module("torch"), "__version__", "")
+        kind = {"use_libuv": False} if version.startswith("2.4.") else {}
         store = distributed.TCPStore(
-            host, port, size, rank == 0, timeout=timeout, multi_tenant=True, master_listen_fd=number
+            host, port, size, rank == 0, timeout=timeout, multi_tenant=True, master_listen_fd=number, **kind
         )
         yield store, rank, size
         raise RuntimeError("mpienv:// cannot meet again")

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 from torch.distributed import ReduceOp
@@ -81,6 +82,16 @@ def split(rank):
     return output
 
 
+def reshaped(rank):
+    """Parts that are not contiguous, into parts of another shape."""
+    outputs = [torch.empty(2, 3) for _ in range(2)]
+    dist.all_to_all(outputs, [(torch.arange(6.0) + 10 * rank).view(2, 3).t() for _ in range(2)])
+    return torch.cat(outputs).flatten()
+
+
+_RESHAPED = [0.0, 3.0, 1.0, 4.0, 2.0, 5.0, 10.0, 13.0, 11.0, 14.0, 12.0, 15.0]
+
+
 def same_place(_):
     place = torch.zeros(2)
     dist.all_gather([place, place], torch.ones(2))
@@ -123,6 +134,7 @@ EQUAL = {
     "a monitored barrier": (monitored, [1.0], [1.0]),
     "a negated view": (negated, [-1.0], [-1.0]),
     "split sizes on one rank": (split, [0.0, 1.0, 10.0, 11.0], [2.0, 3.0, 12.0, 13.0]),
+    "parts of another shape": (reshaped, _RESHAPED, _RESHAPED),
     "a list with a tensor twice": (same_place, [1.0, 1.0], [1.0, 1.0]),
 }
 
@@ -165,10 +177,6 @@ def one_rank_is_late(rank):
 
 def run(case):
     rank = int(os.environ["RANK"])
-    if not GLOO:
-        import mpienv_rs.torch
-
-        mpienv_rs.torch.register()
     dist.init_process_group("gloo" if GLOO else "mpienv", timeout=datetime.timedelta(seconds=TIMEOUT))
     try:
         if case in DIFFERENT:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel

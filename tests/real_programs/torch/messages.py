@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 
@@ -193,12 +194,24 @@ def full_for_good(rank, size):
 def length(rank, size):
     """Both ranks name both, by their numbers in the job, in a group that has others, and both lengths."""
     group = dist.new_group([1, 3], backend=BACKEND)
+    words = "rank 1", "send of 6 i64", "rank 3", "receive of 5 i64", "tag 7"
     if rank == 1:
-        words = "rank 1", "send of 5 i64", "rank 3", "receive of 6 i64", "tag 7"
-        return fails(lambda: dist.send(torch.ones(5, dtype=torch.int64), 3, group=group, tag=7), *words)
+        return fails(lambda: dist.send(torch.ones(6, dtype=torch.int64), 3, group=group, tag=7), *words)
     if rank == 3:
-        words = "rank 1", "send of 5 i64", "rank 3", "receive of 6 i64", "tag 7"
-        return fails(lambda: dist.recv(torch.ones(6, dtype=torch.int64), 1, group=group, tag=7), *words)
+        return fails(lambda: dist.recv(torch.ones(5, dtype=torch.int64), 1, group=group, tag=7), *words)
+
+
+def shorter(rank, size):
+    """A shorter message fills the first numbers, whether it waits for its receive or not."""
+    if rank == 1:
+        works = [dist.isend(message(1, tag, 0, 5), 0, tag=tag) for tag in (1, 2, 3)]
+        return [work.wait() for work in works] and None
+    for tag in (2, 1, 3):
+        # The last one is not contiguous.
+        tensor = torch.full((8,), -1) if tag < 3 else torch.full((8, 2), -1)[:, 0]
+        dist.recv(tensor, 1, tag=tag)
+        check(tensor[:5], 1, tag, 0)
+        assert tensor[5:].eq(-1).all(), tensor
 
 
 def queued_length(rank, size):
@@ -208,8 +221,8 @@ def queued_length(rank, size):
         return [work.wait() for work in works] and None
     if rank == 2:
         recv(3, 2)
-        words = "rank 3 called send of 8 i64 with tag 1, rank 2 receive of 9 i64 with tag 1",
-        return fails(lambda: recv(3, 1, 9), *words)
+        words = "rank 3 called send of 8 i64 with tag 1, rank 2 receive of 7 i64 with tag 1",
+        return fails(lambda: recv(3, 1, 7), *words)
 
 
 def own(rank, size):
@@ -387,6 +400,21 @@ def waited(rank, size):
     time.sleep(6)
 
 
+def timeouts(rank, size):
+    """The timeout of one call, and one that a group gets later, limit calls of all ranks too."""
+    groups = [dist.new_group(backend=BACKEND) for _ in range(2)]
+    if rank == 3:
+        sleep_forever()
+    backends = [group._get_backend(torch.device("cpu")) for group in groups]
+    options, second = dist.AllreduceOptions(), datetime.timedelta(seconds=1)
+    options.timeout = second
+    words = "rank 3 on", "did not arrive within 1 s"
+    said = fails_after(lambda: backends[0].allreduce([torch.ones(4)], options).wait(), *words)
+    backends[1]._set_default_timeout(second)
+    fails_after(lambda: dist.all_reduce(torch.ones(4), group=groups[1]), *words)
+    return said
+
+
 def again(rank, size, store):
     """A group that is made again on the store of one whose message timed out."""
     dist.destroy_process_group()
@@ -457,15 +485,15 @@ def memory():
 CASES = {
     function.__name__: (function, size)
     for function, size in (
-        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4), (length, 4), (queued_length, 4),
+        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4), (length, 4), (shorter, 2), (queued_length, 4),
         (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4), (killed_queued, 4),
-        (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (again, 4), (cost, 2), (few_descriptors, 2),
+        (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),
     )
 }
 # Ranks that the parent ends once the others are through, or that end themselves.
 ENDED = {
     "killed_before": {3}, "killed_meanwhile": {3}, "killed_waiting": {3}, "killed_within": {3}, "killed_queued": {3},
-    "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3},
+    "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
 }
 
 

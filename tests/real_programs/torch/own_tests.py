@@ -63,6 +63,7 @@ def tests_for(backend):
     name = "torch.testing._internal.distributed.distributed_test"
     # The module reads the name when it is imported.
     module = importlib.reload(sys.modules[name]) if name in sys.modules else importlib.import_module(name)
+    import mpienv_rs.torch
     import torch
 
     class Tests(module.TestDistBackend, module.DistributedTest._DistTestBase):

@@ -5,6 +5,7 @@
 import os
 import sys
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint

@@ -102,6 +102,8 @@ torch_programs() {
         done
         step_of python "$here/own_tests.py"
         step_of mpienv launch --nproc-per-node 2 -- python "$here/resources.py"
+        as_over_gloo python "$here/lifecycle.py" BACKEND -- mpienv launch --nproc-per-node 2 --
+        as_over_gloo "$here/lifecycle.py" BACKEND --restart -- torchrun --nproc-per-node 2 --max-restarts 2
         step_of python "$here/arguments.py"
         step_of python "$here/messages.py"
         step_of python "$here/faults.py"

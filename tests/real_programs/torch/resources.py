@@ -3,6 +3,7 @@ import os
 import threading
 import time
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 

@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 
+import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
 import torch.distributed as dist
 from torch import nn

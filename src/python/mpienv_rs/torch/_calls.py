@@ -16,6 +16,10 @@ from torch.distributed import _Work
 _NO_TIMEOUT = datetime.timedelta(0)
 
 
+# The last works that only PyTorch's C++ may have. It does not say when it no longer needs one.
+_KEPT: Deque[Call] = deque(maxlen=1000)
+
+
 class _Search(threading.local):
     """This thread's search for the call behind a work of PyTorch's."""
 
@@ -37,10 +41,15 @@ class Call(_Work):  # type: ignore[misc]
         self._tensors = tensors
         self._error: Optional[BaseException] = None
         self._future: Optional[Any] = None
-        self._is_done = False
+        self._is_done = self._is_kept = False
         # Open once the call has ended.
         self._gate = _thread.allocate_lock()
         self._gate.acquire()
+
+    def keep(self) -> None:
+        """Keeps the call, because PyTorch's C++ does not keep what is Python's of a work that it gets."""
+        self._is_kept = True
+        _KEPT.append(self)
 
     def run(self) -> None:
         make, self._make = self._make, None
@@ -70,6 +79,8 @@ class Call(_Work):  # type: ignore[misc]
             # The error gets the frames that wait, and these keep the call. So the call keeps a copy without them.
             error, self._error = self._error, copy.copy(self._error)
             raise error
+        if self._is_kept:
+            self._tensors = []
         return True
 
     def get_future(self) -> Any:
@@ -94,6 +105,8 @@ class Call(_Work):  # type: ignore[misc]
     def _value(self, future: Any) -> Any:
         if self._error is not None:
             raise self._error
+        if self._is_kept:
+            self._tensors = []
         return future.value()
 
     def is_completed(self) -> bool:
@@ -277,12 +290,17 @@ def _call_behind(work: Any) -> Optional[Call]:
     return _SEARCH.found
 
 
-def _ask_calls(name: str) -> None:
-    """Lets a method of PyTorch's works reach the calls behind them.
+def ask_calls() -> None:
+    """Lets the methods of PyTorch's works reach the calls behind them.
 
-    For each call, PyTorch hands out a work of its own, which passes on only `wait` and `get_future`. Without this, a program
-    that asks again and again whether a work is completed would never end.
+    For each call of a backend, PyTorch hands out a work of its own, which passes on only `wait` and `get_future`. Without this, a
+    program that asks again and again whether a work is completed would never end.
     """
+    for name in ("is_completed", "is_success", "result"):
+        setattr(_Work, name, _asking(name))
+
+
+def _asking(name: str) -> Callable[[Any], Any]:
     of_work = getattr(_Work, name)
 
     @functools.wraps(of_work)
@@ -290,8 +308,4 @@ def _ask_calls(name: str) -> None:
         call = _call_behind(work) if type(work) is _Work else None
         return of_work(work) if call is None else getattr(call, name)()
 
-    setattr(_Work, name, method)
-
-
-for _name in ("is_completed", "is_success", "result"):
-    _ask_calls(_name)
+    return method

@@ -21,6 +21,7 @@ _ARGUMENTS = {
         c_uint32, c_uint32, c_int32, c_char_p, c_uint16, c_char_p, c_char_p, c_uint64, c_int32, c_void_p, c_void_p, c_void_p,
     ),
     "next": (c_void_p, c_uint64, c_void_p, c_void_p),
+    "set_timeout": (c_void_p, c_uint64),
     "release": (c_void_p,),
     "cancel": (c_void_p,),
     "close": (c_void_p,),
@@ -110,6 +111,7 @@ class Connected:
 
     def __init__(self, connect: str, arguments: Sequence[Any], end: Optional[Callable[[], None]] = None) -> None:
         self._handle, self._handlers, self._process = c_void_p(), Handlers(), os.getpid()
+        self._timeout: Optional[float] = None
         self._library = library()
         function = getattr(self._library, f"mpienv_torch_{connect}")
         interruptible(lambda: check(function(*arguments, self._handlers.function, byref(self._handle))), end)
@@ -129,6 +131,12 @@ class Connected:
                 check(code)
 
         return call
+
+    def wait_within(self, seconds: float) -> None:
+        """Lets later calls wait so long for another rank."""
+        if seconds != self._timeout:
+            check(self._library.mpienv_torch_set_timeout(self._handle, max(1, int(seconds * 1000))))
+            self._timeout = seconds
 
     def describe(self) -> str:
         buffer = ctypes.create_string_buffer(1024)

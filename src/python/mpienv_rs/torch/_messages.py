@@ -45,7 +45,9 @@ class Outgoing:
             try:
                 with torch.no_grad():
                     values = plain(tensor).contiguous()
-                    link.pair(timeout).send(*moved(values), tag)
+                    pair = link.pair(timeout)
+                    pair.wait_within(timeout)
+                    pair.send(*moved(values), tag)
             except Failure as failure:
                 raise failed(failure) from None
 
@@ -244,7 +246,7 @@ class Incoming:
             if is_received:
                 first.end(_nothing)
             elif receive is not None:
-                self._receive(receive, pair)
+                self._receive(receive, pair, kind, length)
             elif fits:
                 self._keep(pair, tag, kind, length)
             else:
@@ -283,12 +285,13 @@ class Incoming:
         self._waiting_bytes -= values.numel()
         return kind, values
 
-    def _receive(self, receive: Receive, pair: Pair) -> None:
-        """Receives the next message straight into its place."""
+    def _receive(self, receive: Receive, pair: Pair, kind: int, length: int) -> None:
+        """Receives the next message straight into its place, of which a shorter one fills the first numbers, as over gloo."""
 
         def fill(tensor: Any) -> None:
-            # If it is not what the sender has, both get an error.
-            pair.receive(*moved(tensor), receive.tag)
+            # If it is of another type or longer, both ranks get an error.
+            (address, room), own = moved(tensor)
+            pair.receive((address, min(length, room) if kind == own else room), own, receive.tag)
 
         receive.end(fill)
 
@@ -308,9 +311,9 @@ class Incoming:
         """Ends a receive with a message that has waited."""
 
         def fill(tensor: Any) -> None:
-            own = moved_kind(tensor), tensor.nbytes
-            if own != (kind, values.numel()):
-                raise self._differs(receive.tag, (kind, values.numel()), own)
+            own, room = moved_kind(tensor), tensor.nbytes
+            if own != kind or values.numel() > room:
+                raise self._differs(receive.tag, (kind, values.numel()), (own, room))
             ctypes.memmove(tensor.data_ptr(), values.data_ptr(), values.numel())
 
         receive.end(fill)
@@ -321,7 +324,7 @@ class Incoming:
         sent, received = (f"{length // SIZES[kind][1]} {SIZES[kind][0]}" for kind, length in (found, own))
         text = (
             f"rank {source} called send of {sent} with tag {tag}, rank {to} receive of {received} with tag {tag}: "
-            "a message needs the same count and type on both ranks"
+            "a message needs the same type on both ranks, and room for its numbers"
         )
         return Failure(text, REFUSED, source)
 

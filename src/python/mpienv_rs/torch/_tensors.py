@@ -47,8 +47,8 @@ def check(operation: str, tensor: Any, is_result: bool = False) -> None:
         )
     if tensor.device.type != "cpu":
         raise RuntimeError(
-            f"mpienv: {operation} takes tensors on cpu, and this one is on {tensor.device}; "
-            'initialize with "cpu:mpienv,cuda:nccl"'
+            f"mpienv: {operation} takes tensors on cpu, and this one is on {tensor.device}; use another group for it, or, from "
+            'PyTorch 2.14 on, initialize with "cpu:mpienv,cuda:nccl"'
         )
     if is_result and any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride())):
         raise RuntimeError(
