@@ -89,7 +89,9 @@ def aborted():
     if RANK == 1:
         time.sleep(TIMEOUT)
         return
-    threading.Timer(0.5, lambda: dist.distributed_c10d._abort_process_group()).start()
+    is_known = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9)
+    abort = dist.distributed_c10d._abort_process_group if is_known else dist.group.WORLD.abort
+    threading.Timer(0.5, abort).start()
     reduce()
 
 

@@ -50,8 +50,9 @@ def again(store):
         part = dist.new_group(range(SIZE))
         sums += [total(), total(group=part)]
         if SIZE > 1:
-            dist.isend(torch.ones(1), (RANK + 1) % SIZE)
+            work = dist.isend(torch.ones(1), (RANK + 1) % SIZE)
             dist.recv(torch.ones(1), (RANK - 1) % SIZE)
+            work.wait()
         dist.barrier()
         dist.destroy_process_group()
         del part

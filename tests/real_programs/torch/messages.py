@@ -59,6 +59,14 @@ def fails(call, *words, without=()):
     return f"{text} ({after:.1f} s)"
 
 
+def abort():
+    """PyTorch's own way, or before 2.9, which knows none but NCCL's, that of the group."""
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 9):
+        dist.distributed_c10d._abort_process_group()
+    else:
+        dist.group.WORLD.abort()
+
+
 def recv(source, tag=0, count=8):
     tensor = torch.empty(count, dtype=torch.int64)
     dist.recv(tensor, source, tag=tag)
@@ -355,7 +363,7 @@ def aborted(rank, size):
     if rank in (1, 2, 3):
         if rank == 3:
             dist.send(message(3, 0, 0), 0)
-        threading.Timer(1, dist.distributed_c10d._abort_process_group).start()
+        threading.Timer(1, abort).start()
         call = [None, lambda: recv(0), lambda: dist.send(torch.ones(1), 0), lambda: dist.send(torch.ones(LARGE), 0)][rank]
         return fails_after(call, "cancel" if rank == 3 else "")
     recv(3)

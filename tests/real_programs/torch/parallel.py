@@ -11,10 +11,18 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as checkpoint
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
+
+try:
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+except ImportError:
+    # PyTorch 2.4.
+    from torch.distributed._tensor import Replicate, Shard, distribute_tensor
+# Before, FSDP2 needs GPUs.
+HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 7)
+if HAS_FSDP2:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 
 def show(name, *numbers):
@@ -146,9 +154,9 @@ def main():
     backend, folder = sys.argv[1:]
     dist.init_process_group(backend)
     replicas()
-    net = shards()
     tensors()
-    checkpoints(net, folder)
+    if HAS_FSDP2:
+        checkpoints(shards(), folder)
     dist.destroy_process_group()
 
 

@@ -16,6 +16,8 @@ from ._calls import Call
 from ._operations import Operations
 
 _CPU = torch.device("cpu")
+# Whether PyTorch's C++ loses what is Python's of a work.
+_LOSES_WORKS = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9)
 
 
 class MpienvGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
@@ -80,7 +82,7 @@ def _as_pytorch_calls(method: Callable[..., Any], options: Any, lists: int) -> C
         if lists > 0 and any(isinstance(value, torch.Tensor) for value in given):
             given = [[value] for value in given]
         work = method(self, *given, opts)
-        if isinstance(work, Call) and not _is_called_by_python():
+        if _LOSES_WORKS and isinstance(work, Call) and not _is_called_by_python():
             work.keep()
         return work
 

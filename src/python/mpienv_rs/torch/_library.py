@@ -147,9 +147,10 @@ class Connected:
         """Ends the call that runs in another thread, and all later ones."""
         self._library.mpienv_torch_cancel(self._handle)
 
-    def close(self) -> None:
+    def close(self, process: Callable[[], int] = os.getpid) -> None:
         """Closes the connections. No call runs, and later ones fail."""
-        if self._process != os.getpid():
+        # At the end of the interpreter, the module is empty.
+        if self._process != process():
             # A thread that was not forked may have been in a call.
             return
         handle, self._handle.value = self._handle.value, None
