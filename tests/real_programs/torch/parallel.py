@@ -157,6 +157,8 @@ def main():
     tensors()
     if HAS_FSDP2:
         checkpoints(shards(), folder)
+    # Or gloo of PyTorch 2.4 may wait for a rank that has ended.
+    dist.barrier()
     dist.destroy_process_group()
 
 
