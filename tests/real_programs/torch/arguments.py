@@ -18,6 +18,7 @@ GLOO = "--gloo" in sys.argv
 TIMEOUT = 10
 # Before, PyTorch knows nothing but gloo's monitored barrier, and splits only groups of NCCL.
 IS_NEW = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+REFUSES = "one rank refuses its arguments"
 LATE = "a monitored barrier for which a rank is late"
 
 
@@ -154,12 +155,15 @@ REFUSED = {
 
 
 def one_rank_refuses(rank):
-    """Rank 1 passes a list that it refuses, and goes on with another call."""
-    try:
-        dist.all_gather([torch.zeros(2)] * (2 - rank), torch.ones(2))
-    except ValueError as error:
-        print(error, flush=True)
-        dist.barrier()
+    """Rank 1 of 3 passes a list that it refuses, and then a right one. The next time, it goes on with another call."""
+    for turn in range(2):
+        parts = [torch.zeros(2) for _ in range(3)]
+        try:
+            dist.all_gather(parts[rank % 2 :], torch.ones(2))
+        except ValueError as error:
+            print(error, flush=True)
+            dist.barrier() if turn else dist.all_gather(parts, torch.ones(2))
+        assert all(part.tolist() == [1.0, 1.0] for part in parts), parts
 
 
 def one_rank_is_late(rank):
@@ -200,10 +204,11 @@ def run(case):
 
 def lines_of(case):
     """The last line of each rank."""
+    size = 3 if case == REFUSES else 2
     words = [sys.executable, __file__, *(["--gloo"] if GLOO else []), "--run", case]
-    store = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2", "MASTER_PORT": str(free_port())}
+    store = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(size), "MASTER_PORT": str(free_port())}
     ranks = [
-        subprocess.Popen(words, env={**store, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(2)
+        subprocess.Popen(words, env={**store, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(size)
     ]
     return [(rank.communicate()[0].splitlines() or [f"exit code {rank.returncode}"])[-1] for rank in ranks]
 
@@ -226,7 +231,7 @@ def check(case, lines):
     elif case == LATE:
         assert all("rank 1 did not arrive within 1 s" in line for line in lines), lines
     else:
-        assert all("rank 1 had refused its call before: mpienv: all_gather: 1 tensors for 2 ranks" in line for line in lines), lines
+        assert all("rank 1 had refused its call before: mpienv: all_gather: 2 tensors for 3 ranks" in line for line in lines), lines
 
 
 def main():
@@ -234,7 +239,7 @@ def main():
         run(sys.argv[-1])
     chosen = [word for word in sys.argv[1:] if word != "--gloo"]
     of_new = ("a group that is split", "a monitored barrier", LATE)
-    every = [*DIFFERENT, *EQUAL, *REFUSED, "one rank refuses its arguments", LATE]
+    every = [*DIFFERENT, *EQUAL, *REFUSED, REFUSES, LATE]
     for case in chosen or [case for case in every if IS_NEW or case not in of_new]:
         lines = lines_of(case)
         print(case, *(f"    rank {rank}: {line}" for rank, line in enumerate(lines)), sep="\n", flush=True)

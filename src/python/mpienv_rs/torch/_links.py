@@ -95,7 +95,7 @@ class Link:
             raise Failure("the group is closed", CANCELED, None)
 
     def _connect(self, timeout: float) -> Pair:
-        ranks, way = self.ranks, f"messages from {self.source} to {self.to}"
+        ranks, store, way = self.ranks, self.ranks.store, f"messages from {self.source} to {self.to}"
         # Nothing that another group has left in the store has the same key.
         key = f"mpienv/{ranks.secret('name').hex()[:16]}/{way}"
         with ranks.watched(self.other) as (watched, host):
@@ -103,15 +103,15 @@ class Link:
             names = ranks.names[self.source], ranks.names[self.to]
             try:
                 if self.source != ranks.own:
-                    return Pair(names, None, self._address(key, watched, host, timeout), *rest)
-                listener, address = listen(ranks.store, 8)
+                    return Pair(names, None, self._address(store, key, watched, host, timeout), *rest)
+                listener, address = listen(store, 8)
                 with listener:
                     place = address, listener.getsockname()[1]
-                    ranks.store.set(key, json.dumps(place))
+                    store.set(key, json.dumps(place))
                     try:
                         return Pair(names, listener.detach(), place, *rest)
                     finally:
-                        forget(ranks.store, key)
+                        forget(store, key)
             except OSError as error:
                 raise Failure(f"this rank cannot listen for rank {ranks.names[self.other]}: {error}", ENVIRONMENT, None) from None
             except RuntimeError as error:
@@ -120,10 +120,10 @@ class Link:
                     raise ranks.lost(self.other, host) from None
                 raise Failure(f"PyTorch's store, which carries addresses, cannot be used: {error}", ENVIRONMENT, None) from None
 
-    def _address(self, key: str, watched: int, host: str, timeout: float) -> Tuple[str, int]:
+    def _address(self, store: Any, key: str, watched: int, host: str, timeout: float) -> Tuple[str, int]:
         """Where the other rank listens. It asks again and again: waiting would keep other threads from the store."""
         deadline, pause = time.monotonic() + timeout, 0.001
-        while not self.ranks.store.check([key]):
+        while not store.check([key]):
             if self._is_canceled.value:
                 raise Failure("the call was canceled by another thread of this process", CANCELED, None)
             if time.monotonic() > deadline:
@@ -131,7 +131,7 @@ class Link:
             if _has_closed(watched, pause):
                 raise self.ranks.lost(self.other, host)
             pause = min(2 * pause, 0.02)
-        address, port = json.loads(self.ranks.store.get(key))
+        address, port = json.loads(store.get(key))
         return address, port
 
 

@@ -445,3 +445,4 @@ class Messages:
     def close(self) -> None:
         """Ends what the ways need. They are closed."""
         self._nudges.close()
+        self._ranks.store = None

@@ -49,14 +49,14 @@ class _Channel:
 
     def __init__(self, name: str, connect_group: Callable[[], Group]) -> None:
         self.calls = Calls(name)
-        self._connect = connect_group
+        self._connect: Optional[Callable[[], Group]] = connect_group
         self._group: Optional[Group] = None
         self._is_closed = False
 
     def group(self, timeout: Optional[float] = None) -> Group:
         """The group, connected in the first call, which then waits so long for a rank. Only the thread that makes a call asks for it."""
         if self._group is None:
-            if self._is_closed:
+            if self._is_closed or self._connect is None:
                 raise Failure("the group is closed", CANCELED, None)
             self._group = self._connect()
         if timeout is not None:
@@ -78,7 +78,8 @@ class _Channel:
             self.calls.close()
             return
         self.calls.close()
-        self._is_closed = True
+        # What an error keeps of the group must not keep the store open.
+        self._is_closed, self._connect = True, None
         if self._group is not None:
             self._group.close()
 
@@ -98,7 +99,8 @@ class Operations:
 
     def _start(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, ranks: Sequence[int]) -> None:
         """Connects the group. `ranks` are those of the job; a group of all ranks may have none."""
-        self._store, self._own, self._size = store, rank, size
+        self._store: Any = store
+        self._own, self._size = rank, size
         self._timeout = timeout
         # The ranks of the job, if the group has others of its own.
         self._ranks = None if list(ranks) in ([], list(range(size))) else list(ranks)
@@ -165,6 +167,7 @@ class Operations:
             for channel in self._channels():
                 channel.close()
             self._messages.close()
+        self._store = None
 
     def __del__(self) -> None:
         # Not the whole of shutdown: the interpreter may end.
@@ -222,8 +225,8 @@ class Operations:
         try:
             self._store.set(_REFUSAL, self._refusal)
             self._store.add(_REFUSALS, 1)
-        except (dist.DistError, RuntimeError):
-            # The rank with the store has ended.
+        except (dist.DistError, RuntimeError, AttributeError):
+            # The rank with the store has ended, or the group is closed.
             pass
 
     def _refusal_of_some(self) -> str:
@@ -233,7 +236,7 @@ class Operations:
                 return ""
             text: str = self._store.get(_REFUSAL).decode()
             return text
-        except (dist.DistError, RuntimeError):
+        except (dist.DistError, RuntimeError, AttributeError):
             return self._refusal
 
     def _failed(self, operation: str, failure: Failure) -> Exception:
