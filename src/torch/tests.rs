@@ -295,6 +295,25 @@ fn ranks_compare_the_types_and_the_calls_that_their_callers_mean() {
 }
 
 #[test]
+fn a_timeout_that_is_set_later_limits_a_call() {
+    let is_late = std::sync::Barrier::new(2);
+    let ranks = run_ranks(2, |rank, handle| {
+        // SAFETY: the group is open.
+        assert_eq!(unsafe { mpienv_torch_set_timeout(handle, 50) }, 0);
+        if rank == 1 {
+            is_late.wait();
+            return String::new();
+        }
+        assert_eq!(barrier(handle), 3);
+        let (text, named) = failure();
+        is_late.wait();
+        assert_eq!(named, 1);
+        text
+    });
+    assert!(ranks[0].contains("did not arrive within 0.05 s"), "{}", ranks[0]);
+}
+
+#[test]
 fn a_call_ends_if_another_thread_cancels_it() {
     let results = run_ranks(2, |rank, handle| {
         if rank == 0 {

@@ -150,6 +150,7 @@ REFUSED = {
     "a result whose numbers share memory": lambda: dist.all_reduce(torch.ones(1).expand(4)),
     "a list of results whose numbers share memory": lambda: dist.all_gather([torch.ones(1).expand(2)] * 2, torch.ones(2)),
     "a factor": lambda: dist.all_reduce(torch.ones(2), dist._make_nccl_premul_sum(2.0)),
+    "a group with other devices": lambda: dist.new_group(backend="cpu:mpienv,cuda:nccl"),
     "a short list": lambda: dist.reduce_scatter(torch.zeros(2), [torch.zeros(2)]),
 }
 
@@ -238,9 +239,9 @@ def main():
     if "--run" in sys.argv:
         run(sys.argv[-1])
     chosen = [word for word in sys.argv[1:] if word != "--gloo"]
-    of_new = ("a group that is split", "a monitored barrier", LATE)
+    left_out = ("a group with other devices",) if IS_NEW else ("a group that is split", "a monitored barrier", LATE)
     every = [*DIFFERENT, *EQUAL, *REFUSED, REFUSES, LATE]
-    for case in chosen or [case for case in every if IS_NEW or case not in of_new]:
+    for case in chosen or [case for case in every if case not in left_out]:
         lines = lines_of(case)
         print(case, *(f"    rank {rank}: {line}" for rank, line in enumerate(lines)), sep="\n", flush=True)
         if not GLOO:
