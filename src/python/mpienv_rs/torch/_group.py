@@ -63,6 +63,15 @@ class MpienvGroup(Operations, dist.ProcessGroup):  # type: ignore[misc]
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
 
 
+    def monitored_barrier(
+        self, timeout: Optional[datetime.timedelta] = None, wait_all_ranks: bool = False
+    ) -> None:
+        opts = options.BarrierOptions()
+        if timeout is not None:
+            opts.timeout = timeout
+        super().monitored_barrier(opts, wait_all_ranks)
+
+
 def _as_pytorch_calls(method: Callable[..., Any], options: Any, lists: int) -> Callable[..., Any]:
     """A method that also takes what the calls of PyTorch's own groups take: fewer options, and a tensor in place of a list.
 
