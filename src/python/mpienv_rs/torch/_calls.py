@@ -8,6 +8,7 @@ import datetime
 import functools
 import threading
 from collections import deque
+from queue import SimpleQueue
 from typing import Any, Callable, Deque, List, Optional, Protocol
 
 import torch
@@ -155,7 +156,7 @@ class Calls:
         self._is_busy = False
         self._maker = 0
         self._is_closed = False
-        self._wake = threading.Semaphore(0)
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: Optional[threading.Thread] = None
 
     def make(self, make: Callable[[], Any]) -> None:
@@ -195,7 +196,7 @@ class Calls:
         else:
             self._start()
             if not is_busy:
-                self._wake.release()
+                self._wake.put(None)
         return call
 
     def _start(self) -> None:
@@ -207,7 +208,7 @@ class Calls:
     def _pass_on(self) -> None:
         """Lets another thread make the calls that wait."""
         if self._nudge_later is None:
-            self._wake.release()
+            self._wake.put(None)
         else:
             self._nudge_later(self)
 
@@ -215,7 +216,7 @@ class Calls:
         """Wakes the thread if no other thread makes the calls that wait."""
         if self._waiting and not self._is_busy:
             self._start()
-            self._wake.release()
+            self._wake.put(None)
 
     def run_now(self, call: Call) -> bool:
         """Makes a call that is waited for in this thread, if it is the next one and no other thread makes one."""
@@ -244,7 +245,7 @@ class Calls:
         with self.lock:
             self._is_closed = True
             thread = self._thread
-        self._wake.release()
+        self._wake.put(None)
         if thread is not None and thread is not threading.current_thread() and not is_inside:
             thread.join()
 
@@ -260,7 +261,7 @@ class Calls:
 
     def _work(self) -> None:
         while True:
-            self._wake.acquire()
+            self._wake.get()
             while True:
                 with self.lock:
                     if self._is_busy or not self._waiting:

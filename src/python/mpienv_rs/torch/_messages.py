@@ -11,6 +11,7 @@ import functools
 import threading
 import time
 from collections import deque
+from queue import SimpleQueue
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
@@ -129,7 +130,7 @@ class Incoming:
         # Whether the next message has no room, and whether something was begun since.
         self._is_full = False
         self._news = threading.Event()
-        self._wake = threading.Semaphore(0)
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: Optional[threading.Thread] = None
 
     def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
@@ -159,7 +160,7 @@ class Incoming:
                 name = f"mpienv from {self._link.source}"
                 self._thread = threading.Thread(target=self._work, name=name, daemon=True)
                 self._thread.start()
-        self._wake.release()
+        self._wake.put(None)
 
     def run_now(self, call: Call) -> bool:
         """Reads messages until this one has come, unless another thread does."""
@@ -199,7 +200,7 @@ class Incoming:
             thread = self._thread
         if self.is_busy():
             self.cancel()
-        self._wake.release()
+        self._wake.put(None)
         if self._is_inside():
             # A signal's handler closes the group during a call, which keeps it until it ends.
             return
@@ -217,7 +218,7 @@ class Incoming:
 
     def _work(self) -> None:
         while True:
-            self._wake.acquire()
+            self._wake.get()
             while True:
                 with self.lock:
                     if self._reader or not self._receives:
@@ -372,7 +373,7 @@ class Nudges:
     def __init__(self) -> None:
         self._due: Deque[Any] = deque()
         self._is_awake = self._is_closed = False
-        self._wake = threading.Semaphore(0)
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._lock = threading.Lock()
 
@@ -387,17 +388,17 @@ class Nudges:
                 if self._thread is None:
                     self._thread = threading.Thread(target=self._work, name="mpienv messages", daemon=True)
                     self._thread.start()
-            self._wake.release()
+            self._wake.put(None)
 
     def close(self) -> None:
         self._is_closed = True
-        self._wake.release()
+        self._wake.put(None)
         if self._thread is not None:
             self._thread.join()
 
     def _work(self) -> None:
         while not self._is_closed:
-            self._wake.acquire()
+            self._wake.get()
             self._is_awake = True
             last = time.monotonic()
             while not self._is_closed and (self._due or time.monotonic() < last + _AWAKE):
@@ -411,7 +412,7 @@ class Nudges:
             self._is_awake = False
             if self._due:
                 # It was begun just now.
-                self._wake.release()
+                self._wake.put(None)
 
 
 class Messages:
