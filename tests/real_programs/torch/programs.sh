@@ -91,10 +91,10 @@ restarted() {
 
 outside=$PATH
 torch_programs() {
-    local version ranks here=$top/tests/real_programs/torch train=$top/examples/pytorch/train.py
+    local version newest=2.15.0 ranks here=$top/tests/real_programs/torch train=$top/examples/pytorch/train.py
     export OMP_NUM_THREADS=1
     [ -z "${DATA_PATH:-}" ] || export DATA_PATH=$(realpath "$DATA_PATH")
-    for version in ${MPIENV_TORCH:-2.15.0}; do
+    for version in ${MPIENV_TORCH:-$newest}; do
         install_torch "$version"
         for ranks in 2 4; do
             as_over_gloo python "$train" --backend BACKEND -- mpirun --oversubscribe -n $ranks mpienv exec --
@@ -122,7 +122,8 @@ torch_programs() {
             behind_firewall
             "$hosts" down
         fi
-        step_of python "$here/table.py" --check
+        # The page has the figures of the newest.
+        [ "$version" != $newest ] || step_of python "$here/table.py" --check
     done
     unset OMP_NUM_THREADS
 }
