@@ -204,6 +204,9 @@ def run(case):
             (one_rank_is_late if case == LATE else one_rank_refuses)(rank)
     except Exception as error:
         print(str(error).splitlines()[0], flush=True)
+    # The others may still ask its store why a rank has refused its call.
+    if rank == 0:
+        sys.stdin.read()
     os._exit(0)
 
 
@@ -212,10 +215,11 @@ def lines_of(case):
     size = 3 if case == REFUSES else 2
     words = [sys.executable, __file__, *(["--gloo"] if GLOO else []), "--run", case]
     store = {**os.environ, "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": str(size), "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(words, env={**store, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True) for rank in range(size)
-    ]
-    return [(rank.communicate()[0].splitlines() or [f"exit code {rank.returncode}"])[-1] for rank in ranks]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    ranks = [subprocess.Popen(words, env={**store, "RANK": str(rank)}, **pipes) for rank in range(size)]
+    # The first rank ends when its stdin does.
+    said = [rank.communicate()[0] for rank in reversed(ranks)][::-1]
+    return [(text.splitlines() or [f"exit code {rank.returncode}"])[-1] for rank, text in zip(ranks, said)]
 
 
 def free_port():
