@@ -6,6 +6,7 @@ this module first, or calls ``mpienv_rs.init_process_group("mpienv")``.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import warnings
 from typing import Any, Optional, Tuple
@@ -85,4 +86,6 @@ def _check_devices(version: str) -> None:
         )
 
 
-register()
+# The library can be called without PyTorch.
+if importlib.util.find_spec("torch") is not None:
+    register()
