@@ -177,7 +177,13 @@ def main():
     if job is None:
         return
     # As a job in a terminal, in one process group.
-    os.setpgid(0, job["group"])
+    while True:
+        try:
+            os.setpgid(0, job["group"])
+            break
+        except PermissionError:
+            # The first rank has not made it yet.
+            time.sleep(0.01)
     for descriptor, path in enumerate(job["files"]):
         os.dup2(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), descriptor)
     RANK, TIMEOUT = job["rank"], job["timeout"]
