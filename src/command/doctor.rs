@@ -42,7 +42,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         between_hosts(hostname_loopback(info, machine)),
         stale_session(machine.gone_session.as_ref()),
         between_hosts(proxy(info, environment)),
-        devices::few(info, environment),
+        devices::few(info, environment, machine.topology.devices()),
         cores::binding(info, environment, machine.cores),
         cores::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),

@@ -24,7 +24,7 @@ pub use crate::error::for_terminal;
 pub use crate::process::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{before, foreseen, meant};
-pub use crate::topology::{Core, Cpus, Device, Devices, Topology, is_numbered, nodes_of};
+pub use crate::topology::{Core, Cpus, Device, Devices, Topology, nodes_of};
 
 /// Declares that this process exits once it has reported how the launch ended. A signal leaves it
 /// time to do so.

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 use mpienv_core::seam::ranges;
 
-pub use self::devices::{Device, Devices, is_numbered};
+pub use self::devices::{Device, Devices};
 
 /// The hosts' cores and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

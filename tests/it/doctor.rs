@@ -52,6 +52,13 @@ fn h100() -> Topology {
     crate::support::machine::Machine::new("dgx_h100").topology()
 }
 
+/// A host with one GPU.
+fn one_gpu() -> Topology {
+    let machine = crate::support::machine::Machine::new("two_sockets");
+    machine.write("dev/nvidia0", "");
+    machine.topology()
+}
+
 /// The findings with these variables added, on this host.
 fn findings(more: &[(&str, &str)], machine: &Machine) -> Vec<Finding> {
     let vars = || RANK_0.iter().chain(more).copied();
@@ -120,6 +127,7 @@ fn each_check_fires_and_is_quiet_where_its_cause_is_gone() {
     );
     fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "0")], as_it_is);
     fires("visible-devices", &[("CUDA_VISIBLE_DEVICES", "-1,-1")], as_it_is);
+    fires("few-devices", &[], |m| m.topology = one_gpu());
     fires("cpu-binding", &[], |m| m.cores = Some((1, 64)));
     // Its device is on the first socket.
     fires("device-far", &[], |m| {

@@ -54,6 +54,8 @@ mod containers;
 mod core_shares;
 #[cfg(target_os = "linux")]
 mod descendants;
+#[cfg(target_os = "linux")]
+mod devices;
 mod dialect_words;
 mod dialects;
 mod doctor;

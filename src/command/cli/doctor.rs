@@ -5,6 +5,7 @@ mod comparison;
 use std::time::Duration;
 
 use crate::command::check::{CheckError, rendezvous};
+use crate::command::doctor::devices::{self, HostDevices};
 use crate::command::doctor::{self, Machine};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection;
@@ -14,7 +15,7 @@ use clap::Args;
 use mpienv_core::seam::ranges;
 use serde::Serialize;
 
-use self::comparison::{Cores, Summary, differences, shared_cores};
+use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
 use super::overrides::{AskOption, Overrides};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
@@ -32,6 +33,8 @@ struct Examined<'a> {
     threads: serde_json::Value,
     /// What `exec` and `launch` set to the interface; null if nothing.
     interface: serde_json::Value,
+    /// The host's devices; null if it has none.
+    devices: Option<HostDevices>,
     findings: &'a [crate::Finding],
 }
 
@@ -76,21 +79,25 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if timeout.is_zero() {
         findings = findings.into_iter().map(|found| show::as_asked(found, &info)).collect();
     }
+    let host_devices = HostDevices::of(machine.topology.devices(), &environment);
     if json {
         stream::print_json(&Examined {
             info: &info,
             nccl_interfaces: doctor::nccl_interfaces(&info, &machine),
             threads: threads.object(&plan),
             interface: show::interface_object(&info, &environment),
+            devices: host_devices,
             findings: &findings,
         })?;
         return verdict(findings.iter().any(|finding| finding.severity > Severity::Note));
     }
     let more =
         [nccl_row(&info, &machine), protection::row(&info, munged.as_ref()), threads.row(&plan)];
-    let more: Vec<_> = more.into_iter().chain(show::interface_row(&info)).collect();
-    let own =
-        Summary::new(&[&show::rows(&info)[..], &more].concat(), &findings, Cores::new(&machine));
+    let devices = host_devices.as_ref().map(HostDevices::row);
+    let more: Vec<_> = more.into_iter().chain(devices).chain(show::interface_row(&info)).collect();
+    let rows = [&show::rows(&info)[..], &more].concat();
+    let device = devices::only(&info, &environment, machine.topology.devices());
+    let own = Summary::new(&rows, &findings, Cores::new(&machine), device);
     let report = report(&info, &more, &findings);
     if info.rank().is_first() {
         // Before it waits for the others.
@@ -102,7 +109,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         Some(Ok(None)) => return Ok(()),
         Some(Ok(Some(reports))) => {
             let cores: Vec<Cores> = reports.iter().map(|report| report.cores.clone()).collect();
-            let shared = shared_cores(&cores);
+            let mut shared = shared_cores(&cores);
+            shared.extend(shared_devices(&reports));
             let is_suspicious = !shared.is_empty() || reports.iter().any(Summary::is_suspicious);
             (comparison(&reports) + &lines_of(&shared), is_suspicious)
         }

@@ -5,15 +5,18 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::command::doctor::{self, port};
+use crate::command::doctor::{self, devices, port};
 use crate::command::open_files::OpenFiles;
-use crate::{ClusterInfo, Environment, Launch, LaunchError, Output, StartError, Threads};
+use crate::{
+    ClusterInfo, Environment, ErrorKind, Finding, Launch, LaunchError, Output, Severity,
+    StartError, Threads,
+};
 use clap::Args;
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{InfoSeam as _, counted};
 use mpienv_core::seam::{Plan, PlanOptions, WordsError};
 use mpienv_launch::seam::{
-    for_terminal, foreseen, launch_with_plan_options, places, share_of_workers, try_run,
+    for_terminal, foreseen, launch_with_plan_options, places, share_of_workers, topology, try_run,
     whole_process,
 };
 
@@ -154,7 +157,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
     let named = first.first().map_or(words, |words| words);
     let asked = options.given.threads.asked(&environment)?;
-    options.warn(&info, &environment, places.first(), asked, workers);
+    let few = few_devices(places.first(), &environment);
+    options.warn(&info, &environment, places.first(), asked, workers, few.clone());
     options.meet.wait(&info)?;
     let launch = options.limited(launch, asked.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes.
@@ -169,7 +173,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     match (outcome, fault) {
         (Err(LaunchError::OtherNode { .. }), Some(fault)) => Err(fault),
         (outcome, _) => outcome.map_err(|error| {
-            failure(named, for_terminal(error, options.quiet.is_asked(&environment)))
+            let is_quiet = options.quiet.is_asked(&environment);
+            let is_of_worker = matches!(error.kind(), ErrorKind::Failed(_));
+            if let Some(few) = few.filter(|_| is_of_worker && !is_quiet) {
+                stream::report(format!("mpienv: a reason may be that {}\n", few.what).as_bytes());
+            }
+            failure(named, for_terminal(error, is_quiet))
         }),
     }
 }
@@ -203,6 +212,7 @@ impl Options {
         first: Option<&ClusterInfo>,
         asked: Asked,
         workers: u32,
+        few: Option<Finding>,
     ) {
         let of_words = first.and_then(|place| self.given.template.finding(place, &self.command));
         let ranks = first.and_then(|place| place.ranks_on_host());
@@ -211,7 +221,7 @@ impl Options {
         let is_met = self.meet.is_asked();
         let port = if is_met { None } else { port::privileged_of_rank_0(info) };
         let master = if is_met { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
-        let findings = of_words.into_iter().chain(master).chain(too_many).chain(port);
+        let findings = of_words.into_iter().chain(master).chain(too_many).chain(port).chain(few);
         let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
         if !is_met {
             warn::starts_anyway(&said);
@@ -238,7 +248,7 @@ impl Options {
             return Ok(workers);
         }
         info.check_per_node()?;
-        let node = Node::here(self.keep_binding);
+        let node = Node::here(self.keep_binding, environment);
         let (workers, source) =
             self.nproc_per_node.resolve(info.workers_of_platform(), environment, &node)?;
         if !self.quiet.is_asked(environment) {
@@ -247,6 +257,12 @@ impl Options {
         }
         Ok(workers)
     }
+}
+
+/// Returns the finding that the workers are more than the devices that they see.
+fn few_devices(first: Option<&ClusterInfo>, environment: &Environment) -> Option<Finding> {
+    let found = devices::few(first?, environment, topology(environment).devices());
+    found.filter(|found| found.severity > Severity::Note)
 }
 
 /// Converts a launch error. A command that cannot be started gets the same message as under `exec`.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::command::doctor::devices::HostDevices;
 use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
 use clap::Args;
@@ -48,21 +49,25 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let info = overrides::on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
-    let cores = Binding::here(&topology(&environment));
+    let host = topology(&environment);
+    let cores = Binding::here(&host);
+    let devices = HostDevices::of(host.devices(), &environment);
     let plan = threads.plan_with_threads(&info);
-    let details = Details { info: &info, environment: &environment, own, threads, plan, cores };
-    let binding = doctor::cpu_binding(&info, &environment);
-    let loopback = doctor::loopback_of_several_nodes(&info, &environment);
-    let port = doctor::port::privileged_of_rank_0(&info);
-    let of_host = loopback.iter().chain(&port).chain(&binding).chain(&too_many);
+    let (info, environment) = (&info, &environment);
+    let details = Details { info, environment, own, threads, plan, cores, devices };
+    let binding = doctor::cpu_binding(info, environment);
+    let loopback = doctor::loopback_of_several_nodes(info, environment);
+    let port = doctor::port::privileged_of_rank_0(info);
+    let few = doctor::devices::few(info, environment, host.devices());
+    let of_host = loopback.iter().chain(&port).chain(&few).chain(&binding).chain(&too_many);
     let of_place: Vec<Finding> =
-        info.findings().iter().cloned().map(|found| as_asked(found, &info)).collect();
+        info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();
     let findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
     if json {
         return Ok(stream::print_json(&details.object(&findings)?)?);
     }
     let gap = if findings.is_empty() { "" } else { "\n" };
-    let text = table(&info, &details.rows()) + gap + &lines_of(findings);
+    let text = table(info, &details.rows()) + gap + &lines_of(findings);
     Ok(stream::print_styled(text.as_bytes())?)
 }
 
@@ -90,6 +95,8 @@ struct Details<'a> {
     plan: Plan,
     /// `None` if the system does not tell.
     cores: Option<Binding>,
+    /// `None` if the host has none.
+    devices: Option<HostDevices>,
 }
 
 impl Details<'_> {
@@ -108,6 +115,7 @@ impl Details<'_> {
             self.cores.as_ref().map_or(Value::Null, |Binding { cpus, cores, nodes }| {
                 json!({ "cpus": cpus.to_string(), "cores": cores, "numa_nodes": nodes })
             });
+        object["devices"] = serde_json::to_value(&self.devices)?;
         object["findings"] = serde_json::to_value(findings)?;
         Ok(object)
     }
@@ -116,6 +124,7 @@ impl Details<'_> {
     fn rows(&self) -> Vec<[String; 3]> {
         let mut rows = more(self.info, self.own.as_ref());
         rows.extend(self.cores.as_ref().map(cores_row));
+        rows.extend(self.devices.as_ref().map(HostDevices::row));
         rows.insert(0, self.threads.row(&self.plan));
         // munged may take its time, and show connects to nothing.
         rows.insert(0, protection::row(self.info, None));

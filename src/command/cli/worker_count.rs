@@ -1,11 +1,8 @@
 //! How many workers `launch` starts on this node.
 
-use std::fs;
-use std::path::Path;
-
 use crate::{ClusterInfo, Environment, Error, Reason};
 use mpienv_core::seam::{self, Shown, Sourced, shown};
-use mpienv_launch::seam::{cores_of_children, is_numbered};
+use mpienv_launch::seam::{cores_of_children, topology};
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,14 +91,8 @@ pub(super) struct Node {
 
 impl Node {
     /// Inspects this node. Workers that drop their binding may use more cores than this process.
-    pub(super) fn here(keep_binding: bool) -> Node {
-        let kinds = [
-            ("/dev/nvidia*", numbered("nvidia")),
-            ("/dev/davinci*", numbered("davinci")),
-            ("/dev/dri/renderD*", amd()),
-        ];
-        let found = kinds.into_iter().find(|(_, count)| *count > 0);
-        let devices = found.map_or((0, ""), |(name, count)| (count, name));
+    pub(super) fn here(keep_binding: bool, environment: &Environment) -> Node {
+        let devices = topology(environment).devices().files().unwrap_or_default();
         Node { devices, cores: cores_of_children(keep_binding).hardware_threads() }
     }
 
@@ -119,36 +110,6 @@ impl Node {
     fn cores(&self, reason: &str) -> (u32, String) {
         (self.cores, format!("one for each core that they may use{reason}"))
     }
-}
-
-/// Counts the files in `/dev` that have this name followed by a number.
-fn numbered(name: &str) -> u32 {
-    let is_device = |file: &str| is_numbered(file, name);
-    let files = fs::read_dir("/dev").into_iter().flatten().flatten();
-    count(files.filter(|file| file.file_name().to_str().is_some_and(is_device)))
-}
-
-/// Counts AMD's GPUs in this container, because `/sys` lists those of the whole host.
-fn amd() -> u32 {
-    let nodes = fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
-    let properties =
-        nodes.filter_map(|node| fs::read_to_string(node.path().join("properties")).ok());
-    count(
-        properties
-            .filter_map(|text| render_device(&text))
-            .filter(|device| Path::new(device).exists()),
-    )
-}
-
-/// Returns the device file of a GPU with these properties. CPUs have such properties too, but no
-/// file.
-fn render_device(properties: &str) -> Option<String> {
-    let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
-    (minor != "0").then(|| format!("/dev/dri/renderD{minor}"))
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> u32 {
-    u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -194,16 +155,6 @@ mod tests {
             let (number, source) = auto(platform, vars, node).unwrap();
             assert_eq!((number, source.as_str()), expected, "{platform:?} {vars:?}");
         }
-    }
-
-    #[test]
-    fn amds_gpus_have_a_file_and_processors_have_none() {
-        let of = |minor: &str| {
-            render_device(&format!("cpu_cores_count 0\ndrm_render_minor {minor}\nsimd_count 416\n"))
-        };
-        assert_eq!(of("128").as_deref(), Some("/dev/dri/renderD128"));
-        assert_eq!(of("0"), None);
-        assert_eq!(render_device(""), None);
     }
 
     #[test]

@@ -1,16 +1,132 @@
 //! Checks whether each rank on this node has a device.
 
+use std::collections::BTreeMap;
+
 use super::finding;
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_core::seam::{LauncherSeam as _, Shown, is_device, shown, visible};
+use mpienv_core::seam::{
+    LauncherSeam as _, SIMULATED, Shown, counted, is_device, ranges, shown, visible,
+};
+use mpienv_launch::seam::Devices;
+use serde::Serialize;
 
 const CUDA: &str = "CUDA_VISIBLE_DEVICES";
 const CODE: &str = "visible-devices";
 const EFFECT: &str = "a program that uses the device numbered LOCAL_RANK finds no such device, or shares one with another rank";
 
-/// Compares the lists of visible devices with the ranks on this node.
-pub(super) fn few(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    cuda(info, environment).or_else(|| others(info, environment))
+/// The devices of this host, as `show` and `doctor` list them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct HostDevices {
+    /// How many programs can open.
+    count: u32,
+    /// How many of them a list of visible devices leaves to this process.
+    visible: u32,
+    /// The names of their models, where the driver tells them.
+    models: Vec<String>,
+    /// The pattern of the names of their files, or the list.
+    source: String,
+}
+
+impl HostDevices {
+    /// Returns what this process sees of the devices. `None` if the host has none.
+    pub(crate) fn of(devices: &Devices, environment: &Environment) -> Option<HostDevices> {
+        let (count, files) = devices.files()?;
+        let list = shown(environment).next();
+        let limit = list.as_ref().map(|list| list.count.clone().unwrap_or(0));
+        let visible = limit.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(count).min(count);
+        let source = list.map_or(files.to_owned(), |Shown { variable, value, .. }| {
+            format!("{variable}={value}")
+        });
+        let models = devices.models().into_iter().map(str::to_owned).collect();
+        Some(HostDevices { count, visible, models, source })
+    }
+
+    pub(crate) fn row(&self) -> [String; 3] {
+        let HostDevices { count, visible, models, source } = self;
+        let value =
+            if visible < count { format!("{visible} of {count}") } else { count.to_string() };
+        let models = if models.is_empty() { String::new() } else { models.join(", ") + ", " };
+        ["devices".to_owned(), value, format!("{models}{source}")]
+    }
+}
+
+/// Compares the devices, and the lists of visible ones, with the ranks on this node.
+pub(crate) fn few(
+    info: &ClusterInfo,
+    environment: &Environment,
+    devices: &Devices,
+) -> Option<Finding> {
+    cuda(info, environment)
+        .or_else(|| others(info, environment))
+        .or_else(|| fewer_than_ranks(info, environment, devices))
+}
+
+/// Compares the device files with the ranks on this node, unless a list counts instead.
+fn fewer_than_ranks(
+    info: &ClusterInfo,
+    environment: &Environment,
+    devices: &Devices,
+) -> Option<Finding> {
+    let (size, (count, files)) = (info.local_world_size()?, devices.files()?);
+    // The ranks of a simulated job all run on this host.
+    let is_counted = shown(environment).next().is_none() && !environment.is_set(SIMULATED);
+    let devices = counted(count as usize, "device");
+    finding(
+        Severity::Warning,
+        "few-devices",
+        format!("this node has {devices} ({files}) for its {size} ranks"),
+        EFFECT,
+        format!(
+            "start at most {} on each node; if the program uses no device, none is needed",
+            counted(count as usize, "rank")
+        ),
+    )
+    .filter(|_| is_counted && count < size)
+}
+
+/// Returns the only device that this process sees, by a name that other processes of the host give
+/// it too. `None` if it sees several, or if nothing tells which it is.
+pub(crate) fn only(
+    info: &ClusterInfo,
+    environment: &Environment,
+    devices: &Devices,
+) -> Option<String> {
+    let list = environment.get(CUDA).map(|list| list.to_string_lossy());
+    let mut entries = list.iter().flat_map(|list| list.split(',')).map(str::trim);
+    if let (Some(uuid), None) = (entries.next(), entries.next())
+        && (uuid.starts_with("GPU-") || uuid.starts_with("MIG-"))
+    {
+        return Some(uuid.to_owned());
+    }
+    // Slurm may have hidden devices, after which a process counts those that are left.
+    if environment.is_set("SLURM_JOB_ID") && !environment.is_set("SLURM_STEP_GPUS") {
+        return None;
+    }
+    let seen = devices.visible(environment, info.local_rank()?).ok()?;
+    if let [device] = seen[..] { Some(device.address.clone()) } else { None }
+}
+
+/// Returns a finding for each device that is the only one of several ranks. `ranks`: the host of
+/// each rank, and its only device.
+pub(crate) fn shared<'a>(ranks: impl Iterator<Item = (&'a str, Option<&'a str>)>) -> Vec<Finding> {
+    let mut users: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
+    for (rank, (host, device)) in (0..).zip(ranks) {
+        if let Some(device) = device {
+            users.entry((host, device)).or_default().push(rank);
+        }
+    }
+    let shared = users.into_iter().filter(|(_, ranks)| ranks.len() > 1);
+    let of_device = |((host, device), own): ((&str, &str), Vec<u32>)| {
+        finding(
+            Severity::Warning,
+            "device-shared",
+            format!("on {host}, ranks {} see only the same device, {device}", ranges(&own)),
+            "they share its memory and its time, and NCCL refuses two ranks on one device",
+            "start as many ranks as the node has devices, and show each rank another one, or all"
+                .to_owned(),
+        )
+    };
+    shared.filter_map(of_device).collect()
 }
 
 /// Compares the lists of other makers than NVIDIA. One device may be each rank's own.
@@ -76,7 +192,7 @@ mod tests {
             let local = [("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "4"), (variable, value)];
             let environment = Environment::from_vars(ranks.into_iter().chain(local));
             let info = ClusterInfo::from_environment(&environment).unwrap();
-            few(&info, &environment).map(|finding| finding.to_string())
+            few(&info, &environment, &Devices::default()).map(|finding| finding.to_string())
         };
         let few = found("ASCEND_RT_VISIBLE_DEVICES", "0,1").unwrap();
         assert!(few.contains("ASCEND_RT_VISIBLE_DEVICES=0,1 shows 2 devices to the 4"), "{few}");

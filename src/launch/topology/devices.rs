@@ -21,8 +21,9 @@ const CLASSES: [(&str, &[&str]); 2] =
 pub struct Devices {
     all: Vec<Device>,
     vendor: String,
-    /// How many files `/dev/nvidia0` and so on there are. A container may have only some.
-    files: usize,
+    /// How many device files there are, and the pattern of their names. A container may have only
+    /// some of the host's.
+    files: (u32, &'static str),
 }
 
 /// A GPU.
@@ -34,6 +35,8 @@ pub struct Device {
     pub node: Option<u32>,
     /// The PCI number of the model.
     model: String,
+    /// The name of the model, if NVIDIA's driver is loaded.
+    name: Option<String>,
 }
 
 impl Devices {
@@ -48,17 +51,29 @@ impl Devices {
             devices.map(|(_, device)| device.clone()).collect::<Vec<Device>>()
         };
         let nvidia = of(NVIDIA);
+        let files = files(root);
         if nvidia.is_empty() {
-            return Devices { all: of(AMD), vendor: AMD.to_owned(), files: 0 };
+            return Devices { all: of(AMD), vendor: AMD.to_owned(), files };
         }
         // In a container, this folder lists only the devices that the container may use.
         let known: BTreeSet<String> =
             names(&root.join("proc/driver/nvidia/gpus")).into_iter().collect();
         let is_known = |device: &Device| known.is_empty() || known.contains(&device.address);
-        let files =
-            names(&root.join("dev")).into_iter().filter(|name| is_numbered(name, "nvidia")).count();
         let all = nvidia.into_iter().filter(is_known).collect();
         Devices { all, vendor: NVIDIA.to_owned(), files }
+    }
+
+    /// Returns how many devices of any maker programs can open here, and the pattern of the names of
+    /// their files. `None` if there are none.
+    #[must_use]
+    pub fn files(&self) -> Option<(u32, &'static str)> {
+        Some(self.files).filter(|(count, _)| *count > 0)
+    }
+
+    /// Returns the names of the models, each once, where NVIDIA's driver tells them.
+    #[must_use]
+    pub fn models(&self) -> BTreeSet<&str> {
+        self.all.iter().filter_map(|device| device.name.as_deref()).collect()
     }
 
     /// Returns the GPUs in the order of their PCI addresses.
@@ -83,8 +98,9 @@ impl Devices {
             // HIP numbers the devices that ROCR leaves.
             _ => &[&["ROCR_VISIBLE_DEVICES"], &["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]],
         };
-        let (files, count) = (self.files, self.all.len());
-        if (1..count).contains(&files) {
+        let count = self.all.len();
+        let files = if self.vendor == NVIDIA { self.files.0 } else { 0 };
+        if (1..count).contains(&(files as usize)) {
             return Err(format!(
                 "/dev has {files} of the host's {count} devices, and does not tell which"
             ));
@@ -176,7 +192,42 @@ fn gpu(root: &Path, address: String) -> Option<(String, Device)> {
     // -1: the firmware does not tell.
     let node = text::<i64>(&folder.join("numa_node")).and_then(|node| u32::try_from(node).ok());
     let model = text(&folder.join("device")).unwrap_or_default();
-    Some((vendor, Device { address, node, model }))
+    let driver = root.join("proc/driver/nvidia/gpus").join(&address).join("information");
+    let driver = fs::read_to_string(driver).unwrap_or_default();
+    let name = driver.lines().find_map(|line| line.strip_prefix("Model:"));
+    let name = name.map(|name| name.trim().to_owned());
+    Some((vendor, Device { address, node, model, name }))
+}
+
+/// Counts the device files of the first maker that has any.
+fn files(root: &Path) -> (u32, &'static str) {
+    let numbered = |kind: &str| {
+        names(&root.join("dev")).into_iter().filter(|name| is_numbered(name, kind)).count()
+    };
+    let kinds = [
+        (numbered("nvidia"), "/dev/nvidia*"),
+        (numbered("davinci"), "/dev/davinci*"),
+        (amd(root), "/dev/dri/renderD*"),
+    ];
+    let found = kinds.into_iter().find(|(count, _)| *count > 0).unwrap_or_default();
+    (u32::try_from(found.0).unwrap_or(u32::MAX), found.1)
+}
+
+/// Counts AMD's GPUs in this container, because `/sys` lists those of the whole host.
+fn amd(root: &Path) -> usize {
+    let nodes = root.join("sys/class/kfd/kfd/topology/nodes");
+    let properties = names(&nodes)
+        .into_iter()
+        .filter_map(|node| fs::read_to_string(nodes.join(node).join("properties")).ok());
+    let files = properties.filter_map(|text| render_device(&text));
+    files.filter(|file| root.join(file).exists()).count()
+}
+
+/// Returns the device file of a GPU with these properties. CPUs have such properties too, but no
+/// file.
+fn render_device(properties: &str) -> Option<String> {
+    let minor = properties.lines().find_map(|line| line.strip_prefix("drm_render_minor "))?.trim();
+    (minor != "0").then(|| format!("dev/dri/renderD{minor}"))
 }
 
 /// Returns the domain of a PCI address, whose text may have more digits than others.
@@ -185,8 +236,7 @@ fn domain(address: &str) -> u32 {
 }
 
 /// Returns whether a file in /dev is a device of this kind: `nvidia0`, and not `nvidiactl`.
-#[must_use]
-pub fn is_numbered(name: &str, kind: &str) -> bool {
+fn is_numbered(name: &str, kind: &str) -> bool {
     let number = name.strip_prefix(kind).unwrap_or_default();
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -195,4 +245,19 @@ pub fn is_numbered(name: &str, kind: &str) -> bool {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amds_gpus_have_a_file_and_processors_have_none() {
+        let of = |minor: &str| {
+            render_device(&format!("cpu_cores_count 0\ndrm_render_minor {minor}\nsimd_count 416\n"))
+        };
+        assert_eq!(of("128").as_deref(), Some("dev/dri/renderD128"));
+        assert_eq!(of("0"), None);
+        assert_eq!(render_device(""), None);
+    }
 }

@@ -18,6 +18,8 @@ pub(super) struct Summary {
     values: Vec<(String, String)>,
     findings: Vec<Remark>,
     pub(super) cores: Cores,
+    /// The only device that the rank sees.
+    device: Option<String>,
 }
 
 /// A finding in one line.
@@ -36,14 +38,19 @@ impl Remark {
 }
 
 impl Summary {
-    pub(super) fn new(rows: &[[String; 3]], findings: &[Finding], cores: Cores) -> Summary {
+    pub(super) fn new(
+        rows: &[[String; 3]],
+        findings: &[Finding],
+        cores: Cores,
+        device: Option<String>,
+    ) -> Summary {
         let line = |finding: &Finding| {
             let Finding { severity, code, what, remedy, .. } = finding;
             let what = format!("{severity} [{code}]: {what}");
             Remark { what, remedy: remedy.clone(), is_note: *severity == Severity::Note }
         };
         let values = rows.iter().map(|[name, value, _]| (name.clone(), value.clone())).collect();
-        Summary { values, findings: findings.iter().map(line).collect(), cores }
+        Summary { values, findings: findings.iter().map(line).collect(), cores, device }
     }
 
     /// Returns a substitute for a report that cannot be read.
@@ -54,6 +61,7 @@ impl Summary {
             values: Vec::new(),
             findings: vec![Remark { what, remedy, is_note: false }],
             cores: Cores::default(),
+            device: None,
         }
     }
 
@@ -142,6 +150,14 @@ pub(super) fn shared_cores(ranks: &[Cores]) -> Vec<Finding> {
     hosts.into_iter().filter_map(|(host, ranks)| shared_on(host, &ranks)).collect()
 }
 
+/// Returns a finding for each device that is the only one of several ranks.
+pub(super) fn shared_devices(reports: &[Summary]) -> Vec<Finding> {
+    let device = |report: &Summary| report.device.as_ref().map(|own| printable(own.as_bytes()));
+    let devices: Vec<_> = reports.iter().map(device).collect();
+    let hosts = reports.iter().map(|report| &*report.cores.host);
+    doctor::devices::shared(hosts.zip(devices.iter().map(Option::as_deref)))
+}
+
 fn shared_on(host: &str, ranks: &[(u32, &Cores)]) -> Option<Finding> {
     let set = |list: &str| list.parse::<Cpus>().unwrap_or_default();
     let mut users: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
@@ -173,7 +189,7 @@ mod tests {
             Remark { what: (*what).to_owned(), remedy, is_note: what.starts_with("note") }
         };
         let findings = findings.iter().map(line).collect();
-        Summary { values: values.to_vec(), findings, cores: Cores::default() }
+        Summary { values: values.to_vec(), findings, cores: Cores::default(), device: None }
     }
 
     #[test]
