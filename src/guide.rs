@@ -28,6 +28,10 @@ pub mod platforms {}
 pub mod containers {}
 
 #[doc = include_str!("guide/links.txt")]
+#[doc = include_str!("guide/gpus.md")]
+pub mod gpus {}
+
+#[doc = include_str!("guide/links.txt")]
 #[doc = include_str!("guide/administrators.md")]
 pub mod administrators {}
 

@@ -3,6 +3,8 @@
 
 mod compute;
 mod connections;
+#[cfg(feature = "gpu")]
+mod gpu;
 mod map;
 mod mesh;
 
@@ -26,10 +28,28 @@ use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 use self::compute::Speed;
 pub(crate) use self::compute::{ComputeReport, RankSpeed};
 use self::connections::{Connections, Order};
+pub(crate) use self::gpu::*;
 pub(crate) use self::map::JobMap;
 use self::map::{RankReport, as_others_call_it};
 use self::mesh::Mesh;
 pub(crate) use self::mesh::{MeshReport, PairReport, figure};
+
+/// Without the feature, no rank looks at its GPU, and there is no report.
+#[cfg(not(feature = "gpu"))]
+mod gpu {
+    #[derive(Clone, Debug, PartialEq, serde::Serialize)]
+    pub(crate) enum GpuReport {}
+
+    impl GpuReport {
+        pub(crate) fn findings(&self) -> &[crate::Finding] {
+            match *self {}
+        }
+
+        pub(crate) fn bad_hosts(&self) -> &[String] {
+            match *self {}
+        }
+    }
+}
 
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
@@ -88,6 +108,7 @@ pub(crate) fn check(
             measures,
             mesh: None,
             compute: None,
+            gpu: None,
         })
     };
     let probe = MasterProbe::begin(info);
@@ -121,6 +142,9 @@ pub(crate) struct Measures {
     pub mesh: Option<u64>,
     /// Whether the ranks measure their cores.
     pub compute: bool,
+    /// The most bytes that NCCL sums, if the GPUs are to be tested.
+    #[serde(default)]
+    pub gpu: Option<u64>,
 }
 
 /// Measures the network between the hosts, or the cores of the ranks. All ranks have met, and rank
@@ -158,6 +182,24 @@ pub(crate) fn measure(
             (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),
         }
     }
+}
+
+/// Tests the GPUs of the ranks, which have met. Rank 0 notes the report in its map.
+///
+/// # Errors
+/// A rank does not arrive, or is lost.
+#[cfg(feature = "gpu")]
+pub(crate) fn test_gpus(
+    info: &ClusterInfo,
+    timeout: Duration,
+    most: u64,
+    log: &Log,
+    map: Option<&mut JobMap>,
+) -> Result<(), CheckError> {
+    let _files = OpenFiles::for_meeting(info);
+    let report = gpu::test(info, timeout, most, log)?;
+    map.into_iter().for_each(|map| map.gpu = Some(report.clone()));
+    Ok(())
 }
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt. Rank 0 listens on its
@@ -291,6 +333,10 @@ pub(crate) enum CheckError {
         "rank {rank} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)"
     )]
     Lost { rank: u32, reason: String },
+    /// A rank left while the GPUs were tested.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Group(#[from] crate::collective::CollectiveError),
     /// This rank cannot listen or wait.
     #[error("cannot open a socket to measure with: {0}; look at the limits of this process")]
     Socket(io::Error),
@@ -316,6 +362,8 @@ impl CheckError {
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
             CheckError::Lost { .. } => ErrorKind::Lost,
+            #[cfg(feature = "gpu")]
+            CheckError::Group(error) => error.kind(),
             CheckError::Inconsistent { .. } | CheckError::Report(_) | CheckError::Socket(_) => {
                 ErrorKind::Refused
             }

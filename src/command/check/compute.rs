@@ -82,7 +82,7 @@ fn rate(mut step: impl FnMut() -> usize) -> f64 {
 }
 
 /// The median; of an even number, the higher one in the middle.
-fn median(values: &mut [f64]) -> f64 {
+pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
@@ -135,6 +135,9 @@ pub(crate) struct ComputeReport {
     /// In the order of ranks.
     pub ranks: Vec<RankSpeed>,
     pub findings: Vec<Finding>,
+    /// The hosts of slow ranks.
+    #[serde(skip)]
+    pub bad_hosts: Vec<String>,
 }
 
 /// How fast one rank is, as a part of the median.
@@ -162,6 +165,7 @@ impl ComputeReport {
             median_multiply_adds_per_s: shares.medians.multiply_adds,
             median_bytes_copied_per_s: shares.medians.copied,
             findings: findings(&slow, &ranks),
+            bad_hosts: slow.iter().map(|&rank| ranks[rank].host.clone()).collect(),
             ranks,
         }
     }

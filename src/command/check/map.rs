@@ -1,11 +1,11 @@
 //! The map of a job whose ranks have met, and what does not fit together in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ComputeReport, Measures, MeshReport};
+use super::{ComputeReport, GpuReport, Measures, MeshReport};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
 use mpienv_core::seam::{finding, ranges};
@@ -41,6 +41,9 @@ pub(crate) struct JobMap {
     /// The cores of the ranks, if they were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute: Option<ComputeReport>,
+    /// The ranks' GPUs, if they were tested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuReport>,
 }
 
 /// Where one rank is, as it reports it at the meeting.
@@ -81,6 +84,7 @@ impl JobMap {
         }
         findings.extend(self.options_differ("--mesh", |measures| measures.mesh.is_some()));
         findings.extend(self.options_differ("--compute", |measures| measures.compute));
+        findings.extend(self.options_differ("--gpu", |measures| measures.gpu.is_some()));
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
         findings
@@ -89,7 +93,21 @@ impl JobMap {
     /// Returns what stands out in the measurements.
     pub(crate) fn measured_findings(&self) -> impl Iterator<Item = &Finding> {
         let mesh = self.mesh.iter().flat_map(|mesh| &mesh.findings);
-        mesh.chain(self.compute.iter().flat_map(|compute| &compute.findings))
+        let gpu = self.gpu.iter().flat_map(GpuReport::findings);
+        mesh.chain(self.compute.iter().flat_map(|compute| &compute.findings)).chain(gpu)
+    }
+
+    /// Returns the hosts that the measurements blame, each once.
+    pub(crate) fn bad_hosts(&self) -> Vec<&str> {
+        let mesh = self.mesh.iter().flat_map(|mesh| &mesh.bad_hosts);
+        let compute = self.compute.iter().flat_map(|compute| &compute.bad_hosts);
+        let gpu = self.gpu.iter().flat_map(GpuReport::bad_hosts);
+        let blamed: BTreeSet<_> = mesh.chain(compute).chain(gpu).map(String::as_str).collect();
+        self.hosts()
+            .into_iter()
+            .map(|(host, _)| host)
+            .filter(|host| blamed.contains(host))
+            .collect()
     }
 
     /// Returns those findings that are errors.
@@ -228,6 +246,7 @@ mod tests {
             measures: Vec::new(),
             mesh: None,
             compute: None,
+            gpu: None,
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));

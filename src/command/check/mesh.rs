@@ -14,7 +14,7 @@ use mpienv_rendezvous::seam::listen::{at_free_port, on_free_port};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::findings::figure;
-use self::judge::{Between, Medians};
+use self::judge::{Between, Fault, Medians};
 use self::measure::Measured;
 use self::rounds::Pair;
 use super::connections::{Connections, Order};
@@ -229,6 +229,11 @@ impl Mesh {
         };
         let names: Vec<&str> = self.hosts.iter().map(|contact| &*contact.host).collect();
         let findings = findings::of(&faults, &names, &pairs);
+        let bad_hosts = faults.iter().filter_map(|fault| match *fault {
+            Fault::BlockedHost(host) | Fault::SlowHost(host) => Some(names[host].to_owned()),
+            _ => None,
+        });
+        let bad_hosts = bad_hosts.collect();
         let medians = Medians::new(count, &pairs);
         let clocks = judge::clocks_of(count, &pairs);
         let hosts = self.hosts.iter().zip(&medians.of_hosts).zip(&clocks);
@@ -246,6 +251,7 @@ impl Mesh {
             rounds,
             seconds: elapsed.as_secs_f64(),
             findings,
+            bad_hosts,
         }
     }
 }
@@ -311,6 +317,9 @@ pub(crate) struct MeshReport {
     pub rounds: usize,
     pub seconds: f64,
     pub findings: Vec<Finding>,
+    /// The hosts that are blocked from the others, or slow to most of them.
+    #[serde(skip)]
+    pub bad_hosts: Vec<String>,
 }
 
 /// The medians of one host's connections.

@@ -2,7 +2,9 @@
 
 mod report;
 
+use std::fs;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -59,6 +61,26 @@ pub(super) struct Options {
     /// programs use its cores.
     #[arg(long)]
     compute: bool,
+    /// Also test each rank's GPU, by itself and with the others through NCCL
+    ///
+    /// Each rank takes the device of its local rank, or the only one that it sees, as programs do.
+    /// It reports the device, the driver and NCCL's version, multiplies matrices and copies memory,
+    /// and compares every number. Then NCCL sums over all ranks, from 8 bytes to --gpu-bytes, and
+    /// over pairs of ranks. Ranks without a GPU, two ranks on one, other versions, wrong numbers,
+    /// slow GPUs and pairs, and sockets in place of InfiniBand are findings, and the exit code is 3.
+    /// It needs NVIDIA's driver and NCCL at run time, and a build with the feature `gpu`.
+    #[arg(long)]
+    gpu: bool,
+    /// The most bytes that NCCL sums at once
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = bytes, requires = "gpu")]
+    gpu_bytes: u64,
+    /// Write the hosts that findings of --mesh, --compute and --gpu blame to FILE, separated by
+    /// commas
+    ///
+    /// The file is in the form of `srun --exclude`, and empty if no host is to blame. It does not
+    /// name the hosts of a pair that is slow or blocked only with each other.
+    #[arg(long, value_name = "FILE")]
+    bad_hosts: Option<PathBuf>,
     /// Print the map as one JSON object
     #[arg(long)]
     json: bool,
@@ -67,9 +89,12 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet } = options;
-    let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute };
+    let Options { overrides, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } =
+        options;
+    let gpu = options.gpu.then_some(options.gpu_bytes);
+    let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
     let environment = Environment::current();
+    let log = gpu.map(|_| gpu::begin(&environment)).transpose()?;
     let info = ask.read(&overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
@@ -90,7 +115,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     if fits && (mesh || compute) {
         check::measure(&info, timeout, bind, measures, map.as_mut(), &report::show_progress)?;
     }
+    if let Some((most, log)) = gpu.zip(log).filter(|_| fits) {
+        gpu::test(&info, timeout, most, &log, map.as_mut())?;
+    }
     let Some(map) = map else { return Ok(()) };
+    if let Some(file) = options.bad_hosts.filter(|_| fits) {
+        let list = map.bad_hosts().join(",") + "\n";
+        fs::write(&file, list).map_err(|error| Failure::BadHosts { file, error })?;
+    }
     let measured = report::measured(&map);
     if json {
         stream::print_json(&map)?;
@@ -101,6 +133,46 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         _ if !fits => Err(Failure::Disagreement),
         Some(summary) => Err(Failure::Measured(summary)),
         None => Ok(()),
+    }
+}
+
+/// The test of the GPUs.
+#[cfg(feature = "gpu")]
+mod gpu {
+    use crate::Environment;
+    use crate::command::check::Log;
+    pub(super) use crate::command::check::test_gpus as test;
+    use crate::command::cli::Failure;
+
+    /// Asks NCCL to tell what it does.
+    #[expect(unsafe_code, reason = "NCCL reads it from the environment")]
+    pub(super) fn begin(environment: &Environment) -> Result<Log, Failure> {
+        // SAFETY: the command has only this thread yet, and nothing has loaded NCCL.
+        Ok(unsafe { Log::begin(environment) })
+    }
+}
+
+/// Without the feature, nothing is tested.
+#[cfg(not(feature = "gpu"))]
+mod gpu {
+    use std::time::Duration;
+
+    use crate::command::check::{CheckError, JobMap};
+    use crate::command::cli::Failure;
+    use crate::{ClusterInfo, Environment};
+
+    pub(super) fn begin(_: &Environment) -> Result<(), Failure> {
+        Err(Failure::NoGpu)
+    }
+
+    pub(super) fn test(
+        _: &ClusterInfo,
+        _: Duration,
+        _: u64,
+        (): &(),
+        _: Option<&mut JobMap>,
+    ) -> Result<(), CheckError> {
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a command failed: the text, the option that helps, and the exit code. Findings get their text
 //! here too.
 
+use std::path::PathBuf;
 use std::process::{self, ExitStatus};
 use std::{fmt, io};
 
@@ -47,6 +48,13 @@ pub(crate) enum Failure {
     Measured(&'static str),
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
+    #[cfg(not(feature = "gpu"))]
+    #[error(
+        "this mpienv was built without GPUs; build it with `cargo install --locked --path . --features gpu`"
+    )]
+    NoGpu,
+    #[error("cannot write the list of hosts to {}: {error}; choose another file for --bad-hosts", file.display())]
+    BadHosts { file: PathBuf, error: io::Error },
     #[error(transparent)]
     InnerLauncher(#[from] InnerLauncher),
     #[error(transparent)]
@@ -153,9 +161,12 @@ impl Failure {
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
             | Failure::InnerLauncher(_) => ExitCode::USAGE,
+            #[cfg(not(feature = "gpu"))]
+            Failure::NoGpu => ExitCode::USAGE,
             Failure::Environment(_)
             | Failure::Unrepresentable(_)
             | Failure::Output(_)
+            | Failure::BadHosts { .. }
             | Failure::Stack(_)
             | Failure::Orphan(_) => ExitCode::WRONG_ENVIRONMENT,
             Failure::Start(error) if error.is_not_found() => ExitCode::NOT_FOUND,

@@ -1,10 +1,13 @@
 //! What `check` prints: the map of the job, what was measured, and how far the measurements are.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use std::io::{self, IsTerminal, Write};
 use std::net::IpAddr;
 
 use crate::command::check::{ComputeReport, JobMap, MeshReport, PairReport, RankSpeed, figure};
-use crate::{ClusterInfo, Launcher};
+use crate::{ClusterInfo, Launcher, Severity};
 use mpienv_core::seam::{counted, ranges};
 
 use super::super::lines_of;
@@ -75,6 +78,7 @@ fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
 pub(super) fn measured(map: &JobMap) -> String {
     let mut text = map.mesh.as_ref().map(of_mesh).unwrap_or_default();
     text += &map.compute.as_ref().map(of_compute).unwrap_or_default();
+    text += &map.gpu.as_ref().map(gpu::lines).unwrap_or_default();
     let findings = lines_of(map.measured_findings());
     let gap = if findings.is_empty() { "" } else { "\n" };
     text + gap + &findings
@@ -85,14 +89,22 @@ pub(super) fn summary(map: &JobMap) -> Option<&'static str> {
     let rank = |code: &str| match code {
         "mesh-host-blocked" | "mesh-pair-blocked" => 0,
         "mesh-pair-broken" => 1,
-        "mesh-clock" => 3,
-        _ => 2,
+        "mesh-clock" => 6,
+        "gpu-missing" | "nccl-missing" | "gpu-shared" | "nccl-versions-differ" => 2,
+        "gpu-failed" | "gpu-wrong" => 3,
+        "nccl-failed" | "nccl-wrong" => 4,
+        code if code.starts_with("gpu-") || code.starts_with("nccl-") => 5,
+        _ => 5,
     };
-    let worst = map.measured_findings().map(|finding| rank(finding.code)).min()?;
+    let findings = map.measured_findings().filter(|found| found.severity > Severity::Note);
+    let worst = findings.map(|finding| rank(finding.code)).min()?;
     Some(match worst {
         0 => "some hosts cannot connect to each other",
         1 => "some hosts do not receive what others send",
-        2 => "not all hosts or ranks are as fast as the others",
+        2 => "their GPUs or libraries do not let NCCL connect them",
+        3 => "some GPUs do not compute what they should",
+        4 => "NCCL does not sum over all of them",
+        5 => "not all hosts or ranks are as fast as the others",
         _ => "the clocks of some hosts differ",
     })
 }
@@ -202,6 +214,14 @@ fn of_compute(compute: &ComputeReport) -> String {
         figure(compute.median_multiply_adds_per_s / 1e9),
         figure(compute.median_bytes_copied_per_s / 1e9)
     )
+}
+
+/// Without the feature, there is no report of GPUs.
+#[cfg(not(feature = "gpu"))]
+mod gpu {
+    pub(super) fn lines(report: &crate::command::check::GpuReport) -> String {
+        match *report {}
+    }
 }
 
 /// How many characters the bar has.

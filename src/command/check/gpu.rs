@@ -1,0 +1,199 @@
+//! Tests each rank's GPU: what it is, alone with numbers that are checked, and together with the
+//! others through NCCL.
+//!
+//! All ranks go through the same steps. After each step they exchange what they have seen, so that
+//! all come to the same findings, and none waits for NCCL where it must fail.
+
+mod card;
+mod findings;
+mod log;
+mod nccl;
+mod pairs;
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use self::card::Card;
+use self::findings::{Blamed, Findings, shares};
+pub(crate) use self::log::Log;
+pub(crate) use self::nccl::NcclReport;
+use super::CheckError;
+use crate::collective::{Backend, Group};
+use crate::{ClusterInfo, Environment, Finding, host_name, printable};
+
+/// How long a rank may take for one step.
+const STEP: Duration = Duration::from_secs(120);
+
+/// Why a rank cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Problem {
+    /// What failed, and why.
+    what: String,
+    remedy: String,
+}
+
+/// What a rank knows of its GPU before it uses it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct CardReport {
+    host: String,
+    device: Result<DeviceReport, Problem>,
+    /// The version of NCCL.
+    nccl: Result<String, Problem>,
+    /// By which name NCCL knows the host, if a user has chosen one.
+    nccl_host_id: Option<String>,
+    /// The active ports of InfiniBand and RoCE, such as `mlx5_0:1`.
+    infiniband: Vec<String>,
+}
+
+/// A rank's device, as the driver describes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DeviceReport {
+    /// Its number among those that the rank sees.
+    pub ordinal: u32,
+    pub name: String,
+    pub uuid: String,
+    pub pci_address: String,
+    pub numa_node: Option<u32>,
+    /// In bytes.
+    pub memory_free: u64,
+    pub memory_total: u64,
+    /// Such as `9.0`.
+    pub compute_capability: String,
+    /// The newest version of CUDA that the driver supports, and the driver's own, if it tells.
+    pub driver: String,
+}
+
+/// What a GPU did by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Alone {
+    /// Multiply-adds of a matrix product in a second.
+    products_per_s: f64,
+    /// Bytes copied within its memory in a second.
+    copied_per_s: f64,
+    /// The first number that is wrong.
+    wrong: Option<String>,
+}
+
+/// How fast two ranks sum.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct PairSpeed {
+    pub ranks: [u32; 2],
+    pub between_hosts: bool,
+    /// Bytes of an all-reduce in a second, in billions.
+    pub gb_per_s: f64,
+}
+
+/// What was found out about the ranks' GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct GpuReport {
+    /// In the order of ranks.
+    pub ranks: Vec<RankGpu>,
+    /// What NCCL did. `None` if a finding kept it from being started.
+    pub nccl: Option<NcclReport>,
+    findings: Vec<Finding>,
+    bad_hosts: Vec<String>,
+}
+
+impl GpuReport {
+    pub(crate) fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Returns the hosts that findings blame.
+    pub(crate) fn bad_hosts(&self) -> &[String] {
+        &self.bad_hosts
+    }
+}
+
+/// One rank's GPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct RankGpu {
+    pub host: String,
+    pub device: Option<DeviceReport>,
+    /// The version of NCCL.
+    pub nccl: Option<String>,
+    pub multiply_adds_per_s: Option<f64>,
+    pub bytes_copied_per_s: Option<f64>,
+    /// Parts of the median of all GPUs of its model: matrix product, copy.
+    pub share: Option<[f64; 2]>,
+}
+
+/// Tests the GPUs. All ranks have met, and each gets the report.
+///
+/// # Errors
+/// A rank does not arrive, or is lost.
+pub(super) fn test(
+    info: &ClusterInfo,
+    timeout: Duration,
+    most: u64,
+    log: &Log,
+) -> Result<GpuReport, CheckError> {
+    let environment = Environment::current();
+    let group = Group::builder(info).backend(Backend::SharedMemory).quiet(true).timeout(STEP);
+    let mut group = group.connect_timeout(timeout).connect()?;
+    let card = Card::open(info);
+    let own = CardReport {
+        host: host_name().unwrap_or_default(),
+        device: card.as_ref().map(|card| card.report.clone()).map_err(Clone::clone),
+        nccl: card::nccl_version(),
+        nccl_host_id: environment.get("NCCL_HOSTID").map(|id| id.to_string_lossy().into_owned()),
+        infiniband: card::infiniband(),
+    };
+    let cards: Vec<CardReport> = share(&mut group, &own)?;
+    let names: Vec<String> = cards.iter().map(|card| printable(card.host.as_bytes())).collect();
+    let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut findings = Findings::new(&hosts);
+    findings.of_cards(&cards);
+    let card = card.and_then(|card| Ok((card.alone()?, card)));
+    let alone = card.as_ref().map(|(alone, _)| alone.clone()).map_err(Clone::clone);
+    let alone: Vec<Result<Alone, Problem>> = share(&mut group, &alone)?;
+    if cards.iter().all(|card| card.device.is_ok()) {
+        findings.of_alone(&cards, &alone);
+    }
+    let nccl = match card {
+        Ok((_, card)) if !findings.has_error() => {
+            Some(nccl::test(&mut group, &card, &cards, most, log, &mut findings)?)
+        }
+        _ => None,
+    };
+    group.close()?;
+    let ranks = cards.iter().zip(&alone).zip(shares(&cards, &alone));
+    let ranks = ranks.map(|((card, alone), share)| RankGpu {
+        host: card.host.clone(),
+        device: card.device.as_ref().ok().cloned(),
+        nccl: card.nccl.as_ref().ok().cloned(),
+        multiply_adds_per_s: alone.as_ref().ok().map(|alone| alone.products_per_s),
+        bytes_copied_per_s: alone.as_ref().ok().map(|alone| alone.copied_per_s),
+        share,
+    });
+    let ranks = ranks.collect();
+    let (findings, bad_hosts) = blamed(findings.found, &hosts);
+    Ok(GpuReport { ranks, nccl, findings, bad_hosts })
+}
+
+/// Separates the findings from the hosts that they blame, in the order of ranks.
+fn blamed(found: Vec<Blamed>, hosts: &[&str]) -> (Vec<Finding>, Vec<String>) {
+    let (findings, ranks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let mut ranks: Vec<u32> = ranks.concat();
+    ranks.sort_unstable();
+    let mut bad: Vec<String> = Vec::new();
+    for host in ranks.into_iter().filter_map(|rank| hosts.get(rank as usize)) {
+        if bad.iter().all(|known| known != host) {
+            bad.push((*host).to_owned());
+        }
+    }
+    (findings, bad)
+}
+
+/// Gives all ranks what each of them has, in the order of ranks.
+fn share<T: Serialize + DeserializeOwned>(
+    group: &mut Group,
+    own: &T,
+) -> Result<Vec<T>, CheckError> {
+    let own = serde_json::to_vec(own).map_err(CheckError::Report)?;
+    let all = group.all_gather(&own)?;
+    let read = |bytes: &Vec<u8>| serde_json::from_slice(bytes).map_err(CheckError::Report);
+    all.iter().map(read).collect()
+}

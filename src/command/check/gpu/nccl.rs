@@ -1,0 +1,216 @@
+//! What the ranks do together through NCCL: sums of all sizes, whose numbers are checked, and sums in
+//! pairs.
+
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use super::card::{Card, Joined};
+use super::findings::Findings;
+use super::log::{Choice, Log};
+use super::{CardReport, CheckError, PairSpeed, Problem, pairs, share};
+use crate::collective::Group;
+use mpienv_core::seam::counted;
+
+/// The first size in bytes, and by how much each of the following is larger.
+const FIRST: u64 = 8;
+const FACTOR: u64 = 8;
+/// The most bytes that a pair sums at once.
+const OF_PAIR: u64 = 32 << 20;
+/// How many bytes are summed to measure one size, and the least and the most repetitions.
+const MEASURED: u64 = 256 << 20;
+const REPEATED: (u64, u64) = (3, 20);
+
+/// What NCCL did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct NcclReport {
+    /// How long rank 0 took to connect.
+    pub seconds: f64,
+    /// The network between hosts, and its devices on rank 0's host. `None` if the log is the user's.
+    pub network: Option<String>,
+    pub interfaces: Vec<String>,
+    /// The interface over which the ranks find each other, on rank 0's host.
+    pub bootstrap: Option<String>,
+    pub paths: Vec<PathReport>,
+    pub sums: Vec<SumReport>,
+    pub pairs: Vec<PairSpeed>,
+}
+
+/// How one rank sends to another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct PathReport {
+    pub from: u32,
+    pub to: u32,
+    /// Such as `P2P/CUMEM`, `SHM/direct/direct`, `NET/Socket/0` or `NET/IB/0/GDRDMA`.
+    pub how: String,
+}
+
+/// How long an all-reduce of so many bytes takes on the slowest rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct SumReport {
+    pub bytes: u64,
+    pub seconds: f64,
+    /// Bytes in a second, in billions.
+    pub gb_per_s: f64,
+    /// The same, times 2 (n - 1) / n for n ranks: what a ring moves over each of its links.
+    pub bus_gb_per_s: f64,
+    /// Whether each number is right on all ranks.
+    pub is_right: bool,
+}
+
+/// What one rank has to say about a sum.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Sum {
+    seconds: f64,
+    /// The first number that is wrong.
+    wrong: Option<String>,
+}
+
+/// Connects the ranks through NCCL, and lets them sum. Adds what stands out.
+pub(super) fn test(
+    group: &mut Group,
+    card: &Card,
+    cards: &[CardReport],
+    most: u64,
+    log: &Log,
+    findings: &mut Findings<'_>,
+) -> Result<NcclReport, CheckError> {
+    let begun = Instant::now();
+    let joined = card.join(group);
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut report = NcclReport {
+        seconds,
+        network: None,
+        interfaces: Vec::new(),
+        bootstrap: None,
+        paths: Vec::new(),
+        sums: Vec::new(),
+        pairs: Vec::new(),
+    };
+    if let Some(joined) = agreed(group, joined, findings)? {
+        sums(group, joined, most, findings, &mut report.sums)?;
+    }
+    let choices: Vec<Option<Choice>> = share(group, &log.choice())?;
+    let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
+    findings.of_network(cards, &networks);
+    if let Some(Some(own)) = choices.first().cloned() {
+        let Choice { network, interfaces, bootstrap, .. } = own;
+        (report.network, report.interfaces, report.bootstrap) = (network, interfaces, bootstrap);
+    }
+    let paths = (0..).zip(choices.into_iter().flatten()).flat_map(|(from, own)| {
+        own.sends.into_iter().map(move |(to, how)| PathReport { from, to, how })
+    });
+    report.paths = paths.collect();
+    if !findings.has_error() && group.size() > 2 {
+        let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
+        for (is_between, round) in pairs::rounds(&hosts) {
+            measure(group, card, &round, is_between, most, findings, &mut report.pairs)?;
+        }
+        findings.of_pairs(&report.pairs);
+    }
+    Ok(report)
+}
+
+/// Returns what this rank has if all ranks have theirs, and otherwise adds why some have not.
+fn agreed<T>(
+    group: &mut Group,
+    own: Result<T, Problem>,
+    findings: &mut Findings<'_>,
+) -> Result<Option<T>, CheckError> {
+    let problem = own.as_ref().err().cloned();
+    let problems: Vec<Option<Problem>> = share(group, &problem)?;
+    let all_have = problems.iter().all(Option::is_none);
+    let why = "the program's own calls of NCCL fail in the same way, or wait forever";
+    findings.problems("nccl-failed", why, problems.into_iter());
+    Ok(own.ok().filter(|_| all_have))
+}
+
+/// Sums over all ranks, from 8 bytes to the most.
+fn sums(
+    group: &mut Group,
+    mut joined: Joined<'_>,
+    most: u64,
+    findings: &mut Findings<'_>,
+    reports: &mut Vec<SumReport>,
+) -> Result<(), CheckError> {
+    let mut bytes = FIRST.min(most.max(4));
+    loop {
+        let own = sum(&mut joined, group.rank().index(), group.size(), bytes);
+        let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
+        let all: Vec<Sum> = share(group, &own)?;
+        let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
+        let gb_per_s = bytes as f64 / seconds.max(f64::MIN_POSITIVE) / 1e9;
+        let ranks = f64::from(group.size());
+        let is_right = all.iter().all(|own| own.wrong.is_none());
+        let bus_gb_per_s = gb_per_s * 2.0 * (ranks - 1.0) / ranks;
+        reports.push(SumReport { bytes, seconds, gb_per_s, bus_gb_per_s, is_right });
+        let remedy =
+            "compare NCCL's versions, and test the hosts' memory and links (`dcgmi diag -r 3`)";
+        let wrong = |own: Sum| {
+            let what = format!("an all-reduce of {bytes} bytes: {}", own.wrong?);
+            Some(Problem { what, remedy: remedy.to_owned() })
+        };
+        let why = "a training with these ranks is wrong, although nothing fails";
+        findings.problems("nccl-wrong", why, all.into_iter().map(wrong));
+        if bytes >= most || !is_right {
+            return Ok(());
+        }
+        bytes = (bytes * FACTOR).min(most);
+    }
+}
+
+/// Sums once and compares every number, and then measures.
+fn sum(joined: &mut Joined<'_>, rank: u32, ranks: u32, bytes: u64) -> Result<Sum, Problem> {
+    let count = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1);
+    let values: Vec<f32> = (0..count).map(|at| value(at, rank)).collect();
+    let result = joined.sum(&values)?;
+    let of_ranks: f32 = (0..ranks).map(|rank| value(0, rank)).sum();
+    let expected = |at: usize| of_ranks + ranks as f32 * value(at, 0);
+    let found = result.iter().enumerate().find(|(at, found)| **found != expected(*at));
+    let wrong = found.map(|(at, found)| {
+        format!(
+            "number {at} of {} is {found} in place of {}",
+            counted(count, "number"),
+            expected(at)
+        )
+    });
+    let repeated = (MEASURED / bytes.max(1)).clamp(REPEATED.0, REPEATED.1);
+    Ok(Sum { seconds: joined.time(repeated as usize)?, wrong })
+}
+
+/// What a rank contributes: whole numbers, whose sums `f32` holds exactly.
+fn value(at: usize, rank: u32) -> f32 {
+    ((at % 251) as u32 + rank % 64) as f32
+}
+
+/// Lets the pairs of one round sum, each by itself.
+fn measure(
+    group: &mut Group,
+    card: &Card,
+    round: &pairs::Round,
+    is_between: bool,
+    most: u64,
+    findings: &mut Findings<'_>,
+    speeds: &mut Vec<PairSpeed>,
+) -> Result<(), CheckError> {
+    let rank = group.rank().index();
+    let own = round.iter().position(|&(one, other)| one == rank || other == rank);
+    let color = own.unwrap_or(round.len() + rank as usize);
+    let mut pair = group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
+    let bytes = most.min(OF_PAIR);
+    let time = |joined: Result<Joined<'_>, Problem>| {
+        let mut joined = joined?;
+        joined.sum(&vec![1.0; (bytes / 4).max(1) as usize])?;
+        joined.time(REPEATED.0 as usize)
+    };
+    let own = own.map(|_| time(card.join(&mut pair))).transpose();
+    let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
+    let seconds: Vec<Option<f64>> = share(group, &own)?;
+    speeds.extend(round.iter().filter_map(|&(one, other)| {
+        let slower = seconds[one as usize]?.max(seconds[other as usize]?);
+        let gb_per_s = bytes as f64 / slower.max(f64::MIN_POSITIVE) / 1e9;
+        Some(PairSpeed { ranks: [one, other], between_hosts: is_between, gb_per_s })
+    }));
+    pair.close()?;
+    Ok(())
+}

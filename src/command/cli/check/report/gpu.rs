@@ -1,0 +1,97 @@
+//! What `check --gpu` prints: the GPUs, how each is by itself, and what NCCL did.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::table;
+use crate::command::check::{GpuReport, NcclReport, RankGpu, figure};
+use mpienv_core::seam::counted;
+
+/// Up to so many ranks are listed one by one. JSON lists all.
+const MOST_ROWS: usize = 64;
+
+/// Returns the GPUs and what they did.
+pub(super) fn lines(report: &GpuReport) -> String {
+    let all = |value: fn(&RankGpu) -> Option<String>| {
+        let values: BTreeSet<String> = report.ranks.iter().filter_map(value).collect();
+        if values.is_empty() { "-".to_owned() } else { Vec::from_iter(values).join(" and ") }
+    };
+    let driver = all(|own| Some(own.device.as_ref()?.driver.clone()));
+    let mut text = format!(
+        "\ngpu: {}, {}, driver {driver}, NCCL {}\n",
+        counted(report.ranks.len(), "rank"),
+        all(|own| Some(own.device.as_ref()?.name.clone())),
+        all(|own| own.nccl.clone()),
+    );
+    let head = [
+        "rank",
+        "host",
+        "device",
+        "PCI address",
+        "NUMA node",
+        "GB free",
+        "product Tflop/s",
+        "share %",
+        "copy GB/s",
+        "share %",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(report.ranks.iter().enumerate().take(MOST_ROWS).map(|(rank, own)| row(rank, own)));
+    text += &table(&rows, true);
+    if report.ranks.len() > MOST_ROWS {
+        text += &format!("the first {MOST_ROWS} ranks are listed; --json lists all\n");
+    }
+    text + &report.nccl.as_ref().map_or("NCCL was not started\n".to_owned(), of_nccl)
+}
+
+fn row(rank: usize, own: &RankGpu) -> Vec<String> {
+    let shown = |value: Option<f64>| value.map_or("-".to_owned(), figure);
+    let percent =
+        |at: usize| own.share.map_or("-".to_owned(), |share| format!("{:.0}", 100.0 * share[at]));
+    let device = own.device.as_ref();
+    let text = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    vec![
+        rank.to_string(),
+        own.host.clone(),
+        text(device.map(|own| own.ordinal.to_string())),
+        text(device.map(|own| own.pci_address.clone())),
+        text(device.and_then(|own| Some(own.numa_node?.to_string()))),
+        shown(device.map(|own| own.memory_free as f64 / 1e9)),
+        shown(own.multiply_adds_per_s.map(|rate| 2.0 * rate / 1e12)),
+        percent(0),
+        shown(own.bytes_copied_per_s.map(|rate| rate / 1e9)),
+        percent(1),
+    ]
+}
+
+fn of_nccl(nccl: &NcclReport) -> String {
+    let network = match (&nccl.network, &nccl.interfaces[..]) {
+        (None, _) => "its log is the user's, so the network is not known".to_owned(),
+        (Some(network), []) => format!("network {network}"),
+        (Some(network), interfaces) => format!("network {network} ({})", interfaces.join(", ")),
+    };
+    let mut text = format!("\nnccl: connected in {:.2} s, {network}\n", nccl.seconds);
+    let mut ways: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for path in &nccl.paths {
+        ways.entry(&path.how).or_default().push(format!("{} to {}", path.from, path.to));
+    }
+    for (how, pairs) in ways {
+        let (shown, left_out) = pairs.split_at(pairs.len().min(8));
+        let more = match left_out.len() {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        text += &format!("  {how}: ranks {}{more}\n", shown.join(", "));
+    }
+    let head = ["all-reduce bytes", "time us", "GB/s", "bus GB/s", "numbers"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(nccl.sums.iter().map(|sum| {
+        vec![
+            sum.bytes.to_string(),
+            figure(sum.seconds * 1e6),
+            figure(sum.gb_per_s),
+            figure(sum.bus_gb_per_s),
+            if sum.is_right { "right" } else { "wrong" }.to_owned(),
+        ]
+    }));
+    text + &table(&rows, true)
+}
