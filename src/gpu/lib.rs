@@ -1,0 +1,67 @@
+//! NVIDIA's GPUs and NCCL, for programs whose ranks have met.
+//!
+//! The driver (`libcuda.so.1`), NVRTC (`libnvrtc.so`) and NCCL (`libnccl.so.2`) are loaded at run
+//! time, so nothing of CUDA is needed to compile. What is missing is an error that names the library,
+//! where the loader looked for it, and the remedy.
+//!
+//! [`Device::of_rank`] is the device of a rank, [`compile`] makes kernels for it, and a
+//! [`Communicator`] sums numbers over the devices of all ranks of a
+//! [`Group`](mpienv_collective::Group): the group brings NCCL's id to all ranks, and names the rank
+//! that is lost where NCCL alone would wait.
+
+mod device;
+mod error;
+mod library;
+mod nccl;
+
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, CudaModule};
+use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
+
+pub use cudarc;
+pub use device::{Device, devices};
+pub use error::GpuError;
+pub use nccl::{Communicator, nccl_version};
+
+/// The result of a call to a GPU's library.
+pub type Result<T> = std::result::Result<T, GpuError>;
+
+/// Opens a device for this process.
+///
+/// # Errors
+/// If the driver refuses, for example because another program uses the device alone.
+pub fn context(device: &Device) -> Result<Arc<CudaContext>> {
+    library::check_driver()?;
+    let context = CudaContext::new(device.ordinal as usize);
+    context.map_err(|error| GpuError::from_driver("open the device", error))
+}
+
+/// Compiles kernels, written in CUDA C++, for a device and loads them.
+///
+/// # Errors
+/// - NVRTC is missing, or older than the device.
+/// - The source does not compile: the error has the compiler's text.
+/// - The driver is older than NVRTC, and does not take what NVRTC makes.
+pub fn compile(context: &Arc<CudaContext>, source: &str) -> Result<Arc<CudaModule>> {
+    library::check_nvrtc()?;
+    let capability = context.compute_capability();
+    let (major, minor) =
+        capability.map_err(|error| GpuError::from_driver("ask for the architecture", error))?;
+    let options = CompileOptions {
+        options: vec![format!("--gpu-architecture=compute_{major}{minor}")],
+        ..CompileOptions::default()
+    };
+    let code = compile_ptx_with_opts(source, options).map_err(|error| {
+        let text = match &error {
+            CompileError::CompileError { log, .. } => log.to_string_lossy().trim().to_owned(),
+            error => format!("{error:?}"),
+        };
+        GpuError::new(
+            format!("NVRTC cannot compile the kernels for compute capability {major}.{minor}: {text}"),
+            "install an NVRTC that knows this GPU (pip install nvidia-cuda-nvrtc-cu12), and put its \
+             folder on LD_LIBRARY_PATH",
+        )
+    })?;
+    context.load_module(code).map_err(|error| GpuError::from_driver("load the kernels", error))
+}
