@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "NCCL is a C library, and it is loaded at run time")]
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -198,7 +199,8 @@ struct Introduction {
 #[derive(Debug)]
 pub struct Communicator {
     nccl: &'static Nccl,
-    comm: Comm,
+    /// Null once it has been aborted.
+    comm: Cell<Comm>,
     stream: Arc<CudaStream>,
     timeout: Duration,
     /// Only the thread that has the communicator may call NCCL.
@@ -268,7 +270,7 @@ impl Communicator {
         let code = unsafe { (nccl.init)(&mut comm, count(size), id, count(own), &mut config) };
         let communicator = Communicator {
             nccl,
-            comm,
+            comm: Cell::new(comm),
             stream: Arc::clone(stream),
             timeout,
             one_thread: PhantomData,
@@ -292,8 +294,9 @@ impl Communicator {
         let (from, into) = (pointer as *const c_void, pointer as *mut c_void);
         let stream = self.stream.cu_stream().cast();
         // SAFETY: the numbers are on the device, and stay there while the stream uses them.
-        let code =
-            unsafe { (self.nccl.all_reduce)(from, into, count, FLOAT_32, SUM, self.comm, stream) };
+        let code = unsafe {
+            (self.nccl.all_reduce)(from, into, count, FLOAT_32, SUM, self.comm.get(), stream)
+        };
         self.checked("sum", code)?;
         self.until("sum", || Ok(true))
     }
@@ -323,7 +326,7 @@ impl Communicator {
         loop {
             let mut state = SUCCESS;
             // SAFETY: the communicator is one of NCCL's, which writes the state.
-            let code = unsafe { (self.nccl.async_error)(self.comm, &mut state) };
+            let code = unsafe { (self.nccl.async_error)(self.comm.get(), &mut state) };
             self.checked(purpose, code)?;
             self.checked(purpose, state)?;
             if state == SUCCESS && is_done()? {
@@ -345,16 +348,17 @@ impl Communicator {
     fn checked(&self, purpose: &str, code: c_int) -> Result<()> {
         match code {
             SUCCESS | IN_PROGRESS => Ok(()),
-            code => Err(self.nccl.error(purpose, code, self.comm)),
+            code => Err(self.nccl.error(purpose, code, self.comm.get())),
         }
     }
 
     /// Ends what NCCL does, without the other ranks.
     fn end(&self) {
-        if !self.comm.is_null() {
+        let comm = self.comm.replace(std::ptr::null_mut());
+        if !comm.is_null() {
             // SAFETY: the communicator is one of NCCL's. Its memory stays until the process ends
             // if this fails.
-            let _ = unsafe { (self.nccl.abort)(self.comm) };
+            let _ = unsafe { (self.nccl.abort)(comm) };
         }
     }
 }
