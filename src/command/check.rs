@@ -197,7 +197,7 @@ pub(crate) fn test_gpus(
     map: Option<&mut JobMap>,
 ) -> Result<(), CheckError> {
     let _files = OpenFiles::for_meeting(info);
-    let report = gpu::test(info, timeout, most, log)?;
+    let report = gpu::test(info, gpu::Limits { timeout, most }, log)?;
     map.into_iter().for_each(|map| map.gpu = Some(report.clone()));
     Ok(())
 }

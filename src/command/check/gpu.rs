@@ -120,24 +120,28 @@ pub(crate) struct RankGpu {
     pub share: Option<[f64; 2]>,
 }
 
+/// What limits the test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// How long the ranks, and NCCL, may take to connect.
+    pub timeout: Duration,
+    /// The most bytes of a sum.
+    pub most: u64,
+}
+
 /// Tests the GPUs. All ranks have met, and each gets the report.
 ///
 /// # Errors
 /// A rank does not arrive, or is lost.
-pub(super) fn test(
-    info: &ClusterInfo,
-    timeout: Duration,
-    most: u64,
-    log: &Log,
-) -> Result<GpuReport, CheckError> {
+pub(super) fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<GpuReport, CheckError> {
     let environment = Environment::current();
     let group = Group::builder(info).backend(Backend::SharedMemory).quiet(true).timeout(STEP);
-    let mut group = group.connect_timeout(timeout).connect()?;
+    let mut group = group.connect_timeout(limits.timeout).connect()?;
     let card = Card::open(info);
     let own = CardReport {
         host: host_name().unwrap_or_default(),
         device: card.as_ref().map(|card| card.report.clone()).map_err(Clone::clone),
-        nccl: card::nccl_version(),
+        nccl: mpienv_gpu::nccl_version().map_err(Problem::from),
         nccl_host_id: environment.get("NCCL_HOSTID").map(|id| id.to_string_lossy().into_owned()),
         infiniband: card::infiniband(),
     };
@@ -154,7 +158,7 @@ pub(super) fn test(
     }
     let nccl = match card {
         Ok((_, card)) if !findings.has_error() => {
-            Some(nccl::test(&mut group, &card, &cards, most, log, &mut findings)?)
+            Some(nccl::test(&mut group, &card, &cards, limits, log, &mut findings)?)
         }
         _ => None,
     };

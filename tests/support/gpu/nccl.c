@@ -122,6 +122,24 @@ EXPORT int ncclCommInitRankConfig(comm_t *made, int size, id_t_ id, int rank, vo
     return IN_PROGRESS;
 }
 
+/* As NCCL with NCCL_DEBUG=INFO: STAND_IN_NETWORK is its network between hosts (Socket). */
+static void tell(comm_t comm, int ordinal)
+{
+    const char *file = getenv("NCCL_DEBUG_FILE"), *network = getenv("STAND_IN_NETWORK");
+    FILE *to = file ? fopen(file, "a") : stdout;
+    if (!to)
+        return;
+    network = network ? network : "Socket";
+    fprintf(to, "stand-in:1:1 [%d] NCCL INFO NET/%s : Using [0]lo:127.0.0.1<0>\n", ordinal, network);
+    if (comm->size > 1)
+        fprintf(to, "stand-in:1:1 [%d] NCCL INFO Channel 00/0 : %d[0] -> %d[0] [send] via %s%s/0\n", ordinal, comm->rank,
+                (comm->rank + 1) % comm->size, getenv("NCCL_HOSTID") ? "NET/" : "SHM/direct", getenv("NCCL_HOSTID") ? network : "");
+    if (file)
+        fclose(to);
+    else
+        fflush(to);
+}
+
 static int connected(comm_t comm)
 {
     struct rank *ranks = comm->memory->ranks, *own = &ranks[comm->rank];
@@ -142,7 +160,7 @@ static int connected(comm_t comm)
     }
     comm->connected = 1;
     if (getenv("NCCL_DEBUG") && strcmp(getenv("NCCL_DEBUG"), "INFO") == 0)
-        fprintf(stdout, "%s:1:1 [%d] NCCL INFO NET/Socket : Using [0]lo:127.0.0.1<0>\n", "stand-in", own->ordinal), fflush(stdout);
+        tell(comm, own->ordinal);
     return SUCCESS;
 }
 

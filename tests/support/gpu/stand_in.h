@@ -7,6 +7,7 @@
  *   STAND_IN_DRIVER   the driver's version (13000)
  *   STAND_IN_CAPABILITY  the devices' compute capability (90)
  *   STAND_IN_NCCL     NCCL's version (22809)
+ *   STAND_IN_NETWORK  the network that NCCL names in its log (Socket)
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::card::{Card, Joined};
 use super::findings::Findings;
 use super::log::{Choice, Log};
-use super::{CardReport, CheckError, PairSpeed, Problem, pairs, share};
+use super::{CardReport, CheckError, Limits, PairSpeed, Problem, pairs, share};
 use crate::collective::Group;
 use mpienv_core::seam::counted;
 
@@ -19,7 +19,7 @@ const FACTOR: u64 = 8;
 const OF_PAIR: u64 = 32 << 20;
 /// How many bytes are summed to measure one size, and the least and the most repetitions.
 const MEASURED: u64 = 256 << 20;
-const REPEATED: (u64, u64) = (3, 20);
+const REPEATED: (u32, u32) = (3, 20);
 
 /// What NCCL did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -71,12 +71,12 @@ pub(super) fn test(
     group: &mut Group,
     card: &Card,
     cards: &[CardReport],
-    most: u64,
+    limits: Limits,
     log: &Log,
     findings: &mut Findings<'_>,
 ) -> Result<NcclReport, CheckError> {
     let begun = Instant::now();
-    let joined = card.join(group);
+    let joined = card.join(group, limits.timeout);
     let seconds = begun.elapsed().as_secs_f64();
     let mut report = NcclReport {
         seconds,
@@ -88,7 +88,7 @@ pub(super) fn test(
         pairs: Vec::new(),
     };
     if let Some(joined) = agreed(group, joined, findings)? {
-        sums(group, joined, most, findings, &mut report.sums)?;
+        sums(group, joined, limits.most, findings, &mut report.sums)?;
     }
     let choices: Vec<Option<Choice>> = share(group, &log.choice())?;
     let networks: Vec<_> = choices.iter().map(|own| own.as_ref()?.network.clone()).collect();
@@ -104,7 +104,7 @@ pub(super) fn test(
     if !findings.has_error() && group.size() > 2 {
         let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
         for (is_between, round) in pairs::rounds(&hosts) {
-            measure(group, card, &round, is_between, most, findings, &mut report.pairs)?;
+            measure(group, card, &round, is_between, limits, findings, &mut report.pairs)?;
         }
         findings.of_pairs(&report.pairs);
     }
@@ -135,7 +135,7 @@ fn sums(
 ) -> Result<(), CheckError> {
     let mut bytes = FIRST.min(most.max(4));
     loop {
-        let own = sum(&mut joined, group.rank().index(), group.size(), bytes);
+        let own = sum(&mut joined, group, bytes);
         let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
         let all: Vec<Sum> = share(group, &own)?;
         let seconds = all.iter().map(|own| own.seconds).fold(0.0, f64::max);
@@ -160,10 +160,11 @@ fn sums(
 }
 
 /// Sums once and compares every number, and then measures.
-fn sum(joined: &mut Joined<'_>, rank: u32, ranks: u32, bytes: u64) -> Result<Sum, Problem> {
+fn sum(joined: &mut Joined<'_>, group: &mut Group, bytes: u64) -> Result<Sum, Problem> {
+    let (rank, ranks) = (group.rank().index(), group.size());
     let count = usize::try_from(bytes / 4).unwrap_or(usize::MAX).max(1);
     let values: Vec<f32> = (0..count).map(|at| value(at, rank)).collect();
-    let result = joined.sum(&values)?;
+    let result = joined.sum(group, &values)?;
     let of_ranks: f32 = (0..ranks).map(|rank| value(0, rank)).sum();
     let expected = |at: usize| of_ranks + ranks as f32 * value(at, 0);
     let found = result.iter().enumerate().find(|(at, found)| **found != expected(*at));
@@ -174,8 +175,8 @@ fn sum(joined: &mut Joined<'_>, rank: u32, ranks: u32, bytes: u64) -> Result<Sum
             expected(at)
         )
     });
-    let repeated = (MEASURED / bytes.max(1)).clamp(REPEATED.0, REPEATED.1);
-    Ok(Sum { seconds: joined.time(repeated as usize)?, wrong })
+    let times = u32::try_from(MEASURED / bytes.max(1)).unwrap_or(REPEATED.1);
+    Ok(Sum { seconds: joined.time(group, times.clamp(REPEATED.0, REPEATED.1))?, wrong })
 }
 
 /// What a rank contributes: whole numbers, whose sums `f32` holds exactly.
@@ -189,7 +190,7 @@ fn measure(
     card: &Card,
     round: &pairs::Round,
     is_between: bool,
-    most: u64,
+    limits: Limits,
     findings: &mut Findings<'_>,
     speeds: &mut Vec<PairSpeed>,
 ) -> Result<(), CheckError> {
@@ -197,13 +198,13 @@ fn measure(
     let own = round.iter().position(|&(one, other)| one == rank || other == rank);
     let color = own.unwrap_or(round.len() + rank as usize);
     let mut pair = group.split(u32::try_from(color).unwrap_or(u32::MAX), rank)?;
-    let bytes = most.min(OF_PAIR);
-    let time = |joined: Result<Joined<'_>, Problem>| {
-        let mut joined = joined?;
-        joined.sum(&vec![1.0; (bytes / 4).max(1) as usize])?;
-        joined.time(REPEATED.0 as usize)
+    let bytes = limits.most.min(OF_PAIR);
+    let time = |pair: &mut Group| {
+        let mut joined = card.join(pair, limits.timeout)?;
+        joined.sum(pair, &vec![1.0; (bytes / 4).max(1) as usize])?;
+        joined.time(pair, REPEATED.0)
     };
-    let own = own.map(|_| time(card.join(&mut pair))).transpose();
+    let own = own.map(|_| time(&mut pair)).transpose();
     let Some(own) = agreed(group, own, findings)? else { return Ok(()) };
     let seconds: Vec<Option<f64>> = share(group, &own)?;
     speeds.extend(round.iter().filter_map(|&(one, other)| {
