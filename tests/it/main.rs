@@ -8,6 +8,7 @@ mod support {
     pub mod clock;
     pub mod copy;
     pub mod dotenv;
+    pub mod gpu;
     pub mod hosts;
     pub mod launched;
     pub mod machine;
@@ -70,6 +71,9 @@ mod foreign_processes;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod generated;
+#[cfg(target_os = "linux")]
+mod gpus;
+#[cfg(target_os = "linux")]
 mod halo;
 mod host_lists;
 mod hostlist;

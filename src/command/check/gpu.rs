@@ -19,7 +19,7 @@ use self::card::Card;
 use self::findings::{Blamed, Findings, shares};
 pub(crate) use self::log::Log;
 pub(crate) use self::nccl::NcclReport;
-use super::CheckError;
+use super::{CheckError, SIMULATED};
 use crate::collective::{Backend, Group};
 use crate::{ClusterInfo, Environment, Finding, host_name, printable};
 
@@ -148,7 +148,7 @@ pub(super) fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<GpuR
     let cards: Vec<CardReport> = share(&mut group, &own)?;
     let names: Vec<String> = cards.iter().map(|card| printable(card.host.as_bytes())).collect();
     let hosts: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut findings = Findings::new(&hosts);
+    let mut findings = Findings::new(&hosts, !environment.is_set(SIMULATED));
     findings.of_cards(&cards);
     let card = card.and_then(|card| Ok((card.alone()?, card)));
     let alone = card.as_ref().map(|(alone, _)| alone.clone()).map_err(Clone::clone);

@@ -40,12 +40,14 @@ pub(super) type Blamed = (Finding, Vec<u32>);
 /// Collects findings about ranks.
 pub(super) struct Findings<'a> {
     hosts: &'a [&'a str],
+    /// Whether speeds are compared: simulated ranks share the cores, and perhaps the GPU, of one host.
+    compares: bool,
     pub found: Vec<Blamed>,
 }
 
 impl<'a> Findings<'a> {
-    pub(super) fn new(hosts: &'a [&'a str]) -> Findings<'a> {
-        Findings { hosts, found: Vec::new() }
+    pub(super) fn new(hosts: &'a [&'a str], compares: bool) -> Findings<'a> {
+        Findings { hosts, compares, found: Vec::new() }
     }
 
     pub(super) fn has_error(&self) -> bool {
@@ -233,7 +235,8 @@ impl<'a> Findings<'a> {
                 })
             }),
         );
-        for (rank, share) in shares(cards, alone).into_iter().enumerate() {
+        let shares = if self.compares { shares(cards, alone) } else { Vec::new() };
+        for (rank, share) in shares.into_iter().enumerate() {
             let Some([product, copy]) = share.filter(|share| share.iter().any(|part| *part < SLOW))
             else {
                 continue;
@@ -253,6 +256,9 @@ impl<'a> Findings<'a> {
 
     /// How NCCL's ranks did in pairs: a rank that is slow with each neighbor, and otherwise the pair.
     pub(super) fn of_pairs(&mut self, pairs: &[PairSpeed]) {
+        if !self.compares {
+            return;
+        }
         for is_between in [false, true] {
             let alike: Vec<_> =
                 pairs.iter().filter(|pair| pair.between_hosts == is_between).collect();
@@ -372,7 +378,7 @@ mod tests {
     /// The severities, codes and texts of what is found in these reports.
     fn found(cards: &[CardReport]) -> Vec<String> {
         let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
-        let mut findings = Findings::new(&hosts);
+        let mut findings = Findings::new(&hosts, true);
         findings.of_cards(cards);
         texts(&findings)
     }
@@ -450,7 +456,7 @@ mod tests {
         let usual = || alone(10.0, 10.0);
         let reports = [usual(), alone(6.9, 10.0), usual(), alone(10.0, 6.9), alone(1.0, 1.0)];
         let hosts = ["a", "b", "c", "d", "e"];
-        let mut findings = Findings::new(&hosts);
+        let mut findings = Findings::new(&hosts, true);
         findings.of_alone(&cards, &reports);
         let slow = "% of the median in a matrix product";
         let what = |rank: u32, host: &str, product: u32, copy: u32| {
@@ -463,7 +469,7 @@ mod tests {
         assert_eq!(findings.found[0].1, [1]);
         assert_eq!(shares(&cards, &reports)[4], Some([1.0, 1.0]));
         let wrong = Alone { wrong: Some("number 7 is 1 in place of 2".into()), ..usual().unwrap() };
-        let mut findings = Findings::new(&hosts);
+        let mut findings = Findings::new(&hosts, true);
         findings.of_alone(&cards[..2], &[Ok(wrong), Err(problem("it does not answer"))]);
         assert_eq!(
             texts(&findings),
@@ -484,7 +490,7 @@ mod tests {
             let pairs: Vec<_> =
                 pairs.map(|(one, other)| pair(one, other, speed(one, other))).collect();
             let hosts = ["a", "b", "c", "d", "e", "f"];
-            let mut findings = Findings::new(&hosts);
+            let mut findings = Findings::new(&hosts, true);
             findings.of_pairs(&pairs);
             texts(&findings)
         };
@@ -509,7 +515,7 @@ mod tests {
             |host: &str| CardReport { infiniband: vec!["mlx5_0:1".into()], ..card(host, "1") };
         let found = |cards: &[CardReport], network: &str| {
             let hosts: Vec<&str> = cards.iter().map(|card| card.host.as_str()).collect();
-            let mut findings = Findings::new(&hosts);
+            let mut findings = Findings::new(&hosts, true);
             let networks: Vec<_> = cards.iter().map(|_| Some(network.to_owned())).collect();
             findings.of_network(cards, &networks);
             texts(&findings)

@@ -1,0 +1,189 @@
+//! `mpienv check --gpu` with stand-ins for NVIDIA's driver, NVRTC and NCCL, which compute on the CPU. No GPU is tested here, and
+//! speeds mean nothing.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::gpu::with_gpus;
+use crate::support::tool::clean;
+
+/// The ranks of one simulated host with as many devices, and what each of them runs. `None` if there
+/// is no C compiler.
+fn ranks(count: u32, left_out: &[&str], script: &str) -> Option<Command> {
+    let mut command = clean("mpienv");
+    command.args(["simulate", "--launcher", "slurm", "--nodes", "1", "--ppn", &count.to_string()]);
+    command.args(["--", "sh", "-c", script]).env("STAND_IN_DEVICES", count.to_string());
+    with_gpus(&mut command, left_out)?;
+    Some(command)
+}
+
+const CHECK: &str = "exec mpienv check --gpu --gpu-bytes 100k --timeout 60";
+
+/// What rank 0 prints on stdout, without its number, and the exit code of the job.
+fn printed(command: &mut Command) -> (String, Option<i32>) {
+    let Output { stdout, stderr, status } = command.output().unwrap();
+    let text = String::from_utf8(stdout).unwrap();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("[0] "));
+    let mut text: String = lines.map(|line| format!("{line}\n")).collect();
+    text += &String::from_utf8_lossy(&stderr);
+    (text, status.code())
+}
+
+#[test]
+fn each_gpu_computes_alone_and_with_the_others_and_every_number_is_right() {
+    let Some(mut command) = ranks(4, &[], &format!("{CHECK} --json --bad-hosts $TMPDIR/bad"))
+    else {
+        return;
+    };
+    let (text, code) = printed(&mut command);
+    assert_eq!(code, Some(0), "{text}");
+    let map: Value = serde_json::from_str(&text).unwrap();
+    let gpu = &map["gpu"];
+    let all = gpu["ranks"].as_array().unwrap();
+    assert_eq!((all.len(), &gpu["findings"]), (4, &Value::Array(Vec::new())), "{text}");
+    for (rank, own) in all.iter().enumerate() {
+        let device = &own["device"];
+        assert_eq!((&device["ordinal"], &device["driver"]), (&rank.into(), &"13.0".into()));
+        assert_eq!(
+            (&device["compute_capability"], &own["nccl"]),
+            (&"9.0".into(), &"2.28.9".into())
+        );
+        let rates = [&own["multiply_adds_per_s"], &own["bytes_copied_per_s"]];
+        assert!(rates.iter().all(|rate| rate.as_f64().unwrap() > 0.0), "{own}");
+    }
+    let nccl = &gpu["nccl"];
+    let sums = nccl["sums"].as_array().unwrap();
+    let sizes: Vec<_> = sums.iter().map(|sum| sum["bytes"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [8, 64, 512, 4096, 32_768, 100_000]);
+    assert!(sums.iter().all(|sum| sum["is_right"] == true), "{text}");
+    // Each rank with its two neighbors.
+    let pairs = nccl["pairs"].as_array().unwrap().iter().map(|pair| pair["ranks"].to_string());
+    assert_eq!(pairs.collect::<Vec<_>>(), ["[0,1]", "[2,3]", "[1,2]", "[3,0]"]);
+    assert_eq!((&nccl["network"], &nccl["interfaces"]), (&"Socket".into(), &["lo"][..].into()));
+    assert_eq!(nccl["paths"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
+    let mut command = clean("mpienv");
+    let Some(command) = with_gpus(&mut command, &[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("bad");
+    command.args(["check", "--gpu", "--gpu-bytes", "64", "--bad-hosts"]).arg(&bad);
+    let own = command.env("TMPDIR", folder.path()).output().unwrap();
+    let text = String::from_utf8(own.stdout).unwrap();
+    assert!(own.status.success(), "{text}{}", String::from_utf8_lossy(&own.stderr));
+    assert!(text.contains("\ngpu: 1 rank, Stand-in GPU, driver 13.0, NCCL 2.28.9\n"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("64 ") && line.ends_with(" right")), "{text}");
+    // No host is to blame.
+    assert_eq!(fs::read_to_string(&bad).unwrap(), "\n");
+    let left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|own| own.unwrap().path()).collect();
+    assert_eq!(left, [bad]);
+}
+
+#[test]
+fn what_nccl_would_refuse_is_an_error_that_names_the_ranks_before_nccl_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = mpienv::host_name().unwrap();
+    let cases: [(&[&str], &str, String); 7] = [
+        (
+            &[],
+            "CUDA_VISIBLE_DEVICES=0",
+            format!("error [gpu-shared]: ranks 0-1 on {host} use the same GPU, GPU-"),
+        ),
+        (&["nccl"], "true", format!("error [nccl-missing]: ranks 0-1 on {host}: ")),
+        (&["cuda"], "true", format!("error [gpu-missing]: ranks 0-1 on {host}: ")),
+        (
+            &[],
+            "test $SLURM_PROCID = 0 || STAND_IN_NCCL=21805",
+            format!(
+                "error [nccl-versions-differ]: NCCL is not the same on all ranks: 2.28.9 (rank 0 on \
+                 {host}); 2.18.5 (rank 1 on {host})"
+            ),
+        ),
+        (
+            &[],
+            "test $SLURM_PROCID = 0 || STAND_IN_DEVICES=1",
+            format!(
+                "error [gpu-missing]: rank 1 on {host}: rank 1 (local rank 1) has no GPU: it sees"
+            ),
+        ),
+        // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the library does not fit the kernel's module.
+        (&[], "STAND_IN_FAIL=cuInit=803", format!("error [gpu-missing]: ranks 0-1 on {host}: ")),
+        (
+            &[],
+            "test $SLURM_PROCID = 0 || STAND_IN_FAIL=cuModuleLoadData=222",
+            format!("error [gpu-failed]: rank 1 on {host}: "),
+        ),
+    ];
+    for (number, (left_out, change, finding)) in cases.into_iter().enumerate() {
+        let log = folder.path().join(number.to_string());
+        let script = format!(
+            "export STAND_IN_NCCL STAND_IN_FAIL STAND_IN_DEVICES; {change}; export CUDA_VISIBLE_DEVICES; {CHECK}"
+        );
+        let script = match change.starts_with("CUDA") {
+            true => script,
+            false => script.replace("export CUDA_VISIBLE_DEVICES; ", ""),
+        };
+        let Some(mut command) = ranks(2, left_out, &script) else { return };
+        let (text, code) = printed(command.env("STAND_IN_LOG", &log));
+        assert!(text.contains(&finding), "{finding}\n{text}");
+        assert!(text.contains("NCCL was not started\n") && code == Some(3), "{code:?} {text}");
+        let calls = fs::read_to_string(&log).unwrap_or_default();
+        assert!(!calls.contains("ncclGetUniqueId"), "{calls}");
+    }
+}
+
+#[test]
+fn two_ranks_share_a_gpu_if_nccl_takes_them_for_two_hosts() {
+    let script = format!("CUDA_VISIBLE_DEVICES=0 NCCL_HOSTID=h$SLURM_PROCID {CHECK}");
+    let Some(mut command) = ranks(2, &[], &script) else { return };
+    let (text, code) = printed(&mut command);
+    assert!(
+        text.contains("note [gpu-shared]: ranks 0-1 on ") && code == Some(0),
+        "{code:?} {text}"
+    );
+    assert!(text.contains("NET/Socket/0: ranks 0 to 1, 1 to 0\n"), "{text}");
+}
+
+#[test]
+fn where_nccl_fails_all_ranks_end_and_the_reason_is_explained() {
+    let fails = |change: &str, timeout: &str| {
+        let check = CHECK.replace("--timeout 60", &format!("--timeout {timeout}"));
+        let mut command = ranks(3, &[], &format!("export {change}; {check}"))?;
+        let (text, code) = printed(&mut command);
+        assert_eq!(code, Some(3), "{text}");
+        Some(text)
+    };
+    let Some(text) = fails("NCCL_SOCKET_IFNAME==nothing0", "60") else { return };
+    assert!(
+        text.contains("error [nccl-failed]: ") && text.contains("no socket interface"),
+        "{text}"
+    );
+    assert!(text.contains("NCCL_SOCKET_IFNAME leaves it no interface"), "{text}");
+    // NCCL refuses a sum on rank 1 alone: the others do not wait for it.
+    let refused = "$(test $SLURM_PROCID = 1 && echo STAND_IN_FAIL=ncclAllReduce=5 || echo A=)";
+    let text = fails(refused, "60").unwrap();
+    assert!(text.contains("error [nccl-failed]: rank 1 on "), "{text}");
+    // A sum that never ends.
+    let text = fails("STAND_IN_STUCK=1", "3").unwrap();
+    assert!(text.contains("error [nccl-failed]: ") && text.contains("within 3 s"), "{text}");
+}
+
+#[test]
+fn a_rank_that_is_killed_meanwhile_is_named_by_the_others() {
+    // Rank 1 dies when it opens its device.
+    let script = format!(
+        "test $SLURM_PROCID = 1 || {CHECK}; export STAND_IN_STUCK=1; \
+         mpienv check --gpu --gpu-bytes 100k & own=$!; \
+         until grep -q ncclAllReduce $STAND_IN_LOG; do sleep 0.05; done; kill -9 $own; wait; exit 0"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let Some(mut command) = ranks(2, &[], &script) else { return };
+    let (text, code) = printed(command.env("STAND_IN_LOG", folder.path().join("log")));
+    assert!(text.contains("rank 1 on ") && text.contains("is lost"), "{text}");
+    assert_eq!(code, Some(3), "{text}");
+}
