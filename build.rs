@@ -12,13 +12,14 @@ use std::process::Command;
 
 /// What the command is compiled from. Packages of the workspace that do not belong to it, such as
 /// `src/torch`, are left out.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "Cargo.toml",
     "Cargo.lock",
     "src/ask",
     "src/command",
     "src/command.rs",
     "src/core",
+    "src/gpu",
     "src/guide.rs",
     "src/launch",
     "src/lib.rs",

@@ -50,6 +50,7 @@
 //! | `ask` | asking the launcher for rank 0's host, the system for routes and interfaces ([`ask`]) | with `cli`, `launch` and `rendezvous` |
 //! | `cli` | the command; includes `launch` and `rendezvous` | no |
 //! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
+//! | `gpu` | the command's `check --gpu`; includes `cli` and `collective` | no |
 //! | `half` | `collective` with `f16` and `bf16` of the crate `half` | no |
 //! | `launch` | starting the ranks of a node (`Launch`), which stop with the process that started them | with `cli` |
 //! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |

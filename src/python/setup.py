@@ -72,7 +72,7 @@ class Binary(Distribution):
 
 class Wheel(bdist_wheel):
     user_options = bdist_wheel.user_options + [("cargo=", None, "what to compile, in words of `cargo build`")]
-    cargo = "--profile dist --package mpienv --package mpienv-torch --features mpienv/cli"
+    cargo = "--profile dist --package mpienv --package mpienv-torch --features mpienv/gpu"
 
     def run(self):
         # Before setuptools writes a page of its own.

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::support::gpu::with_gpus;
+use crate::support::timeout::in_time;
 use crate::support::tool::clean;
 
 /// The ranks of one simulated host with as many devices, and what each of them runs. `None` if there
@@ -155,7 +156,7 @@ fn where_nccl_fails_all_ranks_end_and_the_reason_is_explained() {
         let check = CHECK.replace("--timeout 60", &format!("--timeout {timeout}"));
         let mut command = ranks(3, &[], &format!("export {change}; {check}"))?;
         let (text, code) = printed(&mut command);
-        assert_eq!(code, Some(3), "{text}");
+        assert!([Some(3), Some(124)].contains(&code), "{text}");
         Some(text)
     };
     let Some(text) = fails("NCCL_SOCKET_IFNAME==nothing0", "60") else { return };
@@ -164,18 +165,22 @@ fn where_nccl_fails_all_ranks_end_and_the_reason_is_explained() {
         "{text}"
     );
     assert!(text.contains("NCCL_SOCKET_IFNAME leaves it no interface"), "{text}");
-    // NCCL refuses a sum on rank 1 alone: the others do not wait for it.
+    let ends = |change: &str| {
+        let job = |timeout: u32| fails(change, &timeout.to_string()).unwrap();
+        in_time(job, |text| text.contains("[nccl-failed]"))
+    };
+    // NCCL refuses a sum on rank 1 alone: the others wait for it no longer than for the ranks.
     let refused = "$(test $SLURM_PROCID = 1 && echo STAND_IN_FAIL=ncclAllReduce=5 || echo A=)";
-    let text = fails(refused, "60").unwrap();
-    assert!(text.contains("error [nccl-failed]: rank 1 on "), "{text}");
+    let text = ends(refused);
+    assert!(text.contains("error [nccl-failed]: ") && text.contains("rank 1 on "), "{text}");
     // A sum that never ends.
-    let text = fails("STAND_IN_STUCK=1", "3").unwrap();
-    assert!(text.contains("error [nccl-failed]: ") && text.contains("within 3 s"), "{text}");
+    let text = ends("STAND_IN_STUCK=1");
+    assert!(text.contains("error [nccl-failed]: ") && text.contains("NCCL did not sum"), "{text}");
 }
 
 #[test]
 fn a_rank_that_is_killed_meanwhile_is_named_by_the_others() {
-    // Rank 1 dies when it opens its device.
+    // Rank 1 dies while all sum, which never ends.
     let script = format!(
         "test $SLURM_PROCID = 1 || {CHECK}; export STAND_IN_STUCK=1; \
          mpienv check --gpu --gpu-bytes 100k & own=$!; \

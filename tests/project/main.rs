@@ -5,6 +5,7 @@ mod support {
     pub mod cargo;
     pub mod clock;
     #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
+    pub mod gpu;
     pub mod hosts;
     pub mod port;
     pub mod python;

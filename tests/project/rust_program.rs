@@ -87,7 +87,7 @@ fn the_page_has_every_feature_and_how_many_crates_it_compiles() {
     let (features, _) = features.split_once("\n[").unwrap();
     for feature in features.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name)
     {
-        let is_there = ["cli", "default"].contains(&feature) || names.contains(&feature);
+        let is_there = ["cli", "default", "gpu"].contains(&feature) || names.contains(&feature);
         assert!(is_there, "the page lacks {feature}");
     }
 }

@@ -1,12 +1,16 @@
 //! Slurm's batch scripts, each as its comment says, on a real Slurm of two hosts.
 //!
 //! Slurm believes that each host has 32 CPUs and 4 GPUs. In place of a `python` with PyTorch is one
-//! that only reads the program. Nothing else is replaced.
+//! that only reads the program, and stand-ins are in place of NVIDIA's driver and libraries. Nothing
+//! else is replaced.
 
 use std::fs;
 use std::path::Path;
 
+use mpienv_core::seam::SIMULATED;
+
 use super::{assert_trained, first_on_path, own_command, project, python_without_torch, succeeded};
+use crate::support::gpu::with_gpus;
 use crate::support::hosts::Hosts;
 use crate::support::tool::is_there;
 use crate::support::trainer::with_trainer;
@@ -24,6 +28,9 @@ fn logs(project: &Path, scripts: &[&str]) -> Option<Vec<String>> {
         (python_without_torch(), tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     let hosts = Hosts::up("batch", 2, &[("SLURM_TEST_NODE", "gpu")])?;
     let mut command = first_on_path(with_trainer(hosts.slurm(files.path())?)?, python.path());
+    with_gpus(&mut command, &[])?.env("STAND_IN_DEVICES", "4");
+    // The ranks share few cores, so the speeds of their GPUs are not compared.
+    command.env(SIMULATED, "1");
     let output = command
         .args(["sh", "-c", &format!("cd \"$0\" && {{ {line}}}")])
         .arg(project)
