@@ -4,8 +4,8 @@
 mod support {
     pub mod cargo;
     pub mod clock;
-    #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod gpu;
+    #[expect(dead_code, reason = "jobs say themselves where their ranks are")]
     pub mod hosts;
     pub mod port;
     pub mod python;
