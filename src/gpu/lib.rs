@@ -8,6 +8,36 @@
 //! [`Communicator`] sums numbers over the devices of all ranks of a
 //! [`Group`](mpienv_collective::Group): the group brings NCCL's id to all ranks, and names the rank
 //! that is lost where NCCL alone would wait.
+//!
+//! Each rank doubles its number on its device, and all add them up:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use mpienv_collective::Group;
+//! use mpienv_core::ClusterInfo;
+//! use mpienv_gpu::cudarc::driver::{LaunchConfig, PushKernelArg};
+//! use mpienv_gpu::{Communicator, Device, GpuError, compile, context, devices, nccl_version};
+//!
+//! let info = ClusterInfo::from_env()?;
+//! let mut group = Group::connect(&info)?;
+//! let device = Device::of_rank(&info)?;
+//! println!("device {} of {}, NCCL {}", device.ordinal, devices()?.len(), nccl_version()?);
+//! let context = context(&device)?;
+//! let source = "extern \"C\" __global__ void doubled(float *number) { *number *= 2; }";
+//! let wrong = |error| GpuError::from_driver("double a number", error);
+//! let kernel = compile(&context, source)?.load_function("doubled").map_err(wrong)?;
+//! let stream = context.new_stream().map_err(wrong)?;
+//! let mut number = stream.clone_htod(&[info.rank().index() as f32]).map_err(wrong)?;
+//! let mut launch = stream.launch_builder(&kernel);
+//! // SAFETY: the kernel takes the place of one number.
+//! unsafe { launch.arg(&mut number).launch(LaunchConfig::for_num_elems(1)) }.map_err(wrong)?;
+//! let ranks = Communicator::within(&mut group, &stream, Duration::from_secs(60))?;
+//! ranks.all_reduce_sum(&mut number)?;
+//! ranks.wait(&mut group)?;
+//! println!("the sum is {}", stream.clone_dtoh(&number).map_err(wrong)?[0]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod device;
 mod error;

@@ -63,7 +63,8 @@ fn the_workflow_knows_the_oldest_compiler_and_every_feature() {
 }
 
 /// The project's scripts for bash.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 10] = [
+    "tests/gpu/run",
     "tests/run",
     "tests/mutants",
     "tests/real_programs/run",
