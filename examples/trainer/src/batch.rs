@@ -96,7 +96,7 @@ pub(crate) fn normalize(arch: Arch, image: &[u8], row: &mut Image) {
 }
 
 /// `(pixel / 255 - MEAN) / DEVIATION` as one product and one sum, which the compiler vectorizes.
-fn normalized(pixel: u8) -> f32 {
+pub(crate) fn normalized(pixel: u8) -> f32 {
     const FACTOR: f32 = 1.0 / (255.0 * DEVIATION);
     const SHIFT: f32 = -MEAN / DEVIATION;
     f32::from(pixel) * FACTOR + SHIFT

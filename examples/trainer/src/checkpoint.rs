@@ -215,6 +215,13 @@ impl Checkpoints {
         self.kept && self.every.is_some_and(|every| steps.is_multiple_of(every.get()))
     }
 
+    /// The number of steps until the next checkpoint is due, if any is, after `steps` steps of the
+    /// whole run; at least 1.
+    pub fn steps_until_due(&self, steps: u64) -> Option<u64> {
+        let every = self.every.filter(|_| self.kept)?.get();
+        Some(every - steps % every)
+    }
+
     /// Saves a run at `position`. Returns when the checkpoint is on disk.
     ///
     /// All ranks must call this. Only rank 0 gets the path. Does nothing if the run does not keep

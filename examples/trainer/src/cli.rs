@@ -78,7 +78,12 @@ pub struct MnistArgs {
     #[arg(long, value_enum, default_value_t = Order::Shuffle)]
     order: Order,
 
-    /// Transport for the gradients
+    /// Train on CPUs or on GPUs, each rank on the one of its local rank; auto: on GPUs if every rank
+    /// has one
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+
+    /// Transport for the gradients; on GPUs, NCCL carries them, and this meets the ranks
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
@@ -124,6 +129,14 @@ pub struct MnistArgs {
     /// Seconds to wait for a missing rank
     #[arg(long, default_value = "60", value_name = "SECONDS", value_parser = seconds)]
     pub timeout: Duration,
+}
+
+/// What a run trains on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Device {
+    Cpu,
+    Cuda,
+    Auto,
 }
 
 /// How operators are cut over the ranks.
@@ -241,6 +254,13 @@ impl MnistArgs {
             return Err(command.error(
                 ErrorKind::InvalidValue,
                 "--data is empty: name the folder of the MNIST files",
+            ));
+        }
+        if options.device == Device::Cuda && !options.cuts.strategies.is_empty() {
+            return Err(command.error(
+                ErrorKind::ArgumentConflict,
+                "--strategy cuts operators over CPUs only: GPUs train data parallel; leave out \
+                 --strategy, or use --device cpu",
             ));
         }
         Ok(options)
@@ -390,6 +410,8 @@ mod tests {
             "fetch d --only",
             "--epochs 1 fetch d",
             "--model cnn",
+            "--device gpu",
+            "--device cuda --strategy ((2,1),(1,1))",
         ] {
             assert_eq!(parse(line).map_err(|error| error.exit_code()), Err(2), "{line}");
         }

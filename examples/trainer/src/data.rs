@@ -60,6 +60,11 @@ impl Dataset {
         &self.images[index * PIXELS..(index + 1) * PIXELS]
     }
 
+    /// The bytes of all images, one after the other.
+    pub fn images(&self) -> &[u8] {
+        &self.images
+    }
+
     /// The number of images of each class.
     pub fn class_counts(&self) -> [usize; CLASSES] {
         let mut counts = [0; CLASSES];

@@ -8,14 +8,14 @@ use std::process::{self, Command};
 use mpienv::{ClusterInfo, ErrorKind, Launch, LaunchError, Rank};
 
 use crate::checkpoint::{self, Checkpoints};
-use crate::cli::{self, Action, MnistArgs};
+use crate::cli::{self, Action, Device, MnistArgs};
 use crate::data::{Dataset, Datasets, Source};
 use crate::log::Log;
 use crate::metrics::{Begin, Metrics};
 use crate::model::Model;
 use crate::parameters;
 use crate::stop::Stop;
-use crate::train::{self, Epoch, Report, Sharded};
+use crate::train::{self, Epoch, Gpu, Report, Sharded};
 use mpienv::collective::Group;
 use mpienv_sharding::error::{Error, READER_GONE, Reach, TRAINING_FAILED, WRONG_INPUT};
 use mpienv_sharding::file;
@@ -62,8 +62,11 @@ pub fn run(options: &MnistArgs, mut out: impl Write) -> Result<(), Error> {
 }
 
 /// The error of a part of the program that was not compiled.
-#[cfg_attr(all(feature = "fetch", feature = "plot"), expect(dead_code, reason = "all is compiled"))]
-fn not_built(what: &str, feature: &str) -> Error {
+#[cfg_attr(
+    all(feature = "cuda", feature = "fetch", feature = "plot"),
+    expect(dead_code, reason = "all is compiled")
+)]
+pub(crate) fn not_built(what: &str, feature: &str) -> Error {
     Error::input(format!(
         "{what}: this program was built without the feature `{feature}`; build it with --features \
          {feature}"
@@ -119,14 +122,15 @@ fn train(options: &MnistArgs, out: impl Write) -> Result<(), Error> {
         remark(EMBEDDED);
     }
     let name_transport = |text: &str| {
-        if rank.is_first() && !options.quiet {
+        // Only after the ranks have met do they know whether all have GPUs.
+        if rank.is_first() && !options.quiet && options.device == Device::Cpu {
             remark(text);
         }
     };
     // First, so that a job whose ranks cannot meet fails before it reads its data, and a rank that
     // cannot start tells the others why.
     let connected = job::connect(options.backend, &info, options.timeout, &name_transport, &remark);
-    job::run("mnist", connected, Prepared::new(options, rank), |prepared, group| {
+    job::run("mnist", connected, Prepared::new(options, &info), |prepared, group| {
         job::all_ready(prepared, group)?.train(options, out, group)
     })
 }
@@ -138,13 +142,16 @@ struct Prepared {
     /// The plan, if the operators are cut.
     cut: Option<Plan>,
     model: Box<dyn Model>,
+    /// Why there is none matters only if the run may use one.
+    gpu: Result<Gpu, Error>,
     parameters: Vec<f32>,
     outputs: Vec<Box<dyn Report>>,
 }
 
 impl Prepared {
     /// Reads and checks everything that this rank needs, without writing anything.
-    fn new(options: &MnistArgs, rank: Rank) -> Result<Prepared, Error> {
+    fn new(options: &MnistArgs, info: &ClusterInfo) -> Result<Prepared, Error> {
+        let rank = info.rank();
         let data = options.source().load()?;
         let config = options.config();
         let cut = (!options.cuts.strategies.is_empty()).then(|| {
@@ -158,13 +165,47 @@ impl Prepared {
             _ => model.initial_parameters(config.seed),
         };
         let outputs = check_outputs(options, rank, config.steps(data.train.count(), rank.size()))?;
-        Ok(Prepared { cut: cut.transpose()?, data, config, model, parameters, outputs })
+        let gpu = match options.device {
+            Device::Cpu => Err(Error::input("--device cpu")),
+            Device::Auto if cut.is_some() => Err(Error::input("--strategy cuts operators over CPUs")),
+            _ => Gpu::open(info, options.model, &config, &data.train),
+        };
+        let gpu = if options.device == Device::Cuda { Ok(gpu?) } else { gpu };
+        Ok(Prepared { cut: cut.transpose()?, data, config, model, gpu, parameters, outputs })
+    }
+
+    /// The GPU of this rank, if all ranks have one. Rank 0 says what the run trains on.
+    fn chosen_gpu(
+        gpu: Result<Gpu, Error>,
+        options: &MnistArgs,
+        group: &mut Group,
+    ) -> Result<Option<Gpu>, Error> {
+        let reason = gpu.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        if options.device == Device::Cpu {
+            return Ok(None);
+        }
+        let all = group.all_gather(reason.as_bytes())?;
+        let without = (0..).zip(&all).find(|(_, reason)| !reason.is_empty());
+        let text = match (without, &gpu) {
+            (None, Ok(gpu)) => gpu.describe(group.size()),
+            (Some((rank, reason)), _) if group.size() > 1 => format!(
+                "training on CPUs, gradients over {}: rank {rank} has no GPU: {}",
+                group.describe(),
+                mpienv::printable(reason)
+            ),
+            _ => format!("training on the CPU: {reason}"),
+        };
+        if group.rank().is_first() && !options.quiet {
+            remark(&text);
+        }
+        Ok(gpu.ok().filter(|_| without.is_none()))
     }
 
     /// Trains with the other ranks, all of which are ready.
     fn train(self, options: &MnistArgs, out: impl Write, group: &mut Group) -> Result<(), Error> {
-        let Prepared { data, config, cut, mut model, mut parameters, outputs } = self;
+        let Prepared { data, config, cut, mut model, gpu, mut parameters, outputs } = self;
         let rank = group.rank();
+        let gpu = Prepared::chosen_gpu(gpu, options, group)?;
         // Until now, there was nothing to save, so signals kept their default action.
         let stop = Stop::on_signals()
             .map_err(|error| Error::input(format!("cannot handle signals: {error}")))?;
@@ -190,8 +231,8 @@ impl Prepared {
             reader_gone: false,
         };
         let (model, parameters) = (model.as_mut(), parameters.as_mut_slice());
-        let trained = match &cut {
-            Some(plan) => train::train_sharded(
+        let trained = match (&cut, gpu) {
+            (Some(plan), _) => train::train_sharded(
                 Sharded { model, plan },
                 parameters,
                 &data,
@@ -200,7 +241,12 @@ impl Prepared {
                 &checkpoints,
                 &mut log,
             ),
-            None => train::train(model, parameters, &data, &config, group, &checkpoints, &mut log),
+            (None, Some(gpu)) => {
+                gpu.train(model, parameters, &data, &config, group, &checkpoints, &mut log)
+            }
+            (None, None) => {
+                train::train(model, parameters, &data, &config, group, &checkpoints, &mut log)
+            }
         };
         let finished = log.finish().map_err(train::cannot_report);
         trained.and(finished)?;

@@ -1,6 +1,8 @@
 //! Trains a model: every rank processes its share of each batch, data parallel or by a plan of the
 //! sharding engine.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 mod data_parallel;
 mod sharded;
 
@@ -117,12 +119,18 @@ pub trait Report {
 
 /// A way to train on all ranks together. Every rank must make the same calls.
 trait Learner {
+    /// Called before the first step of an epoch, or of what a resumed epoch has left, with the
+    /// epoch's samples in order.
+    fn begin(&mut self, _order: &[usize]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Trains on a batch.
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, Error>;
 
     /// Gathers the whole parameters on every rank, and checks that replicas are identical bit for
     /// bit.
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError>;
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error>;
 
     /// Returns the whole parameters as of the last sync.
     fn parameters(&self) -> &[f32];
@@ -140,6 +148,13 @@ struct Share<'a> {
     next: &'a [usize],
     /// The number of samples in the batch on all ranks together.
     whole: usize,
+    /// The step's number in the epoch.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "CPUs take one step at a time"))]
+    step: usize,
+    /// The number of steps, with this one, after which the parameters are needed: at the next
+    /// checkpoint, or the end of the epoch. Until then, a GPU may be ahead of what is reported.
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "CPUs take one step at a time"))]
+    left: usize,
     /// The rank's [`Stop::weight`](crate::stop::Stop::weight), to be summed over all ranks.
     stop: f32,
 }
@@ -260,13 +275,18 @@ impl Run<'_> {
         let largest = self.config.largest_share(samples, rank);
         let (mut own, mut next) = (Vec::with_capacity(largest), Vec::with_capacity(largest));
         let mut seen = 0;
+        self.learner.begin(order)?;
         for (step, positions) in batch::global_batches(samples, global_size).enumerate().skip(first)
         {
             let (whole, end) = (positions.len(), positions.end);
             share_of(&mut own, positions);
             share_of(&mut next, end..samples.min(end.saturating_add(global_size)));
             let stop = self.checkpoints.stop.weight();
-            let share = Share { data: &self.data.train, own: &own, next: &next, whole, stop };
+            let steps = self.position.steps(epoch_steps);
+            let left = self.checkpoints.steps_until_due(steps).unwrap_or(u64::MAX);
+            let left = left.min(epoch_steps - step as u64) as usize;
+            let data = &self.data.train;
+            let share = Share { data, own: &own, next: &next, whole, step, left, stop };
             let outcome = self.learner.step(&share, self.group)?;
             let (loss, signal) = (f64::from(outcome.loss), Signal::strongest(outcome.stop));
             if !loss.is_finite() {

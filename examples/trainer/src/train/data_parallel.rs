@@ -8,7 +8,7 @@ use super::{Learner, Outcome, Share};
 use crate::agreement;
 use crate::batch::Batch;
 use crate::model::{self, Evaluation, Model};
-use mpienv::collective::{CollectiveError, Group, Reduction};
+use mpienv::collective::{Group, Reduction};
 use mpienv_sharding::error::Error;
 
 pub(super) struct DataParallel<'a> {
@@ -72,8 +72,8 @@ impl Learner for DataParallel<'_> {
         Ok(Outcome { own, loss: rest[0], stop: rest[1] })
     }
 
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError> {
-        agreement::check_replicas(self.parameters, group)
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error> {
+        Ok(agreement::check_replicas(self.parameters, group)?)
     }
 
     fn parameters(&self) -> &[f32] {

@@ -9,7 +9,7 @@ use crate::agreement;
 use crate::batch::{self, Batch};
 use crate::data::PIXELS;
 use crate::model::{Evaluation, Model};
-use mpienv::collective::{CollectiveError, Group};
+use mpienv::collective::Group;
 use mpienv_sharding::error::Error;
 use mpienv_sharding::exchange::gather;
 use mpienv_sharding::execute::{Executor, State, check_shape};
@@ -94,7 +94,7 @@ impl Learner for ShardedLearner<'_> {
         Ok(Outcome { own: self.executor.own_loss(), loss, stop: stops[0] })
     }
 
-    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, CollectiveError> {
+    fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error> {
         let all = gather(&self.state.parameters, group)?;
         for (number, (slice, (parameter, layout))) in
             slices(self.plan).zip(self.plan.parameters()).enumerate()
