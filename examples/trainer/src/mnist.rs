@@ -168,7 +168,7 @@ impl Prepared {
         let gpu = match options.device {
             Device::Cpu => Err(Error::input("--device cpu")),
             Device::Auto if cut.is_some() => Err(Error::input("--strategy cuts operators over CPUs")),
-            _ => Gpu::open(info, options.model, &config, &data.train),
+            _ => Gpu::open(info, options.model, &config, &data.train, options.timeout),
         };
         let gpu = if options.device == Device::Cuda { Ok(gpu?) } else { gpu };
         Ok(Prepared { cut: cut.transpose()?, data, config, model, gpu, parameters, outputs })
@@ -187,7 +187,7 @@ impl Prepared {
         let all = group.all_gather(reason.as_bytes())?;
         let without = (0..).zip(&all).find(|(_, reason)| !reason.is_empty());
         let text = match (without, &gpu) {
-            (None, Ok(gpu)) => gpu.describe(group.size()),
+            (None, Ok(gpu)) => gpu.describe(),
             (Some((rank, reason)), _) if group.size() > 1 => format!(
                 "training on CPUs, gradients over {}: rank {rank} has no GPU: {}",
                 group.describe(),

@@ -2,7 +2,7 @@
 //! sharding engine.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod cuda;
+mod cuda;
 mod data_parallel;
 mod sharded;
 
@@ -21,6 +21,8 @@ use crate::checkpoint::{Checkpoints, Position};
 use crate::data::{Dataset, Datasets};
 use crate::model::{Evaluation, Model};
 use crate::stop::Signal;
+#[cfg(feature = "cuda")]
+pub(crate) use cuda::Gpu;
 use data_parallel::DataParallel;
 use mpienv::collective::{CollectiveError, Group};
 use mpienv_sharding::error::{Error, Reach, SIGNALLED, TRAINING_FAILED};
@@ -365,6 +367,40 @@ impl Run<'_> {
             all.add(Evaluation::from_bytes(&bytes));
         }
         Ok(all)
+    }
+}
+
+/// A program without the feature `cuda` has no GPU.
+#[cfg(not(feature = "cuda"))]
+pub(crate) enum Gpu {}
+
+#[cfg(not(feature = "cuda"))]
+impl Gpu {
+    pub(crate) fn open(
+        _: &mpienv::ClusterInfo,
+        _: crate::model::Architecture,
+        _: &TrainConfig,
+        _: &Dataset,
+        _: std::time::Duration,
+    ) -> Result<Gpu, Error> {
+        Err(crate::mnist::not_built("--device cuda", "cuda"))
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        match *self {}
+    }
+
+    pub(crate) fn train(
+        self,
+        _: &mut dyn Model,
+        _: &mut [f32],
+        _: &Datasets,
+        _: &TrainConfig,
+        _: &mut Group,
+        _: &Checkpoints,
+        _: &mut dyn Report,
+    ) -> Result<(), Error> {
+        match self {}
     }
 }
 

@@ -6,17 +6,22 @@
 //! kernels in a captured graph, with the all-reduce among them. A single rank on a device that has
 //! clusters takes all these steps in one launch.
 
+#![expect(unsafe_code, reason = "the driver cannot check what a kernel does with its parameters")]
+
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cudarc::driver::sys::{CUfunction_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use cudarc::driver::{
+use mpienv::collective::Group;
+use mpienv::{ClusterInfo, Rank};
+use mpienv_gpu::cudarc::driver::sys::{
+    CUfunction_attribute, CUgraphInstantiate_flags, CUstreamCaptureMode,
+};
+use mpienv_gpu::cudarc::driver::{
     CudaFunction, CudaGraph, CudaModule, CudaSlice, CudaStream, DriverError, LaunchConfig,
     PushKernelArg,
 };
-use mpienv::Rank;
-use mpienv::collective::{CollectiveError, Group};
-use mpienv_gpu::{Communicator, Device, GpuError};
+use mpienv_gpu::{Communicator, Device, GpuError, nccl_version};
 use mpienv_sharding::error::{Error, TRAINING_FAILED};
 
 use super::{Learner, Outcome, Report, Run, Share, TrainConfig};
@@ -43,6 +48,8 @@ const CLUSTER: (u32, u32) = (8, 640);
 
 /// The largest batch that `epoch` takes: two threads for each logit.
 const CLUSTER_BATCH: usize = 32;
+
+const REMEDY: &str = "install a newer driver, or use --device cpu";
 
 /// The first compute capability whose devices have clusters.
 const HAS_CLUSTERS: (i32, i32) = (9, 0);
@@ -213,38 +220,51 @@ pub struct Gpu {
     task: Task,
     kernels: Kernels,
     memory: Memory,
+    /// How long NCCL may take.
+    timeout: Duration,
 }
 
 impl Gpu {
-    /// Opens `device`, compiles the kernels, and loads the training set of `data`.
+    /// Opens this rank's device, compiles the kernels, and loads the training set.
     ///
     /// # Errors
-    /// If a library of CUDA is missing, or the device refuses: names what, and the remedy.
+    /// If a library of CUDA is missing, there is no device, or it refuses: names what, and the
+    /// remedy.
     pub fn open(
-        device: Device,
+        info: &ClusterInfo,
         model: Architecture,
         config: &TrainConfig,
-        rank: Rank,
         data: &Dataset,
+        timeout: Duration,
     ) -> Result<Gpu, Error> {
+        let rank = info.rank();
+        let device = Device::of_rank(info).map_err(Error::input)?;
         let context = mpienv_gpu::context(&device).map_err(Error::input)?;
+        if rank.size() > 1 {
+            nccl_version().map_err(Error::input)?;
+        }
         let task = Task::new(model, config, rank, data.count()).on(device.compute_capability);
         let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
-        let wrong = |error| Error::input(GpuError::from_driver("prepare a run", error));
         let load = || {
             let stream = context.new_stream()?;
             let kernels = Kernels::load(&module, &task)?;
             let memory = Memory::new(&stream, &task, data)?;
-            let mut gpu = Gpu { device: device.clone(), stream, task, kernels, memory };
+            let mut gpu = Gpu { device, stream, task, kernels, memory, timeout };
             gpu.load_images(data)?;
             Ok(gpu)
         };
-        load().map_err(wrong)
+        load().map_err(|error| Error::input(GpuError::from_driver("prepare the run", error)))
     }
 
     /// What rank 0 says of the devices before it trains.
     pub fn describe(&self) -> String {
-        self.device.name.clone()
+        let Device { ordinal, name, .. } = &self.device;
+        match nccl_version() {
+            Ok(version) if self.task.rank.size() > 1 => {
+                format!("training on GPUs ({name}), gradients over NCCL {version}")
+            }
+            _ => format!("training on GPU {ordinal} ({name})"),
+        }
     }
 
     /// Trains like [`super::train()`], with the GPUs of all ranks. The losses agree to rounding.
@@ -340,7 +360,7 @@ impl Gpu {
         // Ends the capture in any case.
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         enqueued?;
-        graph.map_err(wrong)?.ok_or_else(|| GpuError::from_text("capture a step: it is empty"))
+        graph.map_err(wrong)?.ok_or_else(|| GpuError::new("the driver captured no step", REMEDY))
     }
 }
 
@@ -371,7 +391,7 @@ impl<'a> GpuLearner<'a> {
         group: &mut Group,
     ) -> Result<GpuLearner<'a>, Error> {
         let communicator = if group.size() > 1 {
-            Some(Communicator::new(group, &gpu.stream).map_err(failed)?)
+            Some(Communicator::within(group, &gpu.stream, gpu.timeout).map_err(failed)?)
         } else {
             None
         };
@@ -413,7 +433,7 @@ impl<'a> GpuLearner<'a> {
                 }
             }
         }
-        match &mut self.communicator {
+        match &self.communicator {
             // Copying would wait forever for a rank that is lost.
             Some(communicator) => communicator.wait(group).map_err(failed),
             None => stream.synchronize().map_err(driver),
@@ -456,7 +476,7 @@ impl Learner for GpuLearner<'_> {
 
     fn sync(&mut self, group: &mut Group) -> Result<Result<(), String>, Error> {
         let Gpu { stream, memory, .. } = &self.gpu;
-        stream.memcpy_dtoh(&memory.parameters, self.whole).map_err(driver)?;
+        stream.memcpy_dtoh(&memory.parameters, &mut *self.whole).map_err(driver)?;
         stream.synchronize().map_err(driver)?;
         Ok(agreement::check_replicas(self.whole, group)?)
     }

@@ -38,7 +38,7 @@ impl<'a> DataParallel<'a> {
 
 impl Learner for DataParallel<'_> {
     fn step(&mut self, share: &Share<'_>, group: &mut Group) -> Result<Outcome, Error> {
-        let &Share { data, own, next, whole, stop } = share;
+        let &Share { data, own, next, whole, stop, .. } = share;
         let load = |batch: &mut Batch, samples: &[usize]| {
             Batch::fetch(data, samples.iter().copied());
             batch.gather(data, samples.iter().copied());
