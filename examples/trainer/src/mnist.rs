@@ -167,7 +167,9 @@ impl Prepared {
         let outputs = check_outputs(options, rank, config.steps(data.train.count(), rank.size()))?;
         let gpu = match options.device {
             Device::Cpu => Err(Error::input("--device cpu")),
-            Device::Auto if cut.is_some() => Err(Error::input("--strategy cuts operators over CPUs")),
+            Device::Auto if cut.is_some() => {
+                Err(Error::input("--strategy cuts operators over CPUs"))
+            }
             _ => Gpu::open(info, options.model, &config, &data.train, options.timeout),
         };
         let gpu = if options.device == Device::Cuda { Ok(gpu?) } else { gpu };
@@ -189,11 +191,11 @@ impl Prepared {
         let text = match (without, &gpu) {
             (None, Ok(gpu)) => gpu.describe(),
             (Some((rank, reason)), _) if group.size() > 1 => format!(
-                "training on CPUs, gradients over {}: rank {rank} has no GPU: {}",
+                "training on CPUs, gradients over {}; not on GPUs, because of rank {rank}: {}",
                 group.describe(),
                 mpienv::printable(reason)
             ),
-            _ => format!("training on the CPU: {reason}"),
+            _ => format!("training on the CPU, not on a GPU: {reason}"),
         };
         if group.rank().is_first() && !options.quiet {
             remark(&text);

@@ -88,6 +88,14 @@ fn an_indexed_job_trains() {
 }
 
 #[test]
+fn a_job_for_gpus_starts_a_rank_for_each() {
+    let Some(containers) = checked("gpu-job.yaml") else { return };
+    let [container] = &containers[..] else { panic!("{} containers", containers.len()) };
+    let expected = "mpienv launch --nproc-per-node 2 -- mnist --device cuda --quiet";
+    assert_eq!(container.command.join(" "), expected);
+}
+
+#[test]
 fn an_mpijob_trains() {
     let Some(containers) = checked("mpijob.yaml") else { return };
     let launcher = containers.iter().find(|container| container.role == "Launcher").unwrap();

@@ -244,7 +244,8 @@ impl Gpu {
             nccl_version().map_err(Error::input)?;
         }
         let task = Task::new(model, config, rank, data.count()).on(device.compute_capability);
-        let module = mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
+        let module =
+            mpienv_gpu::compile(&context, &(task.head() + KERNELS)).map_err(Error::input)?;
         let load = || {
             let stream = context.new_stream()?;
             let kernels = Kernels::load(&module, &task)?;
@@ -407,7 +408,13 @@ impl<'a> GpuLearner<'a> {
     }
 
     /// Has the device take `steps` steps, and waits until it is done.
-    fn take(&mut self, step: usize, steps: usize, stop: f32, group: &mut Group) -> Result<(), Error> {
+    fn take(
+        &mut self,
+        step: usize,
+        steps: usize,
+        stop: f32,
+        group: &mut Group,
+    ) -> Result<(), Error> {
         let Gpu { stream, task, kernels, memory, .. } = &mut self.gpu;
         if let Some(epoch) = &kernels.epoch {
             let (first, count) = (step as i32, steps as i32);
@@ -447,7 +454,9 @@ impl<'a> GpuLearner<'a> {
         self.take(step, steps, stop, group)?;
         let Gpu { stream, task, kernels, memory, .. } = &self.gpu;
         let mut log = vec![0.0; 3 * steps];
-        stream.memcpy_dtoh(&memory.log.slice(3 * step..3 * (step + steps)), &mut log).map_err(driver)?;
+        stream
+            .memcpy_dtoh(&memory.log.slice(3 * step..3 * (step + steps)), &mut log)
+            .map_err(driver)?;
         stream.synchronize().map_err(driver)?;
         for (step, &[own, loss, all]) in (step..).zip(log.as_chunks().0) {
             // The ranks stop after a step up to which the device has come.

@@ -10,6 +10,8 @@ mod support {
     pub mod few_digits;
     #[path = "../../../sharding/tests/support/files.rs"]
     pub mod files;
+    #[path = "../../../../tests/support/gpu.rs"]
+    pub mod gpu;
     #[path = "../../../../tests/support/hosts.rs"]
     pub mod hosts;
     #[path = "../../../sharding/tests/support/launcher.rs"]
@@ -47,6 +49,7 @@ mod support {
 mod failures;
 mod fetch;
 mod folders;
+mod gpus;
 mod help;
 mod hosts;
 mod invariance;
