@@ -243,9 +243,7 @@ impl Prepared {
                 &checkpoints,
                 &mut log,
             ),
-            (None, Some(gpu)) => {
-                gpu.train(model, parameters, &data, &config, group, &checkpoints, &mut log)
-            }
+            (None, Some(gpu)) => gpu.train(model, parameters, &data, group, &checkpoints, &mut log),
             (None, None) => {
                 train::train(model, parameters, &data, &config, group, &checkpoints, &mut log)
             }

@@ -395,7 +395,6 @@ impl Gpu {
         _: &mut dyn Model,
         _: &mut [f32],
         _: &Datasets,
-        _: &TrainConfig,
         _: &mut Group,
         _: &Checkpoints,
         _: &mut dyn Report,

@@ -217,6 +217,7 @@ impl Memory {
 pub struct Gpu {
     device: Device,
     stream: Arc<CudaStream>,
+    config: TrainConfig,
     task: Task,
     kernels: Kernels,
     memory: Memory,
@@ -240,6 +241,9 @@ impl Gpu {
         let rank = info.rank();
         let device = Device::of_rank(info).map_err(Error::input)?;
         let context = mpienv_gpu::context(&device).map_err(Error::input)?;
+        // SAFETY: all that the device does for this run is in one stream. With its events, cudarc
+        // would have a captured graph wait for what came before it, which the driver refuses.
+        unsafe { context.disable_event_tracking() };
         if rank.size() > 1 {
             nccl_version().map_err(Error::input)?;
         }
@@ -250,7 +254,8 @@ impl Gpu {
             let stream = context.new_stream()?;
             let kernels = Kernels::load(&module, &task)?;
             let memory = Memory::new(&stream, &task, data)?;
-            let mut gpu = Gpu { device, stream, task, kernels, memory, timeout };
+            let config = *config;
+            let mut gpu = Gpu { device, stream, config, task, kernels, memory, timeout };
             gpu.load_images(data)?;
             Ok(gpu)
         };
@@ -270,17 +275,17 @@ impl Gpu {
 
     /// Trains like [`super::train()`], with the GPUs of all ranks. The losses agree to rounding.
     ///
-    /// The configuration and the training set must be those with which the GPU was opened.
+    /// The training set must be the one with which the GPU was opened.
     pub fn train(
         self,
         model: &mut dyn Model,
         parameters: &mut [f32],
         data: &Datasets,
-        config: &TrainConfig,
         group: &mut Group,
         checkpoints: &Checkpoints,
         report: &mut dyn Report,
     ) -> Result<(), Error> {
+        let config = &{ self.config };
         agreement::check_config(model.name(), agreement::ON_GPUS, config, data, group)?;
         group.broadcast(parameters, 0)?;
         let learner = &mut GpuLearner::new(self, model, parameters, group)?;
@@ -397,6 +402,11 @@ impl<'a> GpuLearner<'a> {
             None
         };
         gpu.stream.memcpy_htod(&*whole, &mut gpu.memory.parameters).map_err(driver)?;
+        if let Some(communicator) = &communicator {
+            // NCCL connects at the first sum, and not while a graph is captured.
+            communicator.all_reduce_sum(&mut gpu.memory.sum).map_err(failed)?;
+            communicator.wait(group).map_err(failed)?;
+        }
         let mut graphs = Vec::new();
         if gpu.kernels.epoch.is_none() {
             for steps in [LONG, 1] {

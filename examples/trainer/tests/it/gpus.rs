@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use crate::support::clock::SLACK;
+use crate::support::endless::signal;
 use crate::support::few_digits::few_digits;
 use crate::support::gpu::with_gpus;
 use crate::support::mnist::{mnist, rank};
@@ -14,6 +15,7 @@ use crate::support::port::free_port;
 use crate::support::running::Running;
 use crate::support::timeout::PATIENT;
 use mpienv_trainer::data::{Dataset, SIDE};
+use rustix::process::Signal;
 
 /// How far a loss may be from the CPU's.
 const ROUNDING: f64 = 1e-5;
@@ -154,12 +156,13 @@ fn a_run_that_began_on_a_cpu_goes_on_on_a_gpu_and_the_other_way() {
             with_gpus(&mut run, &[]).map(|run| succeeds(run))
         };
         let Some(_) = run("1", first) else { return };
-        // Of 8 steps, what is left is the checkpoint after the third.
+        // Of the checkpoints before the first step and after 3, 6 and 8, the second is left.
         let mut kept: Vec<PathBuf> =
             fs::read_dir(folder.join(name)).unwrap().map(|one| one.unwrap().path()).collect();
         kept.sort();
-        assert_eq!(kept.len(), 3);
-        kept[1..].iter().for_each(|path| fs::remove_file(path).unwrap());
+        assert_eq!(kept.len(), 4);
+        kept.remove(1);
+        kept.iter().for_each(|path| fs::remove_file(path).unwrap());
         run("3", second);
         let (whole, resumed) = (curve(&folder, "whole"), curve(&folder, name));
         let (whole, resumed) = (whole.last_chunk::<12>().unwrap(), resumed.last_chunk::<12>());
@@ -174,17 +177,42 @@ fn a_loss_that_is_no_number_ends_the_run_as_on_the_cpu() {
     let folder = tempfile::tempdir().unwrap();
     let folder = digits(folder.path());
     let mut texts = Vec::new();
-    for (device, capability) in [("cpu", "90"), ("cuda", "90"), ("cuda", "80")] {
-        let mut run = trains(&folder, "diverged", &["--lr", "1e38", "--device", device, "--quiet"]);
+    for (name, device, capability) in [("a", "cpu", "90"), ("b", "cuda", "90"), ("c", "cuda", "80")]
+    {
+        let mut run = trains(&folder, name, &["--lr", "1e38", "--device", device]);
         run.env("STAND_IN_CAPABILITY", capability);
         let Some(run) = with_gpus(&mut run, &[]) else { return };
         let output = run.output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-        texts.push(said(&output));
+        texts.push(said(&output).lines().last().unwrap().to_owned());
     }
-    assert!(texts[0].contains("training diverged; try a smaller --lr"), "{texts:?}");
+    assert!(texts[0].ends_with(": training diverged; try a smaller --lr"), "{texts:?}");
     // Not even the step differs.
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+}
+
+#[test]
+fn a_signal_ends_a_run_with_a_checkpoint_from_which_it_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = digits(folder.path());
+    for (name, capability) in [("cluster", "90"), ("graph", "80")] {
+        let run = |epochs: &str| {
+            let more = ["--device", "cuda", "--resume", "--epochs", epochs];
+            let mut run = trains(&folder, name, &more);
+            run.env("STAND_IN_CAPABILITY", capability);
+            with_gpus(&mut run, &[]).map(Running::start)
+        };
+        let Some(running) = run("1000000") else { return };
+        assert!(running.trains());
+        signal(&running, Signal::TERM);
+        let (code, said) = running.end();
+        assert_eq!(code, Some(143), "{said}");
+        assert!(said.contains("mnist: stopped by SIGTERM in epoch "), "{said}");
+        assert!(said.contains(" was written: continue from it with --resume"), "{said}");
+        // Nothing is left to train.
+        let (code, said) = run("1").unwrap().end();
+        assert!(code == Some(0) && said.contains("resuming from "), "{said}");
+    }
 }
 
 #[test]
