@@ -42,14 +42,18 @@ fn main() -> Result<(), VarError> {
     let is_checkout = fs::exists(Path::new(&env::var("CARGO_MANIFEST_DIR")?).join(".git"));
     if is_command
         && is_checkout.is_ok_and(|is_checkout| is_checkout)
-        && let Some(commit) = git(&["log", "-1", "--format=%h %cs", "--abbrev=8"])
+        && let Some(log) = git(&["log", "-1", "--format=%H %h %cs", "--abbrev=8"])
+        && let [commit, short, date] = log.split(' ').collect::<Vec<_>>()[..]
     {
         let status = ["status", "--porcelain", "--untracked-files=no", "--"];
         let changes = git(&[&status[..], &SOURCES].concat());
-        let changed =
-            if changes.is_none_or(|changes| changes.is_empty()) { "" } else { ", changed" };
+        let is_changed = changes.is_some_and(|changes| !changes.is_empty());
+        let changed = if is_changed { ", changed" } else { "" };
         let version = env::var("CARGO_PKG_VERSION")?;
-        println!("cargo::rustc-env=VERSION_AND_COMMIT={version} ({commit}{changed})");
+        println!("cargo::rustc-env=VERSION_AND_COMMIT={version} ({short} {date}{changed})");
+        println!("cargo::rustc-env=COMMIT={commit}");
+        println!("cargo::rustc-env=COMMIT_DATE={date}");
+        println!("cargo::rustc-env=COMMIT_IS_CHANGED={is_changed}");
     }
     Ok(())
 }

@@ -98,8 +98,12 @@ pub(crate) enum PmixError {
     },
     /// No libpmix could be loaded.
     #[error(
-        "cannot load libpmix, tried {}: install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of \
-         the launcher", list(.tried)
+        "cannot load libpmix, tried {}: {}", list(.tried),
+        if cfg!(target_feature = "crt-static") {
+            "a static mpienv loads no library; use a dynamic one (from pip, or built for glibc), or set MASTER_ADDR"
+        } else {
+            "install it (Debian: libpmix2), or set MPIENV_PMIX_LIB to the libpmix.so.2 of the launcher"
+        }
     )]
     NoLibrary {
         /// Each name that was tried, and what the loader said.

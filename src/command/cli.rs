@@ -20,6 +20,7 @@ mod simulate;
 mod stream;
 mod threads;
 mod typed;
+mod version;
 mod warn;
 mod worker;
 mod worker_count;
@@ -28,6 +29,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 use std::{env, io, process, thread};
 
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use self::failure::{ExitCode, Failure, lines_of};
@@ -36,15 +38,9 @@ use self::warn::Quiet;
 
 pub use self::stream::before_main;
 
-/// The version, with the commit if a checkout was built.
-const VERSION: &str = match option_env!("VERSION_AND_COMMIT") {
-    Some(version) => version,
-    None => env!("CARGO_PKG_VERSION"),
-};
-
 /// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
+#[command(version = version::TEXT, arg(version::json()), about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,
@@ -169,6 +165,9 @@ fn alone<T: Args>(words: &[OsString]) -> Option<T> {
 
 /// Prints the help, the version, or the error in the command line.
 fn answer(mut error: clap::Error) -> process::ExitCode {
+    if error.kind() == ErrorKind::DisplayVersion && env::args_os().any(|word| word == "--json") {
+        return report(version::print_json().map_err(Failure::Output));
+    }
     correction::explain(&mut error);
     let text = error.render().ansi().to_string();
     if !error.use_stderr() {

@@ -87,6 +87,35 @@ fn the_version_names_the_commit_if_a_checkout_was_built() {
 }
 
 #[test]
+fn the_version_as_json_says_what_the_text_says_and_what_is_compiled_in() {
+    let (_, text, _) = output(clean("mpienv").arg("--version"));
+    for words in [["--version", "--json"], ["--json", "-V"]] {
+        let (code, stdout, stderr) = output(clean("mpienv").args(words));
+        assert_eq!((code, &*stderr), (Some(0), ""), "{words:?}");
+        let found: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        let commit = found["commit"].as_str().map(|commit| {
+            assert_eq!(commit.len(), 40, "{stdout}");
+            let changed = if found["changed"] == true { ", changed" } else { "" };
+            format!(" ({} {}{changed})", &commit[..8], found["date"].as_str().unwrap())
+        });
+        assert_eq!(commit.is_none(), found["date"].is_null() && found["changed"].is_null());
+        let version = found["version"].as_str().unwrap();
+        assert_eq!(text, format!("mpienv {version}{}\n", commit.unwrap_or_default()));
+        let c_library = if cfg!(target_env = "musl") { "musl" } else { "gnu" };
+        let target = format!("{}-unknown-linux-{c_library}", std::env::consts::ARCH);
+        assert_eq!(found["target"], target);
+        let features = found["features"].as_array().unwrap();
+        assert!(features.contains(&"cli".into()) && features.contains(&"launch".into()));
+    }
+    // Alone or with a command it says nothing.
+    for words in [&["--json"][..], &["--json", "show"], &["--json", "export"]] {
+        let (code, stdout, stderr) = output(clean("mpienv").args(words));
+        assert_eq!((code, &*stdout), (Some(2), ""), "{words:?}");
+        assert!(stderr.contains("--version"), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
 fn an_option_overrides_the_environment() {
     let mut command = clean("mpienv");
     command.envs(SEVERAL_NODES.iter().copied()).env("MASTER_PORT", "1");

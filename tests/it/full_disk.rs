@@ -82,9 +82,10 @@ fn workers_get_the_default_effect_of_the_limit_of_a_file() {
 }
 
 /// Every command that prints.
-const PRINTING: [&str; 17] = [
+const PRINTING: [&str; 18] = [
     "--help",
     "--version",
+    "--version --json",
     "help launch",
     "export",
     "export --help",

@@ -159,7 +159,7 @@ fn links_lead_somewhere() {
     let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut checked = 0;
     let guide = fs::read_dir(top.join("src/guide")).unwrap().map(|entry| entry.unwrap().path());
-    let pages = ["README.md", "examples/README.md", "tests/README.md"];
+    let pages = ["README.md", ".github/CONTRIBUTING.md", "examples/README.md", "tests/README.md"];
     let packages = ["examples/sharding/README.md", "examples/trainer/README.md"];
     for page in pages.into_iter().chain(packages).map(|page| top.join(page)).chain(guide) {
         let text = fs::read_to_string(&page).unwrap();
