@@ -78,7 +78,10 @@ fn the_workflows_call_what_exists() {
     let release = text(RELEASE);
     assert_eq!(words_after(&release, " target: ["), targets);
     let tried = words_after(&release, " system: [");
-    assert_eq!(tried, systems.iter().filter(|&&name| name != "emulated").copied().collect::<Vec<_>>());
+    assert_eq!(
+        tried,
+        systems.iter().filter(|&&name| name != "emulated").copied().collect::<Vec<_>>()
+    );
     let (_, steps) = script.rsplit_once("\ncase ").unwrap();
     let is_step = |word: &str| {
         steps.split([' ', '|', ')']).any(|step| step == word)
@@ -111,9 +114,8 @@ fn the_workflows_call_what_exists() {
             if program == ".ci/release" {
                 let (step, what) = (words.next().unwrap(), words.next());
                 assert!(is_step(step), "{line}");
-                let is_target = what.is_none_or(|what| {
-                    what.starts_with(['$', '>']) || targets.contains(&what)
-                });
+                let is_target =
+                    what.is_none_or(|what| what.starts_with(['$', '>']) || targets.contains(&what));
                 assert!(is_target, "{line}");
                 called.insert(step.to_owned());
             }
@@ -137,10 +139,7 @@ fn cargo_binstall_downloads_the_archives_of_a_release() {
     };
     let script = text(".ci/release");
     assert!(script.contains(" name=mpienv-$version-$1 ") && script.contains("/$name.tar.gz\""));
-    assert_eq!(
-        value("pkg-url"),
-        "{ repo }/releases/download/v$version/mpienv-$version-$1.tar.gz"
-    );
+    assert_eq!(value("pkg-url"), "{ repo }/releases/download/v$version/mpienv-$version-$1.tar.gz");
     assert_eq!(value("bin-dir"), "mpienv-$version-$1/bin/mpienv");
     // The workflow makes a release of a tag `v$version`.
     assert!(script.contains("[ \"$1\" = \"v$version\" ]"));

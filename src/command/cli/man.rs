@@ -12,7 +12,7 @@ use super::overrides::Overrides;
 use super::{Failure, stream};
 
 /// The day of the page's last change.
-const DATE: &str = "2026-11-25";
+const DATE: &str = "2026-11-27";
 
 /// Where the recipes install the guide. The page does not know in which folder it is.
 const GUIDE: &str = "If the command is PREFIX/bin/mpienv and the guide is installed, it begins at \

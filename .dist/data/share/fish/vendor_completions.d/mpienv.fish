@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_mpienv_global_optspecs
-    string join \n h/help V/version
+    string join \n json h/help V/version
 end
 
 function __fish_mpienv_needs_command
@@ -24,6 +24,7 @@ function __fish_mpienv_using_subcommand
     contains -- $cmd[1] $argv
 end
 
+complete -c mpienv -n "__fish_mpienv_needs_command" -l json -d 'With --version: print the version, commit, target and features as JSON'
 complete -c mpienv -n "__fish_mpienv_needs_command" -s h -l help -d 'Print help'
 complete -c mpienv -n "__fish_mpienv_needs_command" -s V -l version -d 'Print version'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'
