@@ -143,6 +143,7 @@ fn nothing_restarts_after_a_usage_error_or_a_command_that_cannot_start() {
     let help = text(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(help.contains("Nothing restarts after exit codes 2, 126 and 127,"), "{help}");
     let guide = include_str!("../../src/guide/launch.md");
+    let guide = guide.split_whitespace().collect::<Vec<_>>().join(" ");
     let of_guide =
         "Nothing restarts after exit codes 2 (usage), 126 and 127 (the command cannot be started)";
     assert!(guide.contains(of_guide));
