@@ -1,7 +1,7 @@
 //! The console blocks of the pages for users, run exactly as written.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::support::cargo::with_cargo;
 use crate::support::tool::{clean, is_there};
@@ -151,6 +151,41 @@ fn the_python_block_of_the_page_of_examples_sets_what_mpienv_exports() {
     let output = command.env("TORCHELASTIC_USE_AGENT_STORE", "True").output().unwrap();
     let found = String::from_utf8(output.stdout).unwrap();
     assert_eq!(found, "['0', '1', None]\n", "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Every page in a folder and below it.
+fn pages_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = entries.filter(|path| !path.ends_with("target") && !path.is_symlink());
+    let pages = entries.flat_map(|path| if path.is_dir() { pages_in(&path) } else { vec![path] });
+    pages.filter(|path| path.extension().is_some_and(|end| end == "md")).collect()
+}
+
+/// But for tables, what is copied or printed, and what cannot be broken.
+#[test]
+fn no_line_of_a_page_is_longer_than_one_of_the_code() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut pages = vec![top.join("README.md"), top.join("CHANGELOG.md")];
+    pages.extend(
+        [".github", "examples", "src", "tests"].map(|name| pages_in(&top.join(name))).concat(),
+    );
+    assert!(pages.len() > 25, "{pages:?}");
+    for page in pages {
+        let mut is_code = false;
+        for (line, text) in fs::read_to_string(&page).unwrap().lines().enumerate() {
+            let start = text.trim_start();
+            is_code ^= start.starts_with("```");
+            let is_whole = start.starts_with(['|', '#', '<']) || start.starts_with("![");
+            let is_link = start.starts_with('[') && start.contains("]: ");
+            let columns = text.chars().count();
+            assert!(
+                columns <= 100 || is_code || is_whole || is_link || !start.contains(' '),
+                "{}:{} has {columns} columns, which are at most 100",
+                page.display(),
+                line + 1
+            );
+        }
+    }
 }
 
 /// Links to files of the project, and to headings of its pages.
