@@ -14,7 +14,7 @@ pub(crate) fn check_driver() -> Result<()> {
         return Ok(());
     }
     Err(missing(
-        "NVIDIA's driver",
+        "NVIDIA driver",
         "libcuda.so.1",
         "install NVIDIA's driver on this host; in a container, pass it in (docker --gpus all, \
          apptainer --nv)",

@@ -15,10 +15,11 @@ pub(super) const TEXT: &str = match option_env!("VERSION_AND_COMMIT") {
 };
 
 /// The features with which the command is compiled.
-const FEATURES: [(&str, bool); 8] = [
+const FEATURES: [(&str, bool); 9] = [
     ("ask", cfg!(feature = "ask")),
     ("cli", cfg!(feature = "cli")),
     ("collective", cfg!(feature = "collective")),
+    ("gpu", cfg!(feature = "gpu")),
     ("half", cfg!(feature = "half")),
     ("launch", cfg!(feature = "launch")),
     ("mpi", cfg!(feature = "mpi")),
