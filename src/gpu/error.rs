@@ -6,11 +6,13 @@ use cudarc::driver::DriverError;
 use cudarc::driver::sys::CUresult;
 
 /// Why a GPU or NCCL cannot be used, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct GpuError {
     what: String,
     remedy: String,
 }
+
+mpienv_core::debug_is_text!(GpuError);
 
 impl std::error::Error for GpuError {}
 

@@ -67,10 +67,13 @@ pub fn context(device: &Device) -> Result<Arc<CudaContext>> {
     context.map_err(|error| GpuError::from_driver("open the device", error))
 }
 
+/// Compute capabilities that every NVRTC of CUDA 12 knows, the newest first.
+const OLDER: [(i32, i32); 3] = [(9, 0), (8, 0), (7, 0)];
+
 /// Compiles kernels, written in CUDA C++, for a device and loads them.
 ///
 /// # Errors
-/// - NVRTC is missing, or older than the device.
+/// - NVRTC is missing.
 /// - The source does not compile: the error has the compiler's text.
 /// - The driver is older than NVRTC, and does not take what NVRTC makes.
 pub fn compile(context: &Arc<CudaContext>, source: &str) -> Result<Arc<CudaModule>> {
@@ -78,11 +81,16 @@ pub fn compile(context: &Arc<CudaContext>, source: &str) -> Result<Arc<CudaModul
     let capability = context.compute_capability();
     let (major, minor) =
         capability.map_err(|error| GpuError::from_driver("ask for the architecture", error))?;
-    let options = CompileOptions {
-        options: vec![format!("--gpu-architecture=compute_{major}{minor}")],
-        ..CompileOptions::default()
+    let compiled = |(major, minor)| {
+        let options = vec![format!("--gpu-architecture=compute_{major}{minor}")];
+        compile_ptx_with_opts(source, CompileOptions { options, ..CompileOptions::default() })
     };
-    let code = compile_ptx_with_opts(source, options).map_err(|error| {
+    // An NVRTC that is older than the device makes code for an older one, which the driver
+    // translates.
+    let mut older = OLDER.into_iter().filter(|&older| older < (major, minor));
+    let code = compiled((major, minor))
+        .or_else(|error| older.find_map(|older| compiled(older).ok()).ok_or(error));
+    let code = code.map_err(|error| {
         let text = match &error {
             CompileError::CompileError { log, .. } => log.to_string_lossy().trim().to_owned(),
             error => format!("{error:?}"),

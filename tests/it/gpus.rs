@@ -86,6 +86,19 @@ fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
 }
 
 #[test]
+fn a_compiler_that_does_not_know_the_gpu_compiles_for_an_older_one() {
+    for (fail, code) in [("nvrtcCompileProgram=5#1", Some(0)), ("nvrtcCompileProgram=5", Some(3))] {
+        let mut command = clean("mpienv");
+        let Some(command) = with_gpus(&mut command, &[]) else { return };
+        let own = command.args(["check", "--gpu", "--gpu-bytes", "64"]).env("STAND_IN_FAIL", fail);
+        let own = own.output().unwrap();
+        let text = String::from_utf8(own.stdout).unwrap();
+        assert_eq!(own.status.code(), code, "{text}{}", String::from_utf8_lossy(&own.stderr));
+        assert_eq!(text.contains("this is a stand-in's error"), code != Some(0), "{text}");
+    }
+}
+
+#[test]
 fn what_nccl_would_refuse_is_an_error_that_names_the_ranks_before_nccl_starts() {
     let folder = tempfile::tempdir().unwrap();
     let host = mpienv::host_name().unwrap();

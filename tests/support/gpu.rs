@@ -56,6 +56,7 @@ pub fn with_gpus<'c>(command: &'c mut Command, left_out: &[&str]) -> Option<&'c 
     let folders: Vec<String> =
         shown.map(|name| built.join(name).to_str().unwrap().to_owned()).collect();
     command.env("LD_LIBRARY_PATH", folders.join(":"));
+    command.env("STAND_IN_SHARED", built);
     command.env("STAND_IN_HEADER", sources().join("device.h"));
     Some(command)
 }

@@ -1,9 +1,8 @@
 /* A stand-in for libnccl: the ranks of one machine sum over a file that they share. Like NCCL, it finds ranks with other versions
  * or with one device, notices a rank that has ended, and waits without a limit for one that has not. */
+#define _GNU_SOURCE
 #include "stand_in.h"
 #include <dlfcn.h>
-#include <errno.h>
-#include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -11,7 +10,7 @@
 enum { MOST = 64, SLOT = 1 << 18, SUCCESS = 0, SYSTEM_ERROR = 2, INTERNAL = 3, USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
 
 struct rank {
-    int process, version, ordinal;
+    int version, ordinal;
     char device[160];
     /* How often the rank has come to a meeting of all. */
     unsigned came;
@@ -26,7 +25,8 @@ struct memory {
 typedef struct comm {
     struct memory *memory;
     char path[128];
-    int size, rank, connected, failed, ended;
+    /* A rank locks its byte of the file: the system gives it up when the process ends, on whichever host. */
+    int file, size, rank, connected, failed, ended;
     unsigned meetings;
 } *comm_t;
 
@@ -83,7 +83,8 @@ static int has_interface(void)
 EXPORT int ncclGetUniqueId(id_t_ *id)
 {
     CALL("ncclGetUniqueId");
-    const char *folder = getenv("TMPDIR");
+    /* A folder that all hosts see. */
+    const char *folder = getenv("STAND_IN_SHARED");
     if (!has_interface())
         return says(INTERNAL, "Bootstrap : no socket interface found");
     memset(id, 0, sizeof *id);
@@ -106,17 +107,20 @@ EXPORT int ncclCommInitRankConfig(comm_t *made, int size, id_t_ id, int rank, vo
         return says(SYSTEM_ERROR, "socketStartConnect: Connect to the root failed");
     comm_t comm = calloc(1, sizeof *comm);
     comm->memory = mmap(NULL, sizeof(struct memory), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
+    comm->file = file;
+    struct flock own_byte = {F_WRLCK, SEEK_SET, rank, 1, 0};
+    fcntl(file, F_OFD_SETLK, &own_byte);
     snprintf(comm->path, sizeof comm->path, "%s", id.internal);
     comm->size = size;
     comm->rank = rank;
     struct rank *own = &comm->memory->ranks[rank];
-    own->process = getpid();
     own->version = stand_in_number("STAND_IN_NCCL", 22809);
     int (*current)(void) = driver("stand_in_device");
     own->ordinal = current ? current() : 0;
-    const char *host = getenv("NCCL_HOSTID");
-    snprintf(own->device, sizeof own->device, "%s/%d", host ? host : "", own->ordinal);
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    const char *chosen = getenv("NCCL_HOSTID");
+    snprintf(own->device, sizeof own->device, "%.60s/%d", chosen ? chosen : host, own->ordinal);
     __atomic_add_fetch(&comm->memory->joined, 1, __ATOMIC_SEQ_CST);
     *made = comm;
     return IN_PROGRESS;
@@ -191,7 +195,8 @@ static int meet(comm_t comm)
             if (turn > 1000) {
                 struct timespec nap = {0, 200000};
                 nanosleep(&nap, NULL);
-                if (kill(ranks[other].process, 0) && errno == ESRCH) {
+                struct flock byte = {F_WRLCK, SEEK_SET, other, 1, 0};
+                if (fcntl(comm->file, F_OFD_GETLK, &byte) == 0 && byte.l_type == F_UNLCK) {
                     says(REMOTE, "socketProgress: Connection closed by remote peer");
                     __atomic_store_n(&comm->failed, REMOTE, __ATOMIC_SEQ_CST);
                     /* Like a kernel of NCCL, until the communicator is aborted. */
@@ -253,6 +258,7 @@ static int end(comm_t comm)
     if (drain)
         drain();
     unlink(comm->path);
+    close(comm->file);
     munmap(comm->memory, sizeof(struct memory));
     return SUCCESS;
 }
