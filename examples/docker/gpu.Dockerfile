@@ -5,7 +5,7 @@
 FROM rust:1.89-slim-bullseye AS build
 WORKDIR /mpienv
 COPY . .
-RUN cargo build --release --package mpienv --features cli --locked \
+RUN cargo build --release --package mpienv --features gpu --locked \
     && cargo build --release --package mpienv-trainer --features cuda --locked
 
 FROM nvidia/cuda:12.8.1-runtime-ubuntu22.04

@@ -129,7 +129,15 @@ impl Nccl {
             let get_version: unsafe extern "C" fn(*mut c_int) -> c_int =
                 function(library, "ncclGetVersion")?;
             let mut version = 0;
-            if get_version(&mut version) != SUCCESS || version < OLDEST {
+            let code = get_version(&mut version);
+            if code != SUCCESS {
+                let what = format!("cannot ask NCCL for its version: it returns {code}");
+                return Err(GpuError::new(
+                    what,
+                    "set NCCL_DEBUG=INFO and look at what NCCL prints",
+                ));
+            }
+            if version < OLDEST {
                 return Err(old(version));
             }
             Ok(Nccl {

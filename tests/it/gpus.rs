@@ -85,15 +85,115 @@ fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
     assert_eq!(left, [bad]);
 }
 
+/// `check --gpu` of one rank, of whose stand-ins this is set. `None` if there is no C compiler.
+fn alone(name: &str, value: &str) -> Option<(String, Option<i32>)> {
+    let mut command = clean("mpienv");
+    let command = with_gpus(&mut command, &[])?;
+    let own = command.args(["check", "--gpu", "--gpu-bytes", "64"]).env(name, value);
+    let Output { stdout, stderr, status } = own.output().unwrap();
+    let text = String::from_utf8(stdout).unwrap() + &String::from_utf8_lossy(&stderr);
+    Some((text, status.code()))
+}
+
+/// The calls in the order in which each first comes.
+const CALLS: [&str; 38] = [
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetName",
+    "cuDeviceGetUuid",
+    "cuDeviceTotalMem",
+    "cuDevicePrimaryCtxRetain",
+    "cuCtxSetCurrent",
+    "cuMemGetInfo",
+    "cuDevicePrimaryCtxRelease",
+    "cuCtxSynchronize",
+    "cuStreamCreate",
+    "ncclGetVersion",
+    "nvrtcCreateProgram",
+    "nvrtcCompileProgram",
+    "nvrtcGetPTX",
+    "cuModuleLoadData",
+    "cuModuleGetFunction",
+    "cuMemAlloc",
+    "cuEventCreate",
+    "cuMemcpyHtoDAsync",
+    "cuEventRecord",
+    "cuMemsetD8Async",
+    "cuStreamSynchronize",
+    "cuLaunchKernel",
+    "cuMemcpyDtoHAsync",
+    "cuMemFree",
+    "cuModuleUnload",
+    "cuMemcpyDtoDAsync",
+    "ncclGetUniqueId",
+    "ncclCommInitRankConfig",
+    "ncclCommGetAsyncError",
+    "ncclAllReduce",
+    "cuEventQuery",
+    "ncclCommAbort",
+    "cuStreamDestroy",
+];
+
+#[test]
+fn the_libraries_are_called_in_order_and_what_was_made_is_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let Some((text, code)) = alone("STAND_IN_LOG", log.to_str().unwrap()) else { return };
+    assert_eq!(code, Some(0), "{text}");
+    let log = fs::read_to_string(log).unwrap();
+    let mut first: Vec<&str> = Vec::new();
+    log.lines().for_each(|call| {
+        if !first.contains(&call) {
+            first.push(call);
+        }
+    });
+    assert_eq!(first, CALLS);
+    let count = |call: &str| log.lines().filter(|line| *line == call).count();
+    for (makes, gives_back) in [
+        ("cuMemAlloc", "cuMemFree"),
+        ("cuStreamCreate", "cuStreamDestroy"),
+        ("cuModuleLoadData", "cuModuleUnload"),
+        ("cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease"),
+        ("ncclCommInitRankConfig", "ncclCommAbort"),
+    ] {
+        assert_eq!(count(makes), count(gives_back), "{makes}");
+    }
+}
+
+#[test]
+fn a_call_that_fails_is_an_error_that_names_the_rank_and_the_library() {
+    for call in CALLS {
+        // What only gives something back has nothing to tell.
+        let gives_back =
+            ["cuDevicePrimaryCtxRelease", "ncclCommAbort", "cuStreamDestroy"].contains(&call);
+        // One that each library has.
+        let code = match &call[..2] {
+            "cu" => 999,
+            "nv" => 6,
+            _ => 3,
+        };
+        let Some((text, exit)) = alone("STAND_IN_FAIL", &format!("{call}={code}")) else { return };
+        assert_eq!(exit, Some(if gives_back { 0 } else { 3 }), "{call}: {text}");
+        let library = match &call[..2] {
+            "cu" => "the driver says CUDA_ERROR_999",
+            "nv" => "NVRTC cannot compile the kernels",
+            _ => "NCCL",
+        };
+        let error = text.lines().find(|line| line.starts_with("error ["));
+        let is_named =
+            error.is_some_and(|line| line.contains(": rank 0 on ") && line.contains(library));
+        assert!(is_named != gives_back && !text.contains("panicked"), "{call}: {text}");
+    }
+}
+
 #[test]
 fn a_compiler_that_does_not_know_the_gpu_compiles_for_an_older_one() {
     for (fail, code) in [("nvrtcCompileProgram=5#1", Some(0)), ("nvrtcCompileProgram=5", Some(3))] {
-        let mut command = clean("mpienv");
-        let Some(command) = with_gpus(&mut command, &[]) else { return };
-        let own = command.args(["check", "--gpu", "--gpu-bytes", "64"]).env("STAND_IN_FAIL", fail);
-        let own = own.output().unwrap();
-        let text = String::from_utf8(own.stdout).unwrap();
-        assert_eq!(own.status.code(), code, "{text}{}", String::from_utf8_lossy(&own.stderr));
+        let Some((text, exit)) = alone("STAND_IN_FAIL", fail) else { return };
+        assert_eq!(exit, code, "{text}");
         assert_eq!(text.contains("this is a stand-in's error"), code != Some(0), "{text}");
     }
 }
