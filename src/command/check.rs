@@ -34,7 +34,7 @@ use self::map::{RankReport, as_others_call_it};
 use self::mesh::Mesh;
 pub(crate) use self::mesh::{MeshReport, PairReport, figure};
 
-/// Without the feature, no rank looks at its GPU, and there is no report.
+/// Without the feature, a report of GPUs cannot exist.
 #[cfg(not(feature = "gpu"))]
 mod gpu {
     #[derive(Clone, Debug, PartialEq, serde::Serialize)]

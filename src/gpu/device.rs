@@ -34,7 +34,7 @@ impl Device {
     /// The device of a rank: the one of its local rank, or the only one that the launcher shows it.
     ///
     /// # Errors
-    /// There is no driver, or no device for this rank.
+    /// NVIDIA's driver is missing, or this rank has no device.
     pub fn of_rank(info: &ClusterInfo) -> Result<Device> {
         let devices = devices()?;
         let ordinal = match info.device_index() {
@@ -73,7 +73,7 @@ impl Device {
 /// Returns the devices that this process sees, which `CUDA_VISIBLE_DEVICES` may limit.
 ///
 /// # Errors
-/// There is no driver, it sees no device, or it does not fit the system.
+/// NVIDIA's driver is missing, sees no device, or does not fit the system.
 pub fn devices() -> Result<Vec<Device>> {
     library::check_driver()?;
     let list = || {

@@ -7,21 +7,21 @@ use mpienv_core::Environment;
 
 use crate::{GpuError, Result};
 
-/// Fails if there is no driver.
+/// Fails if the loader does not find NVIDIA's driver.
 pub(crate) fn check_driver() -> Result<()> {
     // SAFETY: the driver's initializers only set up its own data.
     if unsafe { cudarc::driver::sys::is_culib_present() } {
         return Ok(());
     }
     Err(missing(
-        "NVIDIA driver",
+        "NVIDIA's driver",
         "libcuda.so.1",
         "install NVIDIA's driver on this host; in a container, pass it in (docker --gpus all, \
          apptainer --nv)",
     ))
 }
 
-/// Fails if there is no compiler for kernels.
+/// Fails if the loader does not find NVRTC.
 pub(crate) fn check_nvrtc() -> Result<()> {
     // SAFETY: as for the driver.
     if unsafe { cudarc::nvrtc::sys::is_culib_present() } {
@@ -58,7 +58,7 @@ fn missing(what: &str, file: &str, remedy: &str) -> GpuError {
     };
     GpuError::new(
         format!(
-            "there is no {what}: the loader found no {file} in the folders of {searched} and of the system"
+            "cannot load {what}: the loader found no {file} in the folders of {searched} and of the system"
         ),
         remedy,
     )

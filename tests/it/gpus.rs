@@ -10,8 +10,8 @@ use crate::support::gpu::with_gpus;
 use crate::support::timeout::in_time;
 use crate::support::tool::clean;
 
-/// The ranks of one simulated host with as many devices, and what each of them runs. `None` if there
-/// is no C compiler.
+/// The ranks of one simulated host with as many devices, and what each of them runs. `None` if gcc is
+/// missing.
 fn ranks(count: u32, left_out: &[&str], script: &str) -> Option<Command> {
     let mut command = clean("mpienv");
     command.args(["simulate", "--launcher", "slurm", "--nodes", "1", "--ppn", &count.to_string()]);
@@ -85,7 +85,7 @@ fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
     assert_eq!(left, [bad]);
 }
 
-/// `check --gpu` of one rank, of whose stand-ins this is set. `None` if there is no C compiler.
+/// `check --gpu` of one rank, of whose stand-ins this is set. `None` if gcc is missing.
 fn alone(name: &str, value: &str) -> Option<(String, Option<i32>)> {
     let mut command = clean("mpienv");
     let command = with_gpus(&mut command, &[])?;

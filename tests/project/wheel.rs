@@ -73,7 +73,7 @@ fn an_sdist_carries_the_whole_workspace() {
     assert!(unpacked.join("setup.py").is_file() && unpacked.join("mpienv_rs/py.typed").is_file());
     assert!(unpacked.join("project/.dist/data/share/man/man1/mpienv.1").is_file());
     let mut cargo = with_cargo(env!("CARGO"));
-    // Nobody has downloaded what only other systems need.
+    // A machine may lack the crates that only other systems need.
     let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
     cargo.args(["metadata", "--locked", "--offline", "--format-version", "1", &platform]);
     let known = succeeded(cargo.current_dir(unpacked.join("project")));

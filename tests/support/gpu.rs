@@ -19,7 +19,7 @@ fn sources() -> PathBuf {
     folder.into_iter().find(|folder| folder.join("cuda.c").is_file()).unwrap()
 }
 
-/// Where each library is, in a folder of its own; `None` if there is no C compiler.
+/// Where each library is, in a folder of its own; `None` if gcc is missing.
 fn built() -> Option<&'static Path> {
     static BUILT: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         if !is_there("gcc") {
@@ -48,7 +48,7 @@ fn built() -> Option<&'static Path> {
 }
 
 /// Lets a command find the stand-ins, but for those `left_out`: `cuda`, `nccl`, `nvrtc`. `None` if
-/// there is no C compiler.
+/// gcc is missing.
 pub fn with_gpus<'c>(command: &'c mut Command, left_out: &[&str]) -> Option<&'c mut Command> {
     let built = built()?;
     let names = LIBRARIES.iter().map(|(source, _)| *source);

@@ -93,7 +93,6 @@ pub(super) fn summary(map: &JobMap) -> Option<&'static str> {
         "gpu-missing" | "nccl-missing" | "gpu-shared" | "nccl-versions-differ" => 2,
         "gpu-failed" | "gpu-wrong" => 3,
         "nccl-failed" | "nccl-wrong" => 4,
-        code if code.starts_with("gpu-") || code.starts_with("nccl-") => 5,
         _ => 5,
     };
     let findings = map.measured_findings().filter(|found| found.severity > Severity::Note);
@@ -216,7 +215,7 @@ fn of_compute(compute: &ComputeReport) -> String {
     )
 }
 
-/// Without the feature, there is no report of GPUs.
+/// Without the feature, a report of GPUs cannot exist.
 #[cfg(not(feature = "gpu"))]
 mod gpu {
     pub(super) fn lines(report: &crate::command::check::GpuReport) -> String {
