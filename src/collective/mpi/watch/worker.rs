@@ -1,7 +1,9 @@
 //! The watch of every rank except 0, which monitors rank 0 and receives its reports.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,16 +20,21 @@ const RETRY: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(1);
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
+/// Drops `is_known` once rank 0 knows of this rank, or cannot be reached.
 pub(super) fn watch(
     mut own: Own,
     listens: Option<Listener>,
     mut star: Star,
     hosts: &[String],
+    is_known: Sender<Infallible>,
 ) -> Option<CollectiveError> {
     if let Some(channel) = listens.and_then(|listens| connect(&own, &listens, hosts)) {
         // Without a connection, this rank still notices that it waits in vain.
         let _ = star.add(channel);
+        // It arrives even if this process is killed now.
+        star.send_to_all(&own.beat());
     }
+    drop(is_known);
     let mut is_over = false;
     let late = loop {
         let beat = own.beat();

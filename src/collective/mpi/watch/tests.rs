@@ -1,0 +1,317 @@
+//! Watches of several ranks in one process, without MPI.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::mpsc::Receiver;
+
+use super::*;
+use crate::rendezvous::handshake::{ConnectionKey, Purpose};
+
+const TIMEOUT: Duration = Duration::from_secs(6);
+const LONG: Duration = Duration::from_secs(1200);
+
+/// The watches of several ranks, each in its own thread, and what each one finds.
+struct Ranks {
+    heartbeats: Vec<Arc<Heartbeat>>,
+    found: Vec<Receiver<Option<String>>>,
+    port: u16,
+}
+
+impl Ranks {
+    fn new(size: u32) -> Ranks {
+        Ranks::after(size, |_| {})
+    }
+
+    /// Like `Ranks::new`, but calls `before` with rank 0's port before the other ranks start.
+    fn after(size: u32, before: impl FnOnce(u16)) -> Ranks {
+        Ranks::start(size, size, before)
+    }
+
+    /// Starts only the first `present` ranks of `size`.
+    fn start(size: u32, present: u32, before: impl FnOnce(u16)) -> Ranks {
+        let mut before = Some(before);
+        let hosts: Vec<String> = (0..size).map(|rank| format!("node{rank}")).collect();
+        let mut socket = Socket::open();
+        let mut listens = socket.as_ref().and_then(Socket::listener_info).unwrap();
+        listens.addresses = vec![Ipv4Addr::LOCALHOST.into()];
+        let mut ranks = Ranks { heartbeats: Vec::new(), found: Vec::new(), port: listens.port };
+        for rank in 0..present {
+            if rank == 1
+                && let Some(before) = before.take()
+            {
+                before(listens.port);
+            }
+            let heartbeat = Arc::new(Heartbeat::default());
+            let (tell, found) = mpsc::channel();
+            ranks.heartbeats.push(Arc::clone(&heartbeat));
+            ranks.found.push(found);
+            let rank = Rank::new(rank, size).unwrap();
+            let own =
+                Own { rank, heartbeat, calls: 0, since: Instant::now(), times: Times::of(TIMEOUT) };
+            let (socket, listens, hosts) = (socket.take(), listens.clone(), hosts.clone());
+            thread::spawn(move || {
+                let times = own.times;
+                let lost = match socket.map(|socket| socket.star(times, size).unwrap()) {
+                    Some(star) => coordinator::watch(own, star, &hosts),
+                    None => {
+                        let star = Star::new(times).unwrap();
+                        worker::watch(own, Some(listens), star, &hosts, mpsc::channel().0)
+                    }
+                };
+                tell.send(lost.map(|error| error.to_string()))
+            });
+        }
+        // Let all ranks connect.
+        thread::sleep(TIMEOUT / 2);
+        ranks
+    }
+
+    fn calls(&self, calls: &[u64]) {
+        for (heartbeat, &calls) in self.heartbeats.iter().zip(calls) {
+            heartbeat.calls.store(calls, Ordering::Relaxed);
+        }
+    }
+
+    fn end(&self) {
+        for heartbeat in &self.heartbeats {
+            heartbeat.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn found(&self) -> Vec<Option<String>> {
+        self.found.iter().map(|found| found.recv_timeout(LONG).unwrap()).collect()
+    }
+}
+
+#[test]
+fn no_rank_is_missed_when_all_ranks_exit() {
+    let ranks = Ranks::new(4);
+    // No rank is inside a call (the counts are even), so none is late even after the timeout.
+    ranks.calls(&[6, 6, 2, 8]);
+    thread::sleep(2 * TIMEOUT);
+    ranks.end();
+    assert_eq!(ranks.found(), [const { None }; 4]);
+}
+
+#[test]
+fn the_rank_that_has_not_come_to_a_call_is_named_by_all() {
+    for late in 0..3 {
+        let ranks = Ranks::new(3);
+        let mut calls = [7; 3];
+        calls[late] = 6;
+        ranks.calls(&calls);
+        let text = format!("rank {late} on node{late} did not arrive within 6 s: it hangs");
+        for found in ranks.found() {
+            assert!(
+                found.as_ref().is_some_and(|found| found.starts_with(&text)),
+                "{found:?}, {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_hangs_between_messages_is_named_although_it_made_more_calls_than_those_who_wait() {
+    let ranks = Ranks::new(3);
+    ranks.calls(&[7, 100, 5]);
+    for found in ranks.found() {
+        let text = "rank 1 on node1 did not arrive within 6 s: it hangs";
+        assert!(found.as_ref().is_some_and(|found| found.starts_with(text)), "{found:?}");
+    }
+}
+
+#[test]
+fn if_all_ranks_wait_none_is_named_although_one_made_fewer_calls() {
+    for calls in [[7, 7], [3, 7], [7, 3]] {
+        check_that_none_is_named(&calls);
+    }
+}
+
+fn check_that_none_is_named(calls: &[u64; 2]) {
+    let ranks = Ranks::new(2);
+    ranks.calls(calls);
+    let passing = Passing { name: "send", others: [1, 1] };
+    *ranks.heartbeats[0].passing.lock().unwrap() = Some(passing);
+    let found = ranks.found();
+    let waits = |found: &Option<String>, call| {
+        let text = format!(
+            "a rank did not arrive within 6 s; which one is unknown, because this rank \
+             waited in {call}: "
+        );
+        found.as_ref().is_some_and(|found| found.starts_with(&text))
+    };
+    let all = waits(&found[0], "send with rank 1") && waits(&found[1], "a call of all ranks");
+    assert!(all, "{found:?}");
+}
+
+#[test]
+fn the_only_rank_that_never_connected_is_named_if_all_others_wait() {
+    let ranks = Ranks::start(3, 2, |_| {});
+    ranks.calls(&[7, 7]);
+    for found in ranks.found() {
+        let is_named = |found: &String| {
+            found.starts_with("rank 2 on node2 did not arrive within 6 s: it hangs")
+        };
+        assert!(found.as_ref().is_some_and(is_named), "{found:?}");
+    }
+}
+
+#[test]
+fn of_two_ranks_that_never_connected_none_is_named() {
+    let ranks = Ranks::start(4, 2, |_| {});
+    ranks.calls(&[7, 7]);
+    for found in ranks.found() {
+        assert!(
+            found
+                .as_ref()
+                .is_some_and(|found| found.starts_with("a rank did not arrive within 6 s")),
+            "{found:?}"
+        );
+    }
+}
+
+/// A thousand silent connections, and some that send what no rank sends.
+fn strangers(port: u16) -> Vec<TcpStream> {
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let mut strangers: Vec<_> = (0..1000).map(|_| connect()).collect();
+    // The last one is longer than any hello.
+    let greetings: [&[u8]; 5] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"mpienv\r\n",
+        b"\0\0\0\x15{\"beat\":{\"calls\":1}}",
+        b"",
+        &[b'x'; 100_000],
+    ];
+    for greeting in greetings {
+        let mut stranger = connect();
+        // Rank 0 may have closed already.
+        let _ = stranger.write_all(greeting);
+        strangers.push(stranger);
+    }
+    strangers
+}
+
+#[test]
+fn strangers_give_way_and_change_nothing_and_the_port_closes_once_all_have_come() {
+    let mut held = Vec::new();
+    let ranks = Ranks::after(3, |port| held = strangers(port));
+    let begun = Instant::now();
+    let is_closed = || {
+        let found = TcpStream::connect((Ipv4Addr::LOCALHOST, ranks.port));
+        found.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    while !is_closed() {
+        assert!(begun.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(10));
+    }
+    ranks.calls(&[6, 6, 6]);
+    thread::sleep(2 * TIMEOUT);
+    ranks.end();
+    assert_eq!(ranks.found(), [const { None }; 3]);
+}
+
+/// What rank 0 finds if rank 1 completes the handshake and then calls `said`, which is a fault
+/// or not.
+fn found_after(is_fault: bool, said: impl FnOnce(&mut Star, TcpStream)) -> Option<String> {
+    let socket = Socket::open().unwrap();
+    let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
+    let key = ConnectionKey::new(&socket.key, Purpose::Watch, 0);
+    let heartbeat = Arc::new(Heartbeat::default());
+    let own = Own {
+        rank: Rank::new(0, 2).unwrap(),
+        heartbeat: Arc::clone(&heartbeat),
+        calls: 0,
+        since: Instant::now(),
+        times: Times::of(TIMEOUT),
+    };
+    let zero = thread::spawn(move || {
+        let hosts = ["node0".to_owned(), "node1".to_owned()];
+        let star = socket.star(own.times, 2).unwrap();
+        coordinator::watch(own, star, &hosts).map(|error| error.to_string())
+    });
+    let channel = worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).unwrap();
+    let bare = channel.stream.try_clone().unwrap();
+    let mut one = Star::new(Times::of(TIMEOUT)).unwrap();
+    one.add(channel).unwrap();
+    one.send_to_all(&Message::Beat { calls: 0 }.bytes());
+    said(&mut one, bare);
+    let begun = Instant::now();
+    while is_fault && !zero.is_finished() {
+        assert!(begun.elapsed() < LONG, "no fault was found");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Otherwise, give rank 0 time to find one all the same.
+    thread::sleep(if is_fault { Duration::ZERO } else { TIMEOUT / 8 });
+    heartbeat.ended.store(true, Ordering::Relaxed);
+    zero.join().unwrap()
+}
+
+/// A message of the star without its tag.
+fn message(text: &[u8]) -> Vec<u8> {
+    let release = [
+        env!("CARGO_PKG_VERSION_MAJOR"),
+        env!("CARGO_PKG_VERSION_MINOR"),
+        env!("CARGO_PKG_VERSION_PATCH"),
+    ];
+    let version = release.map(|part| part.parse::<u16>().unwrap().to_be_bytes());
+    let length = (text.len() as u32).to_be_bytes();
+    [b"mpienv\r\n", &[0, 7][..], version.as_flattened(), &[10], &length, text].concat()
+}
+
+#[test]
+fn a_message_to_the_watch_that_was_changed_or_made_up_is_noticed_and_its_rank_is_named() {
+    assert_eq!(
+        found_after(false, |one, _| one.send_to_all(&Message::Beat { calls: 1 }.bytes())),
+        None
+    );
+    let made_up = |text: &[u8]| [&message(text)[..], &[7; 32]].concat();
+    for bytes in
+        [made_up(b"{\"beat\":{\"calls\":1}}"), made_up(b"\"bye\""), made_up(b""), vec![0xff; 100]]
+    {
+        let found = found_after(true, |_, mut bare| bare.write_all(&bytes).unwrap()).unwrap();
+        let text = "rank 1 on node1 is lost: its connection broke: a message was changed, repeated or left out on the way";
+        assert_eq!(found, text);
+    }
+}
+
+#[test]
+fn no_rank_makes_a_call_before_rank_0_knows_it_and_would_notice_that_it_is_killed() {
+    let socket = Socket::open().unwrap();
+    let infos: Vec<HostInfo> = [socket.listener_info(), None].map(HostInfo::own).into();
+    // Until then, rank 0 is busy with others.
+    let answers_at = Instant::now() + TIMEOUT / 8;
+    let mut star = socket.star(Times::of(TIMEOUT), 2).unwrap();
+    let zero = thread::spawn(move || {
+        thread::sleep(TIMEOUT / 8);
+        while !star.absent().is_empty() {
+            star.turn(&[]).unwrap();
+        }
+        star
+    });
+    let watch = Watch::begin(Rank::new(1, 2).unwrap(), None, &infos, TIMEOUT, |_| 0).unwrap();
+    assert!(Instant::now() >= answers_at);
+    // Rank 0 does not end before this rank, which would take that for a loss.
+    let star = zero.join().unwrap();
+    drop(watch);
+    drop(star);
+}
+
+#[test]
+fn another_jobs_key_opens_no_watch() {
+    let socket = Socket::open().unwrap();
+    let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
+    let hosts = ["node0".to_owned(), "node1".to_owned()];
+    let heartbeat = Arc::new(Heartbeat::default());
+    let (rank, times) = (Rank::new(0, 2).unwrap(), Times::of(TIMEOUT));
+    let own =
+        Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
+    let zero = thread::spawn(move || {
+        coordinator::watch(own, socket.star(times, 2).unwrap(), &hosts).is_none()
+    });
+    for (key, purpose) in [([8; 32], Purpose::Watch), ([8; 32], Purpose::Collective)] {
+        let key = ConnectionKey::new(&key, purpose, 0);
+        assert!(worker::shake_hands(address, &key, Rank::new(1, 2).unwrap()).is_err());
+    }
+    heartbeat.ended.store(true, Ordering::Relaxed);
+    assert!(zero.join().unwrap());
+}
