@@ -1,10 +1,13 @@
 //! AzureML: loaded by azure-ai-ml, and started on several hosts in the same way as by its mpirun.
 
 use std::path::Path;
+use std::process::Command;
 
+use mpienv_core::seam::SIMULATED;
 use serde_json::Value;
 
 use super::{assert_trained, example, first_on_path, printed, python_without_torch};
+use crate::support::gpu::with_gpus;
 use crate::support::hosts::Hosts;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
@@ -26,6 +29,28 @@ fn loaded(file: &str, outputs: &Path) -> Option<Value> {
 
 /// Starts a job's command on two hosts, with the variables that AzureML sets.
 fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
+    run_with(tag, command, per_node, |_| Some(()))
+}
+
+/// The same on hosts with two GPUs each.
+fn run_on_gpus(tag: &str, command: &str) -> Option<String> {
+    run_with(tag, command, 2, |mpirun| {
+        // The ranks share few cores, so the speeds of their GPUs are not compared.
+        with_gpus(mpirun, &[])?.env("STAND_IN_DEVICES", "2").env(SIMULATED, "1");
+        let of_stand_ins = ["LD_LIBRARY_PATH", "STAND_IN_SHARED", "STAND_IN_HEADER"];
+        for name in of_stand_ins.into_iter().chain(["STAND_IN_DEVICES", SIMULATED]) {
+            mpirun.args(["-x", name]);
+        }
+        Some(())
+    })
+}
+
+fn run_with(
+    tag: &str,
+    command: &str,
+    per_node: u64,
+    complete: impl FnOnce(&mut Command) -> Option<()>,
+) -> Option<String> {
     if !is_there("mpirun") {
         return None;
     }
@@ -34,6 +59,7 @@ fn run(tag: &str, command: &str, per_node: u64) -> Option<String> {
     let mut mpirun = first_on_path(with_trainer(hosts.on("nodeA", "timeout"))?, python.path());
     mpirun.args(["3000", "mpirun", "-n", &(2 * per_node).to_string()]);
     mpirun.args(["-H", &format!("10.77.0.1:{per_node},10.77.0.2:{per_node}")]);
+    complete(&mut mpirun)?;
     mpirun.args(["-x", "PATH", "-x", "AZ_BATCH_MASTER_NODE=10.77.0.1:6000", "bash"]);
     // Below ssh, bash would read the user's own settings, such as another PATH.
     mpirun.args(["--norc", "-c", command]);
@@ -67,7 +93,7 @@ fn azureml_starts_a_rank_for_each_gpu() {
     assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
     let command =
         format!("cd {} && {}", job["code"].as_str().unwrap(), job["command"].as_str().unwrap());
-    let Some(text) = run("az4", &command, 2) else { return };
+    let Some(text) = run_on_gpus("az4", &command) else { return };
     let met = "4 ranks on 2 hosts, started by open-mpi, met at 10.77.0.1:6105 ";
     assert!(text.lines().any(|line| line.starts_with(met)), "{text}");
     for rank in 0..2 {
@@ -77,6 +103,18 @@ fn azureml_starts_a_rank_for_each_gpu() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn azureml_trains_mnist_on_each_gpu() {
+    let folder = outputs();
+    let Some(job) = loaded("azureml/mnist-gpu.yml", folder.path()) else { return };
+    assert_eq!((&job["nodes"], &job["processes"]), (&2.into(), &4.into()));
+    assert_eq!(job["dockerfile"], example("azureml/gpu.Dockerfile").to_str().unwrap());
+    let Some(text) = run_on_gpus("az5", job["command"].as_str().unwrap()) else { return };
+    assert!(text.contains("GPU"), "{text}");
+    assert_trained(&text);
+    assert!(folder.path().join("run/checkpoints").is_dir());
 }
 
 #[test]

@@ -5,7 +5,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use mpienv_core::seam::SIMULATED;
+
 use super::{assert_trained, example, printed, succeeded};
+use crate::support::gpu::with_gpus;
 use crate::support::hosts::Hosts;
 use crate::support::python::from_python;
 use crate::support::tool::{clean, is_there};
@@ -88,11 +91,22 @@ fn an_indexed_job_trains() {
 }
 
 #[test]
-fn a_job_for_gpus_starts_a_rank_for_each() {
+fn a_job_for_gpus_tests_them_and_trains_on_each() {
     let Some(containers) = checked("gpu-job.yaml") else { return };
     let [container] = &containers[..] else { panic!("{} containers", containers.len()) };
-    let expected = "mpienv launch --nproc-per-node 2 -- mnist --device cuda --quiet";
-    assert_eq!(container.command.join(" "), expected);
+    let mut commands = Vec::new();
+    for index in ["0", "1"] {
+        let Some(mut command) = command(container) else { return };
+        if with_gpus(&mut command, &[]).is_none() {
+            return;
+        }
+        command.env("STAND_IN_DEVICES", "2").env("JOB_COMPLETION_INDEX", index);
+        // Both pods are on this host, with the same devices: NCCL is to take them for two hosts.
+        command.env("NCCL_HOSTID", index);
+        command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "23458").env(SIMULATED, "1");
+        commands.push(command);
+    }
+    assert_trained(&together(commands));
 }
 
 #[test]
