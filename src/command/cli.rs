@@ -38,9 +38,18 @@ use self::warn::Quiet;
 
 pub use self::stream::before_main;
 
+/// The first paragraphs of `mpienv --help` and of the manual page.
+const ABOUT: &str = "\
+Tells a process its rank, its local rank, the job's size and the master's address under any cluster launcher.
+
+Each launcher describes a job in variables of its own. mpienv reads them and sets those that programs read: RANK, \
+WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and others. exec becomes a program that has them, export prints them for \
+a shell, and launch starts the ranks itself. check and doctor test a job before it runs, show says where each value comes \
+from, and simulate plays a job on one machine.";
+
 /// Tells a process its place in a cluster: rank, world size, local rank, master.
 #[derive(Debug, Parser)]
-#[command(version = version::TEXT, arg(version::json()), about, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
+#[command(version = version::TEXT, arg(version::json()), about, long_about = ABOUT, max_term_width = 100, subcommand_value_name = "COMMAND", after_help = examples::ALL)]
 struct Command {
     #[command(subcommand)]
     verb: Verb,

@@ -5,6 +5,9 @@ Examples:
   mpirun -n 2 mpienv show                          each process's place, and where it comes from
   mpirun -n 4 mpienv exec -- python train.py       start a program with the variables set
   mpirun -n 4 bash -c 'eval \"$(mpienv export)\"; echo $RANK of $WORLD_SIZE'
+  mpienv launch --nproc-per-node 4 -- ./train      start the ranks of this machine or node
+  mpirun -n 4 mpienv check                         test whether all ranks can meet
+  mpirun -n 4 mpienv doctor                        find problems on the hosts
 
 Each command has its own help: mpienv export --help";
 

@@ -9,10 +9,13 @@ use std::path::Path;
 
 use mpienv_core::seam::SIMULATED;
 
-use super::{assert_trained, first_on_path, own_command, project, python_without_torch, succeeded};
+use super::{
+    assert_trained, example, first_on_path, own_command, project, python_without_torch, succeeded,
+};
 use crate::support::gpu::with_gpus;
 use crate::support::hosts::Hosts;
-use crate::support::tool::is_there;
+use crate::support::script::script;
+use crate::support::tool::{clean, is_there};
 use crate::support::trainer::with_trainer;
 
 /// Submits scripts one after the other in the project's folder, and returns the log of each.
@@ -80,4 +83,34 @@ fn batch_scripts_train_as_their_comments_say() {
             "{gpu}"
         );
     }
+}
+
+/// What the guide's job script for GPUs does after a check that wrote the hosts it blames, as the
+/// nth try.
+fn after_check(code: u8, blamed: Option<&str>, tries: &[(&str, &str)]) -> String {
+    let page = fs::read_to_string(example("../src/guide/gpus.md")).unwrap();
+    let (_, block) = page.split_once("```sh\nrm -f bad.txt\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let srun = "#!/bin/sh\n[ \"$2\" = check ] || exec echo trains\n\
+                [ -z \"$BLAMED\" ] || printf %s \"$BLAMED\" >bad.txt\nexit $CODE\n";
+    script(&folder.path().join("srun"), srun);
+    script(&folder.path().join("sbatch"), "#!/bin/sh\necho sbatch \"$1\" TRIES=$TRIES\n");
+    let mut bash = first_on_path(clean("bash"), folder.path());
+    bash.current_dir(folder.path()).args(["-c", &format!("rm -f bad.txt\n{block}"), "job.sh"]);
+    bash.env("CODE", code.to_string()).envs(blamed.map(|blamed| ("BLAMED", blamed)));
+    let output = bash.envs(tries.iter().copied()).output().unwrap();
+    assert_eq!(output.status.success(), code == 0);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_guides_script_starts_again_only_without_hosts_that_are_blamed_and_three_times() {
+    assert_eq!(after_check(0, None, &[]), "trains\n");
+    // A command without the feature, or a rank that did not come.
+    assert_eq!(after_check(2, None, &[]), "");
+    assert_eq!(after_check(3, Some("a,b"), &[]), "sbatch --exclude=a,b TRIES=2\n");
+    let second = [("TRIES", "2"), ("EXCLUDED", "a,b")];
+    assert_eq!(after_check(3, Some("c"), &second), "sbatch --exclude=a,b,c TRIES=3\n");
+    assert_eq!(after_check(3, Some("c"), &[("TRIES", "4")]), "");
 }

@@ -25,7 +25,7 @@ function __fish_mpienv_using_subcommand
 end
 
 complete -c mpienv -n "__fish_mpienv_needs_command" -l json -d 'With --version: print the version, commit, target and features as JSON'
-complete -c mpienv -n "__fish_mpienv_needs_command" -s h -l help -d 'Print help'
+complete -c mpienv -n "__fish_mpienv_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c mpienv -n "__fish_mpienv_needs_command" -s V -l version -d 'Print version'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "export" -d 'Print assignments for eval: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT, ...'
 complete -c mpienv -n "__fish_mpienv_needs_command" -f -a "exec" -d 'Run a command with the variables set (replaces this process)'
