@@ -86,7 +86,7 @@ impl Summary {
                         .iter()
                         .find(|(other, _)| other == name)
                         .map_or("-", |(_, value)| value);
-                    (value != other).then(|| format!("{name} is {value}, rank 0 has {other}"))
+                    (value != other).then(|| format!("{name}: {value}, but {other} on rank 0"))
                 },
             );
         let is_new = |line: &&Remark| !first.findings.iter().any(|other| other.what == line.what);
@@ -202,7 +202,7 @@ mod tests {
             report("2", "4", &[]),
             report("1", "5", &["warning [c]: d"]),
         ];
-        let port = vec!["master port is 2, rank 0 has 1".to_owned()];
+        let port = vec!["master port: 2, but 1 on rank 0".to_owned()];
         let finding = vec!["warning [c]: d; remedy of rank 5".to_owned()];
         assert_eq!(
             differences(&reports),
@@ -219,7 +219,7 @@ mod tests {
         let reports = [report("1", "0", &[]), report("\u{1b}[2J2", "1", &[])];
         assert_eq!(
             differences(&reports),
-            [(vec![1], vec!["master port is \u{fffd}[2J2, rank 0 has 1".to_owned()])]
+            [(vec![1], vec!["master port: \u{fffd}[2J2, but 1 on rank 0".to_owned()])]
         );
     }
 
