@@ -6,6 +6,7 @@ mod connections;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod map;
+mod measurement;
 mod mesh;
 
 use std::io;
@@ -26,30 +27,25 @@ pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
 use self::compute::Speed;
-pub(crate) use self::compute::{ComputeReport, RankSpeed};
 use self::connections::{Connections, Order};
-pub(crate) use self::gpu::*;
 pub(crate) use self::map::JobMap;
 use self::map::{RankReport, as_others_call_it};
+pub(crate) use self::measurement::{Measurement, table};
 use self::mesh::Mesh;
-pub(crate) use self::mesh::{MeshReport, PairReport, figure};
 
-/// Without the feature, a report of GPUs cannot exist.
+/// A test of the GPUs of all ranks, which have met. It takes at most so long to connect them, and
+/// sums up to so many bytes.
+pub(crate) type GpuTest =
+    Box<dyn FnOnce(&ClusterInfo, Duration, u64) -> Result<Measurement, CheckError>>;
+
+/// Prepares the test of the GPUs. `None` in a build without the feature `gpu`.
+///
+/// # Safety
+/// This process has no other thread yet, and has not loaded NCCL.
+#[cfg(feature = "gpu")]
+pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = Some(gpu::prepare);
 #[cfg(not(feature = "gpu"))]
-mod gpu {
-    #[derive(Clone, Debug, PartialEq, serde::Serialize)]
-    pub(crate) enum GpuReport {}
-
-    impl GpuReport {
-        pub(crate) fn findings(&self) -> &[crate::Finding] {
-            match *self {}
-        }
-
-        pub(crate) fn bad_hosts(&self) -> &[String] {
-            match *self {}
-        }
-    }
-}
+pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
 
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
@@ -158,7 +154,6 @@ pub(crate) fn measure(
     bind: Option<IpAddr>,
     measures: Measures,
     map: Option<&mut JobMap>,
-    progress: &dyn Fn(usize, usize),
 ) -> Result<(), CheckError> {
     let _files = OpenFiles::for_meeting(info);
     // A rank that is alone has a map, and meets no other rank.
@@ -167,7 +162,7 @@ pub(crate) fn measure(
     let mesh = measures.mesh.map(meet).transpose()?;
     let mut others = Connections::meet(info, timeout, bind)?;
     if let Some(map) = map {
-        map.mesh = mesh.map(|mesh| mesh.lead(&mut others, progress)).transpose()?;
+        map.mesh = mesh.map(|mesh| mesh.lead(&mut others)).transpose()?;
         if measures.compute {
             map.compute = Some(compute::lead(&mut others, map)?);
         }
@@ -182,24 +177,6 @@ pub(crate) fn measure(
             (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),
         }
     }
-}
-
-/// Tests the GPUs of the ranks, which have met. Rank 0 notes the report in its map.
-///
-/// # Errors
-/// A rank does not arrive, or is lost.
-#[cfg(feature = "gpu")]
-pub(crate) fn test_gpus(
-    info: &ClusterInfo,
-    timeout: Duration,
-    most: u64,
-    log: &Log,
-    map: Option<&mut JobMap>,
-) -> Result<(), CheckError> {
-    let _files = OpenFiles::for_meeting(info);
-    let report = gpu::test(info, gpu::Limits { timeout, most }, log)?;
-    map.into_iter().for_each(|map| map.gpu = Some(report.clone()));
-    Ok(())
 }
 
 /// Returns the rendezvous of all ranks of this process's job, in this attempt. Rank 0 listens on its
@@ -329,14 +306,8 @@ pub(crate) enum CheckError {
     #[error("cannot read the report of a rank: {0}; start the same version of mpienv on all hosts")]
     Report(serde_json::Error),
     /// A rank left while something was measured.
-    #[error(
-        "rank {rank} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)"
-    )]
-    Lost { rank: u32, reason: String },
-    /// A rank left while the GPUs were tested.
-    #[cfg(feature = "gpu")]
-    #[error(transparent)]
-    Group(#[from] crate::collective::CollectiveError),
+    #[error("{text}")]
+    Measurement { kind: ErrorKind, text: String },
     /// This rank cannot listen or wait.
     #[error("cannot open a socket to measure with: {0}; look at the limits of this process")]
     Socket(io::Error),
@@ -361,9 +332,7 @@ impl CheckError {
             CheckError::Rendezvous(error)
             | CheckError::Master { error, .. }
             | CheckError::PortInUse { error, .. } => error.kind(),
-            CheckError::Lost { .. } => ErrorKind::Lost,
-            #[cfg(feature = "gpu")]
-            CheckError::Group(error) => error.kind(),
+            CheckError::Measurement { kind, .. } => *kind,
             CheckError::Inconsistent { .. } | CheckError::Report(_) | CheckError::Socket(_) => {
                 ErrorKind::Refused
             }

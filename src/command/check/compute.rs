@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::connections::{Connections, Order};
+use super::measurement::{Measurement, figure, grouped, named};
 use super::{CheckError, JobMap};
 use crate::{Finding, Severity};
-use mpienv_core::seam::{finding, ranges};
+use mpienv_core::seam::finding;
 
 /// Below this part of the median, a rank is slow.
 const SLOW: f64 = 0.7;
@@ -88,18 +89,18 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
 }
 
 /// Lets all ranks measure at once, and again while a rank is slow.
-pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<ComputeReport, CheckError> {
+pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<Measurement, CheckError> {
     let ranks: Vec<u32> = (0..).take(map.ranks.len()).collect();
     let mut speeds: Vec<Speed> = others.ask(&Order::Compute, &ranks, Speed::measure)?;
     for _ in 0..PASSES {
-        if Shares::of(&speeds).slow().is_empty() || map.simulated {
+        if slow(&Shares::of(&speeds).all).is_empty() || map.simulated {
             break;
         }
         let again = others.ask(&Order::Compute, &ranks, Speed::measure)?;
         speeds =
             speeds.into_iter().zip(again).map(|(one, other)| one.with(other, f64::max)).collect();
     }
-    Ok(ComputeReport::new(map, &speeds))
+    Ok(measurement(map, &speeds))
 }
 
 /// How fast ranks are beside the median.
@@ -120,80 +121,88 @@ impl Shares {
             |own: &Speed| own.with(medians, |own, usual| own / usual.max(f64::MIN_POSITIVE));
         Shares { medians, all: speeds.iter().map(share).collect() }
     }
+}
 
-    fn slow(&self) -> Vec<usize> {
-        let is_slow = |share: &Speed| share.multiply_adds.min(share.copied) < SLOW;
-        (0..self.all.len()).filter(|&rank| is_slow(&self.all[rank])).collect()
-    }
+/// Returns the ranks with such a share.
+fn slow(shares: &[Speed]) -> Vec<u32> {
+    let is_slow = |share: &Speed| share.multiply_adds.min(share.copied) < SLOW;
+    (0..).zip(shares).filter(|(_, share)| is_slow(share)).map(|(rank, _)| rank).collect()
 }
 
 /// What was measured on the ranks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct ComputeReport {
-    pub median_multiply_adds_per_s: f64,
-    pub median_bytes_copied_per_s: f64,
+#[derive(Serialize)]
+struct Report<'a> {
+    median_multiply_adds_per_s: f64,
+    median_bytes_copied_per_s: f64,
     /// In the order of ranks.
-    pub ranks: Vec<RankSpeed>,
-    pub findings: Vec<Finding>,
-    /// The hosts of slow ranks.
-    #[serde(skip)]
-    pub bad_hosts: Vec<String>,
+    ranks: Vec<RankSpeed>,
+    findings: &'a [Finding],
 }
 
 /// How fast one rank is, as a part of the median.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct RankSpeed {
-    pub host: String,
-    pub multiply_adds: f64,
-    pub copy: f64,
+#[derive(Serialize)]
+struct RankSpeed {
+    host: String,
+    multiply_adds: f64,
+    copy: f64,
 }
 
-impl ComputeReport {
-    fn new(map: &JobMap, speeds: &[Speed]) -> ComputeReport {
-        let shares = Shares::of(speeds);
-        let ranks = map.ranks.iter().zip(&shares.all);
-        let ranks: Vec<_> = ranks
-            .map(|(rank, share)| RankSpeed {
-                host: rank.host.clone(),
-                multiply_adds: share.multiply_adds,
-                copy: share.copied,
-            })
-            .collect();
-        // Simulated ranks share the cores of one host.
-        let slow = if map.simulated { Vec::new() } else { shares.slow() };
-        ComputeReport {
-            median_multiply_adds_per_s: shares.medians.multiply_adds,
-            median_bytes_copied_per_s: shares.medians.copied,
-            findings: findings(&slow, &ranks),
-            bad_hosts: slow.iter().map(|&rank| ranks[rank].host.clone()).collect(),
-            ranks,
-        }
+impl RankSpeed {
+    fn least(&self) -> f64 {
+        self.multiply_adds.min(self.copy)
     }
+}
+
+fn measurement(map: &JobMap, speeds: &[Speed]) -> Measurement {
+    let Shares { medians, all } = Shares::of(speeds);
+    let ranks = map.ranks.iter().zip(&all).map(|(rank, share)| RankSpeed {
+        host: rank.host.clone(),
+        multiply_adds: share.multiply_adds,
+        copy: share.copied,
+    });
+    let ranks: Vec<_> = ranks.collect();
+    // Simulated ranks share the cores of one host.
+    let slow = if map.simulated { Vec::new() } else { slow(&all) };
+    let findings = findings(&slow, &ranks);
+    let bad_hosts = slow.iter().map(|&rank| ranks[rank as usize].host.clone()).collect();
+    let report = Report {
+        median_multiply_adds_per_s: medians.multiply_adds,
+        median_bytes_copied_per_s: medians.copied,
+        ranks,
+        findings: &findings,
+    };
+    Measurement::new(&report, text(&report), findings.clone(), bad_hosts)
+}
+
+fn text(report: &Report<'_>) -> String {
+    let ranks = report.ranks.iter().enumerate();
+    let slowest = ranks.min_by(|(_, one), (_, other)| one.least().total_cmp(&other.least()));
+    let slowest = slowest.map_or(String::new(), |(rank, speed)| {
+        let part = 100.0 * speed.least();
+        format!("; rank {rank} on {} is the slowest, with {part:.0} % of it", speed.host)
+    });
+    format!(
+        "\ncompute: the median rank does {} billion multiply-adds and copies {} GB in a second{slowest}\n",
+        figure(report.median_multiply_adds_per_s / 1e9),
+        figure(report.median_bytes_copied_per_s / 1e9)
+    )
 }
 
 /// One finding for all slow ranks of a host.
-fn findings(slow: &[usize], ranks: &[RankSpeed]) -> Vec<Finding> {
-    let mut hosts: Vec<(&str, Vec<u32>)> = Vec::new();
-    for &rank in slow {
-        let host = &*ranks[rank].host;
-        match hosts.iter_mut().find(|(name, _)| *name == host) {
-            Some((_, own)) => own.push(rank as u32),
-            None => hosts.push((host, vec![rank as u32])),
-        }
-    }
+fn findings(slow: &[u32], ranks: &[RankSpeed]) -> Vec<Finding> {
     let of_host = |(host, own): (&str, Vec<u32>)| {
         let least = |value: fn(&RankSpeed) -> f64| {
             let own = own.iter().map(|&rank| value(&ranks[rank as usize]));
             100.0 * own.fold(f64::INFINITY, f64::min)
         };
         let (adds, copy) = (least(|rank| rank.multiply_adds), least(|rank| rank.copy));
-        let (noun, verb) = if own.len() == 1 { ("rank", "is") } else { ("ranks", "are") };
-        let list = ranges(&own);
+        let verb = if own.len() == 1 { "is" } else { "are" };
         finding(
             Severity::Warning,
             "compute-slow",
             format!(
-                "{noun} {list} on {host} {verb} slow: {adds:.0} % of the median in arithmetic, {copy:.0} % in copying memory"
+                "{} on {host} {verb} slow: {adds:.0} % of the median in arithmetic, {copy:.0} % in copying memory",
+                named(&own)
             ),
             "the slowest rank holds back every step of the whole job".to_owned(),
             format!(
@@ -201,6 +210,7 @@ fn findings(slow: &[usize], ranks: &[RankSpeed]) -> Vec<Finding> {
             ),
         )
     };
+    let hosts = grouped(slow.iter().map(|&rank| (rank, &*ranks[rank as usize].host)));
     hosts.into_iter().map(of_host).collect()
 }
 
@@ -215,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_rank_below_70_percent_of_the_median_is_slow() {
-        let slow = |of: &[(f64, f64)]| Shares::of(&speeds(of)).slow();
+        let slow = |of: &[(f64, f64)]| super::slow(&Shares::of(&speeds(of)).all);
         assert_eq!(slow(&[(1.0, 1.0), (1.0, 1.0), (0.69, 1.0), (1.0, 0.69)]), [2, 3]);
         assert!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]).is_empty());
         // Of two, the faster one is the measure.

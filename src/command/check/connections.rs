@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{CheckError, rendezvous};
-use crate::{ClusterInfo, printable};
+use crate::{ClusterInfo, ErrorKind, printable};
 
 /// How long an end may be silent. A rank that measures sends no heartbeat meanwhile.
 const SILENCE: Duration = Duration::from_secs(120);
@@ -117,6 +117,10 @@ impl Connections {
 
 impl CheckError {
     fn lost(rank: u32, error: &io::Error) -> CheckError {
-        CheckError::Lost { rank, reason: printable(error.to_string().as_bytes()) }
+        let reason = printable(error.to_string().as_bytes());
+        let text = format!(
+            "rank {rank} was lost while the ranks measured: {reason}; look for an error that rank {rank} printed, or for what killed it (memory, the launcher)"
+        );
+        CheckError::Measurement { kind: ErrorKind::Lost, text }
     }
 }

@@ -9,6 +9,7 @@ mod findings;
 mod log;
 mod nccl;
 mod pairs;
+mod report;
 
 use std::time::Duration;
 
@@ -17,10 +18,10 @@ use serde::{Deserialize, Serialize};
 
 use self::card::Card;
 use self::findings::{Blamed, Findings, shares};
-pub(crate) use self::log::Log;
-pub(crate) use self::nccl::NcclReport;
-use super::{CheckError, SIMULATED};
-use crate::collective::{Backend, Group};
+use self::log::Log;
+use self::report::{GpuReport, RankGpu};
+use super::{CheckError, GpuTest, Measurement, OpenFiles, SIMULATED};
+use crate::collective::{Backend, CollectiveError, Group};
 use crate::{ClusterInfo, Environment, Finding, host_name, printable};
 
 /// How long a rank may take for one step.
@@ -28,7 +29,7 @@ const STEP: Duration = Duration::from_secs(120);
 
 /// Why a rank cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Problem {
+struct Problem {
     /// What failed, and why.
     what: String,
     remedy: String,
@@ -36,7 +37,7 @@ pub(super) struct Problem {
 
 /// What a rank knows of its GPU before it uses it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct CardReport {
+struct CardReport {
     host: String,
     device: Result<DeviceReport, Problem>,
     /// The version of NCCL.
@@ -49,7 +50,7 @@ pub(super) struct CardReport {
 
 /// A rank's device, as the driver describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DeviceReport {
+struct DeviceReport {
     /// Its number among those that the rank sees.
     pub ordinal: u32,
     pub name: String,
@@ -67,7 +68,7 @@ pub(crate) struct DeviceReport {
 
 /// What a GPU did by itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Alone {
+struct Alone {
     /// Multiply-adds of a matrix product in a second.
     products_per_s: f64,
     /// Bytes copied within its memory in a second.
@@ -78,62 +79,42 @@ pub(super) struct Alone {
 
 /// How fast two ranks sum.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct PairSpeed {
+struct PairSpeed {
     pub ranks: [u32; 2],
     pub between_hosts: bool,
     /// Bytes of an all-reduce in a second, in billions.
     pub gb_per_s: f64,
 }
 
-/// What was found out about the ranks' GPUs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct GpuReport {
-    /// In the order of ranks.
-    pub ranks: Vec<RankGpu>,
-    /// What NCCL did. `None` if a finding kept it from being started.
-    pub nccl: Option<NcclReport>,
-    findings: Vec<Finding>,
-    bad_hosts: Vec<String>,
-}
-
-impl GpuReport {
-    pub(crate) fn findings(&self) -> &[Finding] {
-        &self.findings
-    }
-
-    /// Returns the hosts that findings blame.
-    pub(crate) fn bad_hosts(&self) -> &[String] {
-        &self.bad_hosts
-    }
-}
-
-/// One rank's GPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct RankGpu {
-    pub host: String,
-    pub device: Option<DeviceReport>,
-    /// The version of NCCL.
-    pub nccl: Option<String>,
-    pub multiply_adds_per_s: Option<f64>,
-    pub bytes_copied_per_s: Option<f64>,
-    /// Parts of the median of all GPUs of its model: matrix product, copy.
-    pub share: Option<[f64; 2]>,
-}
-
 /// What limits the test.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+struct Limits {
     /// How long the ranks, and NCCL, may take to connect.
     pub timeout: Duration,
     /// The most bytes of a sum.
     pub most: u64,
 }
 
-/// Tests the GPUs. All ranks have met, and each gets the report.
+impl From<CollectiveError> for CheckError {
+    fn from(error: CollectiveError) -> CheckError {
+        CheckError::Measurement { kind: error.kind(), text: error.to_string() }
+    }
+}
+
+/// Asks NCCL to tell what it does.
 ///
-/// # Errors
-/// A rank does not arrive, or is lost.
-pub(super) fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<GpuReport, CheckError> {
+/// # Safety
+/// As for [`Log::begin`].
+#[expect(unsafe_code, reason = "the log changes the environment")]
+pub(super) unsafe fn prepare(environment: &Environment) -> GpuTest {
+    // SAFETY: the caller's.
+    let log = unsafe { Log::begin(environment) };
+    Box::new(move |info, timeout, most| test(info, Limits { timeout, most }, &log))
+}
+
+/// Tests the GPUs. All ranks have met, and each gets the report.
+fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, CheckError> {
+    let _files = OpenFiles::for_meeting(info);
     let environment = Environment::current();
     let group = Group::builder(info).backend(Backend::SharedMemory).quiet(true).timeout(STEP);
     let mut group = group.connect_timeout(limits.timeout).connect()?;
@@ -174,7 +155,7 @@ pub(super) fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<GpuR
     });
     let ranks = ranks.collect();
     let (findings, bad_hosts) = blamed(findings.found, &hosts);
-    Ok(GpuReport { ranks, nccl, findings, bad_hosts })
+    Ok(GpuReport { ranks, nccl, findings: &findings, bad_hosts: &bad_hosts }.measurement())
 }
 
 /// Separates the findings from the hosts that they blame, in the order of ranks.

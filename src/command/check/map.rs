@@ -5,10 +5,11 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ComputeReport, GpuReport, Measures, MeshReport};
+use super::Measures;
+use super::measurement::{Measurement, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
-use mpienv_core::seam::{finding, ranges};
+use mpienv_core::seam::finding;
 
 /// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,13 +38,13 @@ pub(crate) struct JobMap {
     pub measures: Vec<Measures>,
     /// The network between the hosts, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mesh: Option<MeshReport>,
+    pub mesh: Option<Measurement>,
     /// The cores of the ranks, if they were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub compute: Option<ComputeReport>,
+    pub compute: Option<Measurement>,
     /// The ranks' GPUs, if they were tested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuReport>,
+    pub gpu: Option<Measurement>,
 }
 
 /// Where one rank is, as it reports it at the meeting.
@@ -90,24 +91,21 @@ impl JobMap {
         findings
     }
 
+    /// Returns what was measured.
+    pub(crate) fn measurements(&self) -> impl Iterator<Item = &Measurement> {
+        [&self.mesh, &self.compute, &self.gpu].into_iter().flatten()
+    }
+
     /// Returns what stands out in the measurements.
     pub(crate) fn measured_findings(&self) -> impl Iterator<Item = &Finding> {
-        let mesh = self.mesh.iter().flat_map(|mesh| &mesh.findings);
-        let gpu = self.gpu.iter().flat_map(GpuReport::findings);
-        mesh.chain(self.compute.iter().flat_map(|compute| &compute.findings)).chain(gpu)
+        self.measurements().flat_map(|measured| &measured.findings)
     }
 
     /// Returns the hosts that the measurements blame, each once.
     pub(crate) fn bad_hosts(&self) -> Vec<&str> {
-        let mesh = self.mesh.iter().flat_map(|mesh| &mesh.bad_hosts);
-        let compute = self.compute.iter().flat_map(|compute| &compute.bad_hosts);
-        let gpu = self.gpu.iter().flat_map(GpuReport::bad_hosts);
-        let blamed: BTreeSet<_> = mesh.chain(compute).chain(gpu).map(String::as_str).collect();
-        self.hosts()
-            .into_iter()
-            .map(|(host, _)| host)
-            .filter(|host| blamed.contains(host))
-            .collect()
+        let blamed: BTreeSet<_> = self.measurements().flat_map(|own| &own.bad_hosts).collect();
+        let hosts = self.hosts().into_iter().map(|(host, _)| host);
+        hosts.filter(|host| blamed.iter().any(|bad| bad == host)).collect()
     }
 
     /// Returns those findings that are errors.
@@ -130,9 +128,7 @@ impl JobMap {
             return None;
         }
         let named = |ranks: Vec<(u32, &Measures)>| {
-            let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-            let numbers: Vec<_> = ranks.into_iter().map(|(rank, _)| rank).collect();
-            format!("{noun} {}", ranges(&numbers))
+            named(&ranks.into_iter().map(|(rank, _)| rank).collect::<Vec<_>>())
         };
         Some(finding(
             Severity::Error,

@@ -4,6 +4,7 @@ mod connect;
 mod findings;
 mod judge;
 mod measure;
+mod report;
 mod rounds;
 
 use std::collections::BTreeMap;
@@ -13,14 +14,15 @@ use std::time::{Duration, Instant};
 use mpienv_rendezvous::seam::listen::{at_free_port, on_free_port};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::findings::figure;
-use self::judge::{Between, Fault, Medians};
+use self::judge::{Between, Fault};
 use self::measure::Measured;
+use self::report::show_progress;
 use self::rounds::Pair;
 use super::connections::{Connections, Order};
+use super::measurement::Measurement;
 use super::{CheckError, rendezvous};
 use crate::rendezvous::Meeting;
-use crate::{ClusterInfo, Finding, Port, host_name, printable};
+use crate::{ClusterInfo, Port, host_name, printable};
 
 /// How long two hosts may take to connect, at first and if they are to try again.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
@@ -108,11 +110,7 @@ impl Mesh {
     }
 
     /// Rank 0 calls all rounds, and returns what was measured.
-    pub(super) fn lead(
-        &self,
-        others: &mut Connections,
-        progress: &dyn Fn(usize, usize),
-    ) -> Result<MeshReport, CheckError> {
+    pub(super) fn lead(&self, others: &mut Connections) -> Result<Measurement, CheckError> {
         let begun = Instant::now();
         let mut known: BTreeMap<Pair, Between> = BTreeMap::new();
         let mut rounds = rounds::rounds(self.hosts.len());
@@ -120,7 +118,7 @@ impl Mesh {
         for attempt in 0..=PASSES {
             total += rounds.len();
             for pairs in rounds {
-                progress(count, total);
+                show_progress(count, total);
                 self.call(others, pairs, attempt, &mut known)?;
                 count += 1;
             }
@@ -133,8 +131,8 @@ impl Mesh {
                 attempt + 1 == PASSES,
             ));
         }
-        progress(total, total);
-        Ok(self.report(known.into_values().collect(), count, begun.elapsed()))
+        show_progress(total, total);
+        Ok(self.report(&known.into_values().collect::<Vec<_>>(), count, begun.elapsed()))
     }
 
     /// Lets the pairs of one round measure, and notes what they say.
@@ -220,39 +218,19 @@ impl Mesh {
         answer
     }
 
-    fn report(&self, pairs: Vec<Between>, rounds: usize, elapsed: Duration) -> MeshReport {
-        let count = self.hosts.len();
+    fn report(&self, pairs: &[Between], rounds: usize, elapsed: Duration) -> Measurement {
         let faults = match self.is_simulated {
             // The simulated hosts share the cores of one, so that speeds say nothing.
             true => Vec::new(),
-            false => judge::judge(count, &pairs),
+            false => judge::judge(self.hosts.len(), pairs),
         };
         let names: Vec<&str> = self.hosts.iter().map(|contact| &*contact.host).collect();
-        let findings = findings::of(&faults, &names, &pairs);
+        let findings = findings::of(&faults, &names, pairs);
         let bad_hosts = faults.iter().filter_map(|fault| match *fault {
             Fault::BlockedHost(host) | Fault::SlowHost(host) => Some(names[host].to_owned()),
             _ => None,
         });
-        let bad_hosts = bad_hosts.collect();
-        let medians = Medians::new(count, &pairs);
-        let clocks = judge::clocks_of(count, &pairs);
-        let hosts = self.hosts.iter().zip(&medians.of_hosts).zip(&clocks);
-        let hosts = hosts.map(|((contact, usual), clock)| HostReport {
-            host: contact.host.clone(),
-            rank: contact.rank,
-            address: contact.at[0].ip(),
-            gbit_per_s: usual.map(|usual| gbit(usual.rate)),
-            round_trip_ms: usual.map(|usual| usual.round_trip * 1e3),
-            clock_s: clock.map(|(ahead, _)| ahead),
-        });
-        MeshReport {
-            hosts: hosts.collect(),
-            pairs: pairs.iter().map(PairReport::of).collect(),
-            rounds,
-            seconds: elapsed.as_secs_f64(),
-            findings,
-            bad_hosts,
-        }
+        report::measurement(&self.hosts, pairs, rounds, elapsed, findings, bad_hosts.collect())
     }
 }
 
@@ -301,83 +279,5 @@ impl Between {
         if let Some(broken) = &answer.broken {
             self.broken = Some(printable(broken.as_bytes()));
         }
-    }
-}
-
-/// Gbit/s of bytes in a second.
-fn gbit(rate: f64) -> f64 {
-    rate * 8.0 / 1e9
-}
-
-/// What was measured between the hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct MeshReport {
-    pub hosts: Vec<HostReport>,
-    pub pairs: Vec<PairReport>,
-    pub rounds: usize,
-    pub seconds: f64,
-    pub findings: Vec<Finding>,
-    /// The hosts that are blocked from the others, or slow to most of them.
-    #[serde(skip)]
-    pub bad_hosts: Vec<String>,
-}
-
-/// The medians of one host's connections.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct HostReport {
-    pub host: String,
-    /// The rank that measured.
-    pub rank: u32,
-    pub address: IpAddr,
-    /// The median of the slower direction of each connection.
-    pub gbit_per_s: Option<f64>,
-    pub round_trip_ms: Option<f64>,
-    /// By how much the host's clock is ahead of the median of all hosts.
-    pub clock_s: Option<f64>,
-}
-
-/// What was measured between two hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct PairReport {
-    /// The numbers of both hosts in the list of hosts.
-    pub hosts: [usize; 2],
-    /// From the first host to the second one.
-    pub gbit_per_s: Option<f64>,
-    /// From the second host to the first one.
-    pub gbit_per_s_back: Option<f64>,
-    /// In each direction, while both are used.
-    pub gbit_per_s_both: Option<f64>,
-    pub round_trip_ms: Option<f64>,
-    /// Why a direction or the whole pair was not measured.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<String>,
-}
-
-impl PairReport {
-    fn of(between: &Between) -> PairReport {
-        let (first, second) = between.hosts;
-        let measured = between.measured;
-        let mut errors = Vec::new();
-        for side in 0..2 {
-            if !between.reached[side] {
-                errors.extend(between.tried[side].iter().cloned());
-            }
-        }
-        if measured.is_none() {
-            errors.extend(between.broken.clone());
-        }
-        PairReport {
-            hosts: [first, second],
-            gbit_per_s: measured.map(|own| gbit(own.there)),
-            gbit_per_s_back: measured.map(|own| gbit(own.back)),
-            gbit_per_s_both: measured.map(|own| gbit(own.both)),
-            round_trip_ms: measured.map(|own| own.round_trip * 1e3),
-            errors,
-        }
-    }
-
-    /// The rate of the slower direction.
-    pub(crate) fn slower(&self) -> Option<f64> {
-        Some(self.gbit_per_s?.min(self.gbit_per_s_back?))
     }
 }

@@ -1,6 +1,5 @@
-//! `mpienv check`: all ranks run it to find out whether they can meet.
-
-mod report;
+//! `mpienv check`: all ranks run it to find out whether they can meet. Rank 0 prints the map of the job,
+//! and what was measured.
 
 use std::fs;
 use std::net::IpAddr;
@@ -8,14 +7,14 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::command::check::{self, CheckError, JobMap, Measures};
+use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
-use crate::{ClusterInfo, Environment, Finding, Severity, host_name};
+use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, UNPLACED};
+use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
 
 use super::overrides::{AskOption, Overrides};
-use super::{Failure, Quiet, examples, stream, time};
+use super::{Failure, Quiet, examples, lines_of, stream, time};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -94,7 +93,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let gpu = options.gpu.then_some(options.gpu_bytes);
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
     let environment = Environment::current();
-    let log = gpu.map(|_| gpu::begin(&environment)).transpose()?;
+    let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
     let info = ask.read(&overrides, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
@@ -109,71 +108,40 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     quiet.warn_also(&info, &environment, port);
     let mut map = meet(&info, timeout, bind, measures)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
-        stream::print_styled(report::lines_of_map(map, &info, mesh).as_bytes())?;
+        stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
     let fits = map.as_ref().is_none_or(|map| map.errors().is_empty());
     if fits && (mesh || compute) {
-        check::measure(&info, timeout, bind, measures, map.as_mut(), &report::show_progress)?;
+        check::measure(&info, timeout, bind, measures, map.as_mut())?;
     }
-    if let Some((most, log)) = gpu.zip(log).filter(|_| fits) {
-        gpu::test(&info, timeout, most, &log, map.as_mut())?;
+    if let Some((most, test)) = gpu.zip(test_gpus).filter(|_| fits) {
+        let tested = test(&info, timeout, most)?;
+        map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
     }
     let Some(map) = map else { return Ok(()) };
     if let Some(file) = options.bad_hosts.filter(|_| fits) {
         let list = map.bad_hosts().join(",") + "\n";
         fs::write(&file, list).map_err(|error| Failure::BadHosts { file, error })?;
     }
-    let measured = report::measured(&map);
+    let measured = measured(&map);
     if json {
         stream::print_json(&map)?;
     } else {
         stream::print_styled(measured.as_bytes())?;
     }
-    match report::summary(&map) {
+    match summary(&map) {
         _ if !fits => Err(Failure::Disagreement),
         Some(summary) => Err(Failure::Measured(summary)),
         None => Ok(()),
     }
 }
 
-/// The test of the GPUs.
-#[cfg(feature = "gpu")]
-mod gpu {
-    use crate::Environment;
-    use crate::command::check::Log;
-    pub(super) use crate::command::check::test_gpus as test;
-    use crate::command::cli::Failure;
-
-    /// Asks NCCL to tell what it does.
-    #[expect(unsafe_code, reason = "NCCL reads it from the environment")]
-    pub(super) fn begin(environment: &Environment) -> Result<Log, Failure> {
-        // SAFETY: the command has only this thread yet, and nothing has loaded NCCL.
-        Ok(unsafe { Log::begin(environment) })
-    }
-}
-
-/// Without the feature, nothing is tested.
-#[cfg(not(feature = "gpu"))]
-mod gpu {
-    use std::time::Duration;
-
-    use crate::command::check::{CheckError, JobMap};
-    use crate::command::cli::Failure;
-    use crate::{ClusterInfo, Environment};
-
-    pub(super) fn begin(_: &Environment) -> Result<(), Failure> {
-        Err(Failure::NoGpu)
-    }
-
-    pub(super) fn test(
-        _: &ClusterInfo,
-        _: Duration,
-        _: u64,
-        (): &(),
-        _: Option<&mut JobMap>,
-    ) -> Result<(), CheckError> {
-        Ok(())
-    }
+/// Asks NCCL to tell what it does, before there are other threads.
+#[expect(unsafe_code, reason = "NCCL reads it from the environment")]
+fn gpu_test(environment: &Environment) -> Result<GpuTest, Failure> {
+    let prepare = check::GPU_TEST.ok_or(Failure::NoGpu)?;
+    // SAFETY: the command has only this thread yet, and nothing has loaded NCCL.
+    Ok(unsafe { prepare(environment) })
 }
 
 /// Parses a number of bytes, with a suffix for thousands, millions or billions.
@@ -214,4 +182,94 @@ pub(super) fn failure(info: &ClusterInfo, error: CheckError) -> Failure {
         }
         _ => error.into(),
     }
+}
+
+/// Returns who met, where, and what does not fit together.
+fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
+    let hosts = map.hosts();
+    let (ranks, on) = (counted(map.ranks.len(), "rank"), counted(hosts.len(), "host"));
+    let launcher = match info.launcher() {
+        Launcher::Alone => Launcher::Alone.title(),
+        launcher => launcher.name(),
+    };
+    let met = match map.ranks.len() {
+        1 => ": it has no other rank to meet".to_owned(),
+        _ => {
+            format!(", met at {} in {:.2} s, {}", map.master, map.seconds, map.protection.phrase())
+        }
+    };
+    let mut text = format!("{ranks} on {on}, started by {launcher}{met}\n");
+    let mut rows = vec![["host", "address", "ranks", "local ranks"].map(str::to_owned).to_vec()];
+    for (host, ranks) in &hosts {
+        let numbers: Vec<_> = ranks.iter().map(|(rank, _)| *rank).collect();
+        let address = ranks.first().and_then(|(_, report)| Some(report.address?.to_string()));
+        let local: Option<Vec<_>> = ranks.iter().map(|(_, report)| report.local_rank).collect();
+        let local = local.map_or("-".to_owned(), |local| ranges(&local));
+        rows.push(vec![(*host).to_owned(), address.unwrap_or_default(), ranges(&numbers), local]);
+    }
+    text += &table(&rows, false);
+    if let Some(line) = listened(map, info) {
+        text += &format!("{line}\n");
+    }
+    if let Some(reason) = &map.no_munge {
+        text += &format!("the ranks did not use MUNGE: {reason}\n");
+    }
+    if map.simulated {
+        text += "the job is simulated on this host: hosts and local ranks are not compared\n";
+    }
+    if hosts.len() > 1 && !tests_all {
+        text += "only the master's port was tested: --mesh tests other ports, between all hosts\n";
+    }
+    let findings = map.findings();
+    let gap = if findings.is_empty() { "" } else { "\n" };
+    text + gap + &lines_of(&findings)
+}
+
+/// Returns where rank 0 listened, if the first line does not show it.
+fn listened(map: &JobMap, info: &ClusterInfo) -> Option<String> {
+    let master = info.master_addr().ok()?;
+    let [address, ..] = map.listened[..] else { return None };
+    if address.is_unspecified() {
+        return Some(
+            "rank 0 listened on every address of its host: --bind ADDRESS makes it listen on one"
+                .to_owned(),
+        );
+    }
+    let is_plain =
+        master.is_loopback() || master.address().is_some_and(|master| map.listened == [master]);
+    let list: Vec<_> = map.listened.iter().map(IpAddr::to_string).collect();
+    (!is_plain).then(|| format!("rank 0 listened on {}", list.join(" and ")))
+}
+
+/// Returns what was measured, which ends with the findings.
+fn measured(map: &JobMap) -> String {
+    let text: String = map.measurements().map(|own| &*own.text).collect();
+    let findings = lines_of(map.measured_findings());
+    let gap = if findings.is_empty() { "" } else { "\n" };
+    text + gap + &findings
+}
+
+/// The codes of findings, the worst first, and what they say in a few words. The last but one stands
+/// for all other codes.
+const SUMMARIES: [(&[&str], &str); 7] = [
+    (&["mesh-host-blocked", "mesh-pair-blocked"], "some hosts cannot connect to each other"),
+    (&["mesh-pair-broken"], "some hosts do not receive what others send"),
+    (
+        &["gpu-missing", "nccl-missing", "gpu-shared", "nccl-versions-differ"],
+        "their GPUs or libraries do not let NCCL connect them",
+    ),
+    (&["gpu-failed", "gpu-wrong"], "some GPUs do not compute what they should"),
+    (&["nccl-failed", "nccl-wrong"], "NCCL does not sum over all of them"),
+    (&[], "not all hosts or ranks are as fast as the others"),
+    (&["mesh-clock"], "the clocks of some hosts differ"),
+];
+
+/// Returns what stands out in a few words, the worst first. `None` if nothing does.
+fn summary(map: &JobMap) -> Option<&'static str> {
+    let findings = map.measured_findings().filter(|found| found.severity > Severity::Note);
+    let place = |found: &Finding| {
+        let of_code = SUMMARIES.iter().position(|(codes, _)| codes.contains(&found.code));
+        of_code.unwrap_or(SUMMARIES.len() - 2)
+    };
+    Some(SUMMARIES[findings.map(place).min()?].1)
 }

@@ -48,7 +48,6 @@ pub(crate) enum Failure {
     Measured(&'static str),
     #[error("nothing was checked: {what}; {why}; {remedy}")]
     NotATask { what: String, why: String, remedy: String },
-    #[cfg(not(feature = "gpu"))]
     #[error(
         "this mpienv was built without GPUs; build it with `cargo install --locked --path . --features gpu`"
     )]
@@ -160,9 +159,8 @@ impl Failure {
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
-            | Failure::InnerLauncher(_) => ExitCode::USAGE,
-            #[cfg(not(feature = "gpu"))]
-            Failure::NoGpu => ExitCode::USAGE,
+            | Failure::InnerLauncher(_)
+            | Failure::NoGpu => ExitCode::USAGE,
             Failure::Environment(_)
             | Failure::Unrepresentable(_)
             | Failure::Output(_)

@@ -13,7 +13,7 @@ use crate::Environment;
 
 /// Where NCCL writes what it says, in a folder of this user alone. It disappears at the end.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(super) struct Log {
     folder: Option<PathBuf>,
 }
 
@@ -24,7 +24,7 @@ impl Log {
     /// Meanwhile, no other thread may read or change the environment, except through `std::env`, and
     /// NCCL, which reads it once, must not be loaded yet.
     #[expect(unsafe_code, clippy::disallowed_methods, reason = "NCCL reads it nowhere else")]
-    pub(crate) unsafe fn begin(environment: &Environment) -> Log {
+    pub(super) unsafe fn begin(environment: &Environment) -> Log {
         if environment.is_set("NCCL_DEBUG") || environment.is_set("NCCL_DEBUG_FILE") {
             return Log { folder: None };
         }
@@ -61,7 +61,7 @@ impl Drop for Log {
 
 /// What one rank's NCCL has chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Choice {
+pub(super) struct Choice {
     /// The network between hosts, such as `IB` or `Socket`.
     pub network: Option<String>,
     /// Its devices or interfaces, as NCCL names them, such as `mlx5_0:1/RoCE` or `eth0`.

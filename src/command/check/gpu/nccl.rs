@@ -23,7 +23,7 @@ const REPEATED: (u32, u32) = (3, 20);
 
 /// What NCCL did.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct NcclReport {
+pub(super) struct NcclReport {
     /// How long rank 0 took to connect.
     pub seconds: f64,
     /// The network between hosts, and its devices on rank 0's host. `None` if the log is the user's.
@@ -38,7 +38,7 @@ pub(crate) struct NcclReport {
 
 /// How one rank sends to another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct PathReport {
+pub(super) struct PathReport {
     pub from: u32,
     pub to: u32,
     /// Such as `P2P/CUMEM`, `SHM/direct/direct`, `NET/Socket/0` or `NET/IB/0/GDRDMA`.
@@ -47,7 +47,7 @@ pub(crate) struct PathReport {
 
 /// How long an all-reduce of so many bytes takes on the slowest rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct SumReport {
+pub(super) struct SumReport {
     pub bytes: u64,
     pub seconds: f64,
     /// Bytes in a second, in billions.

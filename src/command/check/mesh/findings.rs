@@ -1,7 +1,8 @@
 //! The findings about the network between the hosts.
 
-use super::gbit;
 use super::judge::{Between, Fault, Medians, Usual};
+use super::report::gbit;
+use crate::command::check::measurement::figure;
 use crate::{Finding, Severity};
 use mpienv_core::seam::finding;
 
@@ -166,24 +167,10 @@ fn late(host: &str, others: &str, ahead: f64) -> Finding {
     )
 }
 
-/// A number with three digits that count.
-pub(crate) fn figure(value: f64) -> String {
-    // Without a logarithm, for which alone each start of the command would load libm.
-    let larger = [100.0, 10.0, 1.0, 0.1, 0.01, 0.001].iter().filter(|&&power| value.abs() < power);
-    let digits = larger.count();
-    format!("{value:.digits$}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Answer;
     use super::*;
-
-    #[test]
-    fn figures_have_three_digits() {
-        let figures = [123.4, 12.34, 1.234, 0.1234, 0.01234, 0.0].map(figure);
-        assert_eq!(figures, ["123", "12.3", "1.23", "0.123", "0.0123", "0.000000"]);
-    }
 
     #[test]
     fn a_blocked_pair_names_what_was_tried_in_the_direction_that_fails() {

@@ -1,16 +1,52 @@
-//! What `check --gpu` prints: the GPUs, how each is by itself, and what NCCL did.
+//! What `check --gpu` reports, as JSON and as text: the GPUs, how each is by itself, and what NCCL
+//! did.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::table;
-use crate::command::check::{GpuReport, NcclReport, RankGpu, figure};
+use serde::Serialize;
+
+use super::DeviceReport;
+use super::nccl::NcclReport;
+use crate::Finding;
+use crate::command::check::measurement::{Measurement, figure, figure_or_dash, table};
 use mpienv_core::seam::counted;
 
 /// Up to so many ranks are listed one by one. JSON lists all.
 const MOST_ROWS: usize = 64;
 
+/// What was found out about the ranks' GPUs.
+#[derive(Serialize)]
+pub(super) struct GpuReport<'a> {
+    /// In the order of ranks.
+    pub ranks: Vec<RankGpu>,
+    /// What NCCL did. `None` if a finding kept it from being started.
+    pub nccl: Option<NcclReport>,
+    pub findings: &'a [Finding],
+    /// The hosts that findings blame.
+    pub bad_hosts: &'a [String],
+}
+
+/// One rank's GPU.
+#[derive(Serialize)]
+pub(super) struct RankGpu {
+    pub host: String,
+    pub device: Option<DeviceReport>,
+    /// The version of NCCL.
+    pub nccl: Option<String>,
+    pub multiply_adds_per_s: Option<f64>,
+    pub bytes_copied_per_s: Option<f64>,
+    /// Parts of the median of all GPUs of its model: matrix product, copy.
+    pub share: Option<[f64; 2]>,
+}
+
+impl GpuReport<'_> {
+    pub(super) fn measurement(self) -> Measurement {
+        Measurement::new(&self, text(&self), self.findings.to_vec(), self.bad_hosts.to_vec())
+    }
+}
+
 /// Returns the GPUs and what they did.
-pub(super) fn lines(report: &GpuReport) -> String {
+fn text(report: &GpuReport<'_>) -> String {
     let all = |value: fn(&RankGpu) -> Option<String>| {
         let values: BTreeSet<String> = report.ranks.iter().filter_map(value).collect();
         if values.is_empty() { "-".to_owned() } else { Vec::from_iter(values).join(" and ") }
@@ -44,7 +80,6 @@ pub(super) fn lines(report: &GpuReport) -> String {
 }
 
 fn row(rank: usize, own: &RankGpu) -> Vec<String> {
-    let shown = |value: Option<f64>| value.map_or("-".to_owned(), figure);
     let percent =
         |at: usize| own.share.map_or("-".to_owned(), |share| format!("{:.0}", 100.0 * share[at]));
     let device = own.device.as_ref();
@@ -55,10 +90,10 @@ fn row(rank: usize, own: &RankGpu) -> Vec<String> {
         text(device.map(|own| own.ordinal.to_string())),
         text(device.map(|own| own.pci_address.clone())),
         text(device.and_then(|own| Some(own.numa_node?.to_string()))),
-        shown(device.map(|own| own.memory_free as f64 / 1e9)),
-        shown(own.multiply_adds_per_s.map(|rate| 2.0 * rate / 1e12)),
+        figure_or_dash(device.map(|own| own.memory_free as f64 / 1e9)),
+        figure_or_dash(own.multiply_adds_per_s.map(|rate| 2.0 * rate / 1e12)),
         percent(0),
-        shown(own.bytes_copied_per_s.map(|rate| rate / 1e9)),
+        figure_or_dash(own.bytes_copied_per_s.map(|rate| rate / 1e9)),
         percent(1),
     ]
 }

@@ -1,0 +1,97 @@
+//! What one measurement of a check found out, and how its text shows numbers and tables.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Finding;
+
+/// The result of one measurement: of the network, of the cores, or of the GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Measurement {
+    /// What `--json` prints.
+    report: Value,
+    /// What is printed for people, without the findings.
+    #[serde(skip)]
+    pub text: String,
+    #[serde(skip)]
+    pub findings: Vec<Finding>,
+    /// The hosts that the findings blame.
+    #[serde(skip)]
+    pub bad_hosts: Vec<String>,
+}
+
+impl Measurement {
+    pub(super) fn new(
+        report: &impl Serialize,
+        text: String,
+        findings: Vec<Finding>,
+        bad_hosts: Vec<String>,
+    ) -> Measurement {
+        // Numbers and texts can always be JSON.
+        let report = serde_json::to_value(report).unwrap_or_default();
+        Measurement { report, text, findings, bad_hosts }
+    }
+}
+
+/// A number with three digits that count.
+pub(super) fn figure(value: f64) -> String {
+    // Without a logarithm, for which alone each start of the command would load libm.
+    let larger = [100.0, 10.0, 1.0, 0.1, 0.01, 0.001].iter().filter(|&&power| value.abs() < power);
+    let digits = larger.count();
+    format!("{value:.digits$}")
+}
+
+/// A number with three digits that count, or a dash.
+pub(super) fn figure_or_dash(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), figure)
+}
+
+/// Aligns columns to the left, and those of numbers, which are all but the first one, to the right.
+pub(crate) fn table(rows: &[Vec<String>], has_numbers: bool) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
+    };
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().enumerate().map(|(column, cell)| match has_numbers && column > 0 {
+            true => format!("{cell:>0$}", width(column)),
+            false => format!("{cell:0$}", width(column)),
+        });
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text += "\n";
+    }
+    text
+}
+
+/// Groups ranks by what they have in common, in the order of each group's first rank.
+pub(crate) fn grouped<K: PartialEq>(
+    ranks: impl IntoIterator<Item = (u32, K)>,
+) -> Vec<(K, Vec<u32>)> {
+    let mut groups: Vec<(K, Vec<u32>)> = Vec::new();
+    for (rank, key) in ranks {
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, own)) => own.push(rank),
+            None => groups.push((key, vec![rank])),
+        }
+    }
+    groups
+}
+
+/// Names ranks: `rank 4`, or `ranks 0-3`.
+pub(crate) fn named(ranks: &[u32]) -> String {
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{noun} {}", mpienv_core::seam::ranges(ranks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let figures = [123.4, 12.34, 1.234, 0.1234, 0.01234, 0.0].map(figure);
+        assert_eq!(figures, ["123", "12.3", "1.23", "0.123", "0.0123", "0.000000"]);
+    }
+}
