@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use mpienv_core::seam::{ASKED, INTERFACE, InfoSeam as _, NCCL_DEFAULT, NCCL_IFNAME, Sourced};
+use mpienv_core::seam::{ASKED, INTERFACE, NCCL_DEFAULT, NCCL_IFNAME, Sourced};
 use mpienv_core::{
     ClusterInfo, Error, Host, Interface, LaunchStyle, OwnAddr, OwnInterface, Reason, host_name,
 };

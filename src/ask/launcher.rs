@@ -4,10 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use mpienv_core::seam::{
-    ASK, Answer, EnvironmentSeam as _, InfoSeam as _, LauncherSeam as _, MpiFamily, PMIX_RANK,
-    Server, refused,
-};
+use mpienv_core::seam::{ASK, Answer, MpiFamily, PMIX_RANK, Server, refused};
 use mpienv_core::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Launcher, Reason, host_name,
 };
@@ -247,7 +244,7 @@ fn link(info: &ClusterInfo) -> Result<Option<(Link, Duration)>, Error> {
         return Ok(None);
     }
     let patience = patience(environment)?;
-    let refuse = |reason, name, value: &str| info.launcher().refused(reason, name, value);
+    let refuse = |reason, name, value: &str| info.launcher().refuse(reason, name, value);
     let link = if let Some(text) = environment.text(pmi::FD) {
         let number = text.parse().map_err(|_| refuse(Reason::NotANumber, pmi::FD, text))?;
         (!patience.is_zero()).then(|| Link::of_number(number))

@@ -23,7 +23,7 @@ use library::{Client, Got, RANK_WILDCARD};
 use relay::{Relay, Server};
 
 use mpienv_core::Environment;
-use mpienv_core::seam::{EnvironmentSeam as _, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
+use mpienv_core::seam::{PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
 
 /// Returns whether a rank that asks, and the programs that it starts, can no longer call
 /// `MPI_Init`: under Open MPI 4.

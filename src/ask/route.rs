@@ -1,12 +1,10 @@
 //! Finds this host's own address and interface by the route to the master.
 
+use mpienv_core::{ClusterInfo, Error, Host, LaunchStyle, OwnAddr, Reason};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{io, thread};
-
-use mpienv_core::seam::{InfoSeam as _, LauncherSeam as _};
-use mpienv_core::{ClusterInfo, Error, Host, LaunchStyle, OwnAddr, Reason};
 
 /// How long the master's name may take to resolve.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,7 +14,6 @@ use crate::cluster::info::ClusterInfo;
 use crate::rendezvous::{LONGEST_TIMEOUT, Rendezvous, uses_munge};
 use crate::value::host::Host;
 use crate::value::port::Port;
-use mpienv_core::seam::InfoSeam as _;
 
 #[cfg(feature = "mpi")]
 use super::mpi;

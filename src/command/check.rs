@@ -22,7 +22,6 @@ use crate::command::open_files::OpenFiles;
 use crate::command::protection::Protection;
 use crate::rendezvous::{self, Gathered, Meeting, Member, Rendezvous};
 use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, printable};
-use mpienv_core::seam::InfoSeam as _;
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::command::check::SIMULATED;
 use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
-use mpienv_core::seam::{self, ASKED, InfoSeam as _};
+use mpienv_core::seam::{self, ASKED};
 use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mpienv_core::seam::{InfoSeam as _, finding};
+use mpienv_core::seam::finding;
 use mpienv_rendezvous::seam::{self, MUNGE_REMEDY};
 use serde::Serialize;
 

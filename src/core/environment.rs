@@ -139,7 +139,8 @@ impl Environment {
     }
 
     /// Returns the value of a variable if it is text.
-    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+    #[doc(hidden)]
+    pub fn text(&self, name: &str) -> Option<&str> {
         self.get_str(name).ok().flatten()
     }
 
@@ -166,7 +167,8 @@ impl Environment {
 
     /// Returns whether these are the variables of this process, so that its parent processes can be
     /// inspected.
-    pub(crate) fn is_current(&self) -> bool {
+    #[doc(hidden)]
+    pub fn is_current(&self) -> bool {
         self.is_current
     }
 

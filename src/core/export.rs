@@ -133,7 +133,8 @@ type Variable = (Cow<'static, str>, Option<String>);
 
 impl Exports {
     /// Sets a variable, and replaces an earlier entry for it.
-    pub(crate) fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
+    #[doc(hidden)]
+    pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: String) {
         self.put((name.into(), Some(value)));
     }
 

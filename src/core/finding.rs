@@ -62,7 +62,8 @@ pub struct Finding {
 impl Finding {
     /// Returns the finding as three lines: how severe it is and what was seen, why, and the remedy
     /// with a hint.
-    pub(crate) fn lines(&self, severity: &str, hint: &str) -> String {
+    #[doc(hidden)]
+    pub fn lines(&self, severity: &str, hint: &str) -> String {
         let Finding { code, what, why, remedy, .. } = self;
         format!("{severity} [{code}]: {what}\n  why: {why}\n  remedy: {remedy}{hint}\n")
     }

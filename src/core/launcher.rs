@@ -212,7 +212,8 @@ name::shown_by_name!(Launcher);
 
 impl Launcher {
     /// Returns the variables of this launcher that mpienv reads.
-    pub(crate) fn variables(self) -> impl Iterator<Item = &'static Variable> {
+    #[doc(hidden)]
+    pub fn variables(self) -> impl Iterator<Item = &'static Variable> {
         self.spec().variables()
     }
 

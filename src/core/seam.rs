@@ -3,14 +3,11 @@
 use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::interface::{Interface, OwnAddr, OwnInterface};
 use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
-use crate::export::{Exports, Target};
 use crate::finding::{Finding, Severity};
 use crate::launcher::starter::{Starter, ancestors};
 use crate::launcher::{Launcher, markers};
-use crate::value::host::Host;
 use crate::value::port::{Port, PortRange};
 
 pub use crate::cluster::answer::{Answer, PMIX_NAMESPACE, PMIX_RANK, refused};
@@ -42,149 +39,83 @@ pub const OF_AZURE: &[Variable] = AzureVars::VARIABLES;
 /// The codes of findings about a process that does not know its place.
 pub const UNPLACED: &[&str] = unplaced::CODES;
 
-/// Methods of a type that are this crate's own, for the others.
-macro_rules! methods {
-    ($(#[$doc:meta])* $trait:ident of $type:ty {
-        $(
-            $(#[$of:meta])*
-            fn $name:ident($self:ident: $receiver:ty $(, $arg:ident: $ty:ty)*) $(-> $result:ty)?
-            $body:block
-        )+
-    }) => {
-        $(#[$doc])*
-        pub trait $trait {
-            $(
-                #[doc = concat!("See the type's own `", stringify!($name), "`.")]
-                $(#[$of])*
-                fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)?;
-            )+
-        }
+/// What the other crates ask of a place.
+#[doc(hidden)]
+impl ClusterInfo {
+    /// Returns whether an agent of torchrun, and not rank 0, may listen at the master.
+    pub fn agent_listens(&self) -> bool {
+        self.run_of_agent().is_some()
+    }
 
-        impl $trait for $type {
-            $($(#[$of])* fn $name($self: $receiver $(, $arg: $ty)*) $(-> $result)? $body)+
-        }
-    };
-}
+    /// Returns the range from which ports are derived, if the job's port is derived from it.
+    pub fn default_port_range(&self) -> Option<PortRange> {
+        let default = &self.meeting.default_port;
+        default.is_used.then_some(default.range)
+    }
 
-methods! {
-    /// A job's attempts, and what the command says about it.
-    InfoSeam of ClusterInfo {
-        fn run(self: &Self) -> (String, u32) { ClusterInfo::run(self) }
-        fn enter(self: &mut Self, attempt: Attempt) { ClusterInfo::enter(self, attempt); }
-        fn agent_listens(self: &Self) -> bool { self.run_of_agent().is_some() }
-        fn meeting_port(self: &Self) -> Port { ClusterInfo::meeting_port(self) }
-        fn launchers_port(self: &Self) -> Port { ClusterInfo::launchers_port(self) }
-        fn default_port_range(self: &Self) -> Option<PortRange> {
-            let default = &self.meeting.default_port;
-            default.is_used.then_some(default.range)
-        }
-        fn environment(self: &Self) -> &Environment { &self.inherited }
-        fn asked_interface(self: &Self) -> Option<&Sourced<Interface>> {
-            ClusterInfo::asked_interface(self)
-        }
-        fn with_interface(self: &Self, found: Option<OwnInterface>) -> ClusterInfo {
-            ClusterInfo::with_interface(self, found)
-        }
-        fn nccl_is_default(self: &Self) -> bool { self.surroundings.nccl.is_default }
-        fn without_nccl_default(self: Self, why: &'static str) -> ClusterInfo {
-            let mut info = self;
-            info.surroundings.nccl.ifname = Sourced::new(None, why);
-            info
-        }
-        fn with_own_addr(self: &Self, own: Result<OwnAddr, Error>) -> ClusterInfo {
-            ClusterInfo::with_own_addr(self, own)
-        }
-        fn default_port_is_own(self: &Self) -> bool { self.meeting.default_port.is_derived }
-        fn users_master(self: &Self) -> Option<(&Sourced<Host>, Host)> {
-            ClusterInfo::users_master(self)
-        }
-        fn set_own_port(self: &mut Self, port: Port, source: &'static str) {
-            ClusterInfo::set_own_port(self, port, source);
-        }
-        fn has_secret(self: &Self) -> bool { ClusterInfo::has_secret(self) }
-        fn secret_source(self: &Self) -> Option<&'static str> { ClusterInfo::secret_source(self) }
-        fn check_per_node(self: &Self) -> Result<(), Error> { ClusterInfo::check_per_node(self) }
-        fn workers_of_platform(self: &Self) -> Option<&Sourced<String>> {
-            self.placement.workers.as_ref()
-        }
-        fn warnings_and(self: &Self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
-            ClusterInfo::warnings_and(self, others)
-        }
-        fn users_threads(self: &Self) -> Option<usize> { ClusterInfo::users_threads(self) }
-        fn keeps_binding(self: &Self) -> bool { self.earlier.keeps_binding }
-        fn ranks_on_host(self: &Self) -> Option<u32> { ClusterInfo::ranks_on_host(self) }
-        fn parents(self: &Self) -> Vec<u32> {
-            ancestors(&self.inherited).map(|parent| parent.id).collect()
-        }
-        fn starter(self: &Self) -> Option<u32> {
-            Some(Starter::of(self.launcher(), &self.inherited)?.id())
-        }
-        fn own_endpoint(self: &Self, own: &OwnAddr) -> Result<String, Error> {
-            ClusterInfo::own_endpoint(self, own)
-        }
-        fn with_endpoints(self: &Self, endpoints: Vec<String>) -> ClusterInfo {
-            ClusterInfo::with_endpoints(self, endpoints)
-        }
+    /// Returns the environment from which the place was read.
+    pub fn environment(&self) -> &Environment {
+        &self.inherited
+    }
+
+    /// Returns whether nothing says which interfaces NCCL uses.
+    pub fn nccl_is_default(&self) -> bool {
+        self.surroundings.nccl.is_default
+    }
+
+    /// Leaves the choice of interfaces to NCCL.
+    pub fn without_nccl_default(mut self, why: &'static str) -> ClusterInfo {
+        self.surroundings.nccl.ifname = Sourced::new(None, why);
+        self
+    }
+
+    /// Returns whether the job has a default port of its own.
+    pub fn default_port_is_own(&self) -> bool {
+        self.meeting.default_port.is_derived
+    }
+
+    /// Returns the platform's number of workers on each node, as it writes it.
+    pub fn workers_of_platform(&self) -> Option<&Sourced<String>> {
+        self.placement.workers.as_ref()
+    }
+
+    /// Returns whether an outer mpienv keeps the launcher's binding to cores.
+    pub fn keeps_binding(&self) -> bool {
+        self.earlier.keeps_binding
+    }
+
+    /// Returns the IDs of this process's ancestors, the nearest first.
+    pub fn parents(&self) -> Vec<u32> {
+        ancestors(&self.inherited).map(|parent| parent.id).collect()
+    }
+
+    /// Returns the ID of the process that started this node's ranks.
+    pub fn starter(&self) -> Option<u32> {
+        Some(Starter::of(self.launcher(), &self.inherited)?.id())
     }
 }
 
-methods! {
-    /// A variable that the caller adds.
-    ExportsSeam of Exports {
-        fn set(self: &mut Self, name: &'static str, value: String) {
-            Exports::set(self, name, value);
-        }
-        fn of_scheduler(self: &Self, set: Target) -> Option<Exports> {
-            Exports::of_scheduler(self, set)
-        }
+/// What the other crates ask of a launcher.
+#[doc(hidden)]
+impl Launcher {
+    pub fn advice(self) -> &'static Advice {
+        &self.spec().advice
+    }
+
+    pub fn mpi_family(self) -> MpiFamily {
+        self.spec().mpi
+    }
+
+    pub fn starts(self) -> Starts {
+        self.spec().starts
     }
 }
 
-methods! {
-    /// A finding's text.
-    FindingSeam of Finding {
-        fn lines(self: &Self, severity: &str, hint: &str) -> String {
-            Finding::lines(self, severity, hint)
-        }
-    }
-}
-
-methods! {
-    /// A launcher without its readers.
-    LauncherSeam of Launcher {
-        fn advice(self: Self) -> &'static Advice { &self.spec().advice }
-        fn mpi_family(self: Self) -> MpiFamily { self.spec().mpi }
-        fn starts(self: Self) -> Starts { self.spec().starts }
-        fn refused(self: Self, reason: Reason, variable: &str, value: &str) -> Error {
-            self.refuse(reason, variable, value)
-        }
-        fn variables(self: Self) -> impl Iterator<Item = &'static Variable> {
-            Launcher::variables(self)
-        }
-    }
-}
-
-methods! {
-    /// What the tables of programs say.
-    TargetSeam of Target {
-        fn note(self: Self) -> &'static str { Target::note(self) }
-        fn variables(self: Self) -> impl Iterator<Item = &'static TargetVariable> {
-            Target::variables(self)
-        }
-        fn removed_prefixes(self: Self) -> &'static [&'static str] {
-            Target::removed_prefixes(self)
-        }
-    }
-}
-
-methods! {
-    /// What is asked with an environment.
-    EnvironmentSeam of Environment {
-        fn is_current(self: &Self) -> bool { Environment::is_current(self) }
-        fn text(self: &Self, name: &str) -> Option<&str> { Environment::text(self, name) }
-        fn number(self: &Self, name: &'static str) -> Result<Option<u32>, Error> {
-            Ok(self.setting::<u32>(name)?.map(|number| number.value))
-        }
+#[doc(hidden)]
+impl Environment {
+    /// Returns the number that a variable of mpienv's own holds.
+    pub fn number(&self, name: &'static str) -> Result<Option<u32>, Error> {
+        Ok(self.setting::<u32>(name)?.map(|number| number.value))
     }
 }
 

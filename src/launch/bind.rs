@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::topology::{Core, Cpus, Device, Topology, nodes_of};
 use crate::{affinity, cores};
-use mpienv_core::seam::{InfoSeam as _, counted, error, ranges};
+use mpienv_core::seam::{counted, error, ranges};
 use mpienv_core::{ClusterInfo, Environment, Error, Launcher, Reason};
 
 /// The folder below which the host's files are read, instead of `/`. For tests.

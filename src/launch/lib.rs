@@ -58,7 +58,7 @@ use std::num::NonZeroU32;
 use std::process::Command;
 use std::time::Duration;
 
-use mpienv_core::seam::{Attempt, InfoSeam as _, PlanOptions};
+use mpienv_core::seam::{Attempt, PlanOptions};
 use mpienv_core::{ClusterInfo, Host, LaunchStyle, PortRange, simulate};
 
 use self::stop::Grace;

@@ -6,7 +6,7 @@ use crate::affinity;
 use crate::bind::widen_default_binding;
 use crate::cores::{self, Allowed, Roots};
 use crate::topology::Cpus;
-use mpienv_core::seam::{InfoSeam as _, ThreadCount, counted};
+use mpienv_core::seam::{ThreadCount, counted};
 use mpienv_core::{ClusterInfo, Environment, Launcher};
 
 /// How many threads the libraries of a program start in each rank.

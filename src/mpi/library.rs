@@ -15,7 +15,7 @@ use super::api::Api;
 use super::error::{MpiError, Result};
 use super::functions::Functions;
 use mpienv_core::Launcher;
-use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
+use mpienv_core::seam::MpiFamily;
 
 /// The file names of the libraries.
 const OPEN_MPI: &str = if ON_MACOS { "libmpi.40.dylib" } else { "libmpi.so.40" };

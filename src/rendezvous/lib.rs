@@ -102,8 +102,6 @@ use std::time::{Duration, Instant};
 
 pub use error::{ConnectFailure, RendezvousError};
 pub use meeting::{Gathered, Meeting, Member};
-
-use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::{ClusterInfo, Host, Munge, Port, Rank};
 
 use auth::{Role, Run};

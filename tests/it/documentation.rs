@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use mpienv::Launcher;
-use mpienv_core::seam::{LauncherSeam as _, OF_AZURE};
+use mpienv_core::seam::OF_AZURE;
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

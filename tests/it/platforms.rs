@@ -4,7 +4,6 @@
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_shape;
 use mpienv::{ClusterInfo, Error, LaunchStyle, Launcher, Rank};
-use mpienv_core::seam::LauncherSeam as _;
 use proptest::prelude::*;
 
 pub(super) type Pairs<'a> = &'a [(&'a str, &'a str)];

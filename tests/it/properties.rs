@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::{any_job, any_shape};
 use mpienv::{ClusterInfo, LaunchStyle, Launcher, Rank};
-use mpienv_core::seam::{LauncherSeam as _, OF_AZURE};
+use mpienv_core::seam::OF_AZURE;
 use proptest::prelude::*;
 
 /// Names that the crate reads, and some that it does not read.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use mpienv::simulate::{Job, Vars};
 use mpienv::testing::any_job;
 use mpienv::{ClusterInfo, Launcher, Target};
-use mpienv_core::seam::TargetSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions, Reader};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::tool::inherited;
 use mpienv::simulate::{Job, JobBuilder};
 use mpienv::{ClusterInfo, Launcher, Port, Target};
-use mpienv_core::seam::{LauncherSeam as _, Placeholders, TargetSeam as _};
+use mpienv_core::seam::Placeholders;
 
 /// A job on two nodes, with two processes on each if the launcher can start them; `None` without a
 /// launcher.

@@ -23,7 +23,7 @@ use crate::support::wire;
 use mpienv::rendezvous::{Rendezvous, RendezvousError};
 use mpienv::simulate::Job;
 use mpienv::{ClusterInfo, Dialect, Host, Launcher, Port, Rank};
-use mpienv_core::seam::{Hostlist, LauncherSeam as _};
+use mpienv_core::seam::Hostlist;
 use proptest::prelude::*;
 
 /// Separates two variables: no environment can contain it.

@@ -2,7 +2,6 @@
 
 use crate::{Bind, ClusterInfo, Environment};
 use clap::ValueEnum;
-use mpienv_core::seam::LauncherSeam as _;
 use mpienv_launch::seam::{
     BOUND_BY, Node, allowed_cpus, bind_to_share, count_cores, release_default_binding,
 };

@@ -11,7 +11,7 @@ use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, UNPLACED, counted, ranges};
+use mpienv_core::seam::{UNPLACED, counted, ranges};
 
 use super::overrides::{AskOption, Overrides};
 use super::{Failure, Quiet, examples, lines_of, stream, time};

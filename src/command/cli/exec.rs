@@ -6,7 +6,7 @@ use crate::command::doctor::{self, port};
 use crate::{ClusterInfo, Environment, Exports, Finding, Launch};
 use clap::Args;
 use mpienv_ask::on_interface;
-use mpienv_core::seam::{ExportsSeam as _, TargetFile};
+use mpienv_core::seam::TargetFile;
 use mpienv_core::seam::{Plan, PlanOptions};
 use mpienv_launch::seam::{
     exec, launch_with_plan_options, leave_file, whole_process, widen_default_binding,

@@ -8,9 +8,7 @@ use std::{fmt, io};
 use crate::command::check::CheckError;
 use crate::simulate::JobError;
 use crate::{Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError};
-use mpienv_core::seam::{
-    self as codes, FindingSeam as _, LauncherSeam as _, Starts, TemplateError, WordsError,
-};
+use mpienv_core::seam::{self as codes, Starts, TemplateError, WordsError};
 
 use super::correction;
 use super::meet::Unresolved;

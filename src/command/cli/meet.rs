@@ -9,7 +9,6 @@ use crate::command::doctor;
 use crate::{ClusterInfo, Error, Host};
 use clap::Args;
 use mpienv_ask::own_addr;
-use mpienv_core::seam::InfoSeam as _;
 use mpienv_core::seam::{Plan, PlanOptions};
 
 use super::{Failure, check, lines_of, stream, time};

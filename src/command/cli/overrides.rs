@@ -11,7 +11,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mpienv_ask::on_interface;
 use mpienv_ask::seam::{asked, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix};
-use mpienv_core::seam::{InfoSeam as _, finding};
+use mpienv_core::seam::finding;
 
 use super::{Quiet, launcher_connection, stream};
 

@@ -7,9 +7,7 @@ use std::process::Command;
 use crate::{ClusterInfo, Finding, Severity, Target};
 use clap::Args;
 use mpienv_ask::seam::with_own_addr;
-use mpienv_core::seam::{
-    Placeholders, PlanOptions, Reader, TargetSeam as _, TemplateError, finding, shell_quoted,
-};
+use mpienv_core::seam::{Placeholders, PlanOptions, Reader, TemplateError, finding, shell_quoted};
 
 use super::overrides::named;
 use super::stream;

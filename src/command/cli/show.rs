@@ -7,7 +7,7 @@ use crate::command::{doctor, protection};
 use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
-use mpienv_core::seam::{InfoSeam as _, Plan, counted, finding};
+use mpienv_core::seam::{Plan, counted, finding};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use crate::{Environment, Launcher};
 use anstream::adapter::strip_bytes;
 use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
-use mpienv_core::seam::{LauncherSeam as _, Starts, detected};
+use mpienv_core::seam::{Starts, detected};
 use rustix::fs::OFlags;
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Severity, Threads};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, Plan, PlanOptions, ThreadCount, error, finding};
+use mpienv_core::seam::{Plan, PlanOptions, ThreadCount, error, finding};
 use mpienv_launch::seam::{Share, share_of_rank};
 use serde_json::{Value, json};
 

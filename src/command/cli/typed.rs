@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::{ClusterInfo, Environment, LaunchStyle, Launcher};
 use clap::Args;
-use mpienv_core::seam::{LauncherSeam as _, Programs};
+use mpienv_core::seam::Programs;
 
 use super::program;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::command::doctor;
 use crate::{ClusterInfo, Environment, Finding, Severity};
 use clap::Args;
-use mpienv_core::seam::{InfoSeam as _, is_silenced};
+use mpienv_core::seam::is_silenced;
 
 use super::{lines_of, stream};
 

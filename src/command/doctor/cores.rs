@@ -3,7 +3,6 @@
 use super::finding;
 use super::machine::Machine;
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_core::seam::LauncherSeam as _;
 use mpienv_launch::seam::{BOUND_BY, nodes_of, numa_nodes};
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.

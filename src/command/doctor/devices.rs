@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use super::finding;
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_core::seam::{
-    LauncherSeam as _, SIMULATED, Shown, counted, is_device, ranges, shown, visible,
-};
+use mpienv_core::seam::{SIMULATED, Shown, counted, is_device, ranges, shown, visible};
 use mpienv_launch::seam::Devices;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::finding;
 use super::machine::Machine;
 use crate::{ClusterInfo, Environment, Finding, Severity};
-use mpienv_core::seam::{LauncherSeam as _, MpiFamily};
+use mpienv_core::seam::MpiFamily;
 
 /// An MPI library on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use super::{Machine, finding, is_on_one_node, machine};
 use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
-use mpienv_core::seam::{self, ASKED, InfoSeam as _, UNPRIVILEGED};
+use mpienv_core::seam::{self, ASKED, UNPRIVILEGED};
 use mpienv_rendezvous::seam::listen::PortState;
 
 /// The variables that set the master's port.

@@ -34,7 +34,8 @@ impl ClusterInfo {
     /// the same on all ranks.
     ///
     /// Several jobs may use a token that a user set, so the keys also depend on the job's identity.
-    pub(crate) fn run(&self) -> (String, u32) {
+    #[doc(hidden)]
+    pub fn run(&self) -> (String, u32) {
         let job = self.placement.job.as_ref().map(|job| &job.value);
         let identity = job
             .filter(|_| self.meeting.token_scope == Scope::User)
@@ -47,7 +48,8 @@ impl ClusterInfo {
 
     /// Moves this place to an attempt. Each attempt has its own keys, and its own port if the port
     /// is derived.
-    pub(crate) fn enter(&mut self, attempt: Attempt) {
+    #[doc(hidden)]
+    pub fn enter(&mut self, attempt: Attempt) {
         let number = attempt.number();
         self.surroundings.restart_count = Sourced::new(Some(number), COUNTED);
         for name in [RESTART_COUNT, TORCH_RESTART_COUNT] {
@@ -64,7 +66,8 @@ impl ClusterInfo {
 
     /// Returns the port where the processes that start each node's workers meet. It is not the
     /// workers' master port.
-    pub(crate) fn launchers_port(&self) -> Port {
+    #[doc(hidden)]
+    pub fn launchers_port(&self) -> Port {
         let derived = self.job_of_port().map(|job| {
             let of_launchers = Job { id: format!("{}/launchers", job.id), ..job.clone() };
             of_launchers.port(self.meeting.default_port.range)
@@ -84,7 +87,8 @@ impl ClusterInfo {
 
     /// Returns the port where the ranks themselves meet: the master's, unless torchrun's agent
     /// listens there. Then it is derived from torchrun's run and its port, which all ranks know.
-    pub(crate) fn meeting_port(&self) -> Port {
+    #[doc(hidden)]
+    pub fn meeting_port(&self) -> Port {
         let master = self.master_port();
         let Some(run) = self.run_of_agent() else { return master };
         let derived = Job::new(format!("{run}/{master}")).port(self.meeting.default_port.range);

@@ -148,7 +148,8 @@ impl ClusterInfo {
 
     /// Returns rank 0's host as a user named it, and the one that the job has otherwise, if both
     /// are known and differ.
-    pub(crate) fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
+    #[doc(hidden)]
+    pub fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
         let addr = self.meeting.addr.as_ref().ok()?;
         let own = master::loopback_or_launchers(&self.placement)?.value;
         let is_users = self.meeting.addr_scope == Scope::User;
@@ -322,14 +323,16 @@ impl ClusterInfo {
 
     /// Returns whether the ranks have a key that other users do not. Whether MUNGE answers is not
     /// known here.
-    pub(crate) fn has_secret(&self) -> bool {
+    #[doc(hidden)]
+    pub fn has_secret(&self) -> bool {
         self.meeting.auth.as_ref().is_some_and(|munge| !munge.is_auto())
             || self.secret_source().is_some()
     }
 
     /// Returns where the job's secret comes from, if it has one. A launcher's name for its job is
     /// public.
-    pub(crate) fn secret_source(&self) -> Option<&'static str> {
+    #[doc(hidden)]
+    pub fn secret_source(&self) -> Option<&'static str> {
         match self.meeting.token_scope {
             _ if self.token().as_bytes().is_empty() => None,
             Scope::Job => None,

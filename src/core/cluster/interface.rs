@@ -144,12 +144,14 @@ impl ClusterInfo {
     }
 
     /// Returns which interface an option or a variable asks for.
-    pub(crate) fn asked_interface(&self) -> Option<&Sourced<Interface>> {
+    #[doc(hidden)]
+    pub fn asked_interface(&self) -> Option<&Sourced<Interface>> {
         self.surroundings.asked_interface.as_ref()
     }
 
     /// Returns the same place, whose exports name this interface.
-    pub(crate) fn with_interface(&self, found: Option<OwnInterface>) -> ClusterInfo {
+    #[doc(hidden)]
+    pub fn with_interface(&self, found: Option<OwnInterface>) -> ClusterInfo {
         let mut info = self.clone();
         for (name, value) in found.iter().flat_map(|own| &own.variables) {
             if *name == nccl::VARIABLE {
@@ -169,7 +171,8 @@ impl ClusterInfo {
     }
 
     /// Returns the same place with this host's own address, or why it has none.
-    pub(crate) fn with_own_addr(&self, own: Result<OwnAddr, Error>) -> ClusterInfo {
+    #[doc(hidden)]
+    pub fn with_own_addr(&self, own: Result<OwnAddr, Error>) -> ClusterInfo {
         let mut info = self.clone();
         info.surroundings.own_addr = Some(own);
         info

@@ -78,7 +78,8 @@ impl ThreadVariables {
 impl ClusterInfo {
     /// Returns how many OpenMP threads the user asks for. `None` if mpienv has set the number. In a
     /// list for nested regions, the first number counts.
-    pub(crate) fn users_threads(&self) -> Option<usize> {
+    #[doc(hidden)]
+    pub fn users_threads(&self) -> Option<usize> {
         if self.earlier.threads.iter().any(|(name, _)| *name == OMP) {
             return None;
         }
@@ -93,7 +94,8 @@ impl ClusterInfo {
 
     /// Returns how many ranks of the job share this host. All ranks of a simulated job do, whatever
     /// its nodes are called.
-    pub(crate) fn ranks_on_host(&self) -> Option<u32> {
+    #[doc(hidden)]
+    pub fn ranks_on_host(&self) -> Option<u32> {
         match self.inherited.is_set(SIMULATED) {
             true => Some(self.world_size()),
             false => self.local_world_size(),

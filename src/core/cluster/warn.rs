@@ -89,10 +89,8 @@ impl ClusterInfo {
     }
 
     /// Like [`ClusterInfo::warnings`], with findings that are looked for only on a rank that warns.
-    pub(crate) fn warnings_and<T: IntoIterator<Item = Finding>>(
-        &self,
-        others: impl FnOnce() -> T,
-    ) -> Vec<Finding> {
+    #[doc(hidden)]
+    pub fn warnings_and(&self, others: impl FnOnce() -> Vec<Finding>) -> Vec<Finding> {
         // The first rank on another node may see problems that rank 0 does not.
         if !self.local_rank().map_or(self.rank().is_first(), |local| local == 0) {
             return Vec::new();

@@ -99,7 +99,8 @@ impl ClusterInfo {
     }
 
     /// Gives the job another port for rank 0.
-    pub(crate) fn set_own_port(&mut self, port: Port, source: &'static str) {
+    #[doc(hidden)]
+    pub fn set_own_port(&mut self, port: Port, source: &'static str) {
         self.meeting.port = Sourced::new(port, source);
         self.meeting.port_scope = Scope::Job;
     }
@@ -114,7 +115,8 @@ impl ClusterInfo {
     }
 
     /// Returns an error if this process is not known to be the only one on its node.
-    pub(crate) fn check_per_node(&self) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn check_per_node(&self) -> Result<(), Error> {
         match self.launch_style() {
             LaunchStyle::Alone | LaunchStyle::PerNode => Ok(()),
             _ => Err(self.not_per_node()),

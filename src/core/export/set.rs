@@ -212,18 +212,21 @@ impl Target {
     }
 
     /// Returns further information about the set, as the rest of a sentence. May be empty.
-    pub(crate) const fn note(self) -> &'static str {
+    #[doc(hidden)]
+    pub const fn note(self) -> &'static str {
         self.set().note
     }
 
     /// Returns the variables that the set adds to PyTorch's, including those that are set only in
     /// some environments.
-    pub(crate) fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
+    #[doc(hidden)]
+    pub fn variables(self) -> impl Iterator<Item = &'static TargetVariable> {
         self.set().additions.iter().map(|addition| &addition.variable)
     }
 
     /// Returns the prefixes of the variables that are unset if they are inherited.
-    pub(crate) const fn removed_prefixes(self) -> &'static [&'static str] {
+    #[doc(hidden)]
+    pub const fn removed_prefixes(self) -> &'static [&'static str] {
         self.set().unset
     }
 
@@ -246,7 +249,8 @@ impl FromStr for Target {
 impl Exports {
     /// Returns the variables of a rank's scheduler, if these are those of the rank. `None` if the
     /// program needs no scheduler.
-    pub(crate) fn of_scheduler(&self, set: Target) -> Option<Exports> {
+    #[doc(hidden)]
+    pub fn of_scheduler(&self, set: Target) -> Option<Exports> {
         let variables = set.scheduler()?;
         let mut exports = self.clone();
         for &(name, value) in variables {

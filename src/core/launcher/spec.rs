@@ -157,12 +157,8 @@ impl LauncherSpec {
 
 impl Launcher {
     /// Returns the error for a value that a variable of this launcher cannot have.
-    pub(crate) fn refuse(
-        self,
-        reason: impl Into<Reason>,
-        variable: &str,
-        value: impl ToString,
-    ) -> Error {
+    #[doc(hidden)]
+    pub fn refuse(self, reason: impl Into<Reason>, variable: &str, value: impl ToString) -> Error {
         let start = self.spec().advice.start;
         let remedy = format!("{start}, or unset {variable} if it is left from another job");
         Error::new(reason, remedy).by(self).of(variable.to_owned()).found(value.to_string())

@@ -20,7 +20,6 @@ use crate::error::LaunchError;
 use crate::process::small_thread;
 use crate::wire;
 use mpienv_core::ClusterInfo;
-use mpienv_core::seam::InfoSeam as _;
 use mpienv_rendezvous::seam::star::{Heard, Star, Waker};
 use mpienv_rendezvous::seam::{Role, stay_connected};
 use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};

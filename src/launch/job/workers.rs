@@ -12,9 +12,7 @@ use crate::role::Role;
 use crate::running::Running;
 use crate::target_file::HeldFile;
 use crate::{Launch, Threads, Variables, port, share, tell};
-use mpienv_core::seam::{
-    Attempt, ExportsSeam as _, InfoSeam as _, Plan, PlanOptions, TargetFile, ThreadCount,
-};
+use mpienv_core::seam::{Attempt, Plan, PlanOptions, TargetFile, ThreadCount};
 use mpienv_core::{ClusterInfo, Environment, Exports};
 
 impl Job<'_> {

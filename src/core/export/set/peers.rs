@@ -37,7 +37,8 @@ pub(super) fn endpoints(info: &ClusterInfo, target: Target) -> Result<Vec<String
 impl ClusterInfo {
     /// Returns where this rank listens, for programs that need a list of all ranks: `host:port`
     /// with its host's own address.
-    pub(crate) fn own_endpoint(&self, own: &OwnAddr) -> Result<String, Error> {
+    #[doc(hidden)]
+    pub fn own_endpoint(&self, own: &OwnAddr) -> Result<String, Error> {
         let program = "the list of all ranks";
         let remedy = "start all ranks on one node";
         let missing = || Error::new(Reason::NoLocalRank { program }, remedy);
@@ -46,7 +47,8 @@ impl ClusterInfo {
     }
 
     /// Returns the same place with the [`own_endpoint`](ClusterInfo::own_endpoint) of each rank.
-    pub(crate) fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
+    #[doc(hidden)]
+    pub fn with_endpoints(&self, endpoints: Vec<String>) -> ClusterInfo {
         ClusterInfo { endpoints: Some(endpoints.into()), ..self.clone() }
     }
 }
