@@ -75,7 +75,7 @@ impl Device {
 /// # Errors
 /// NVIDIA's driver is missing, sees no device, or does not fit the system.
 pub fn devices() -> Result<Vec<Device>> {
-    library::check_driver()?;
+    library::DRIVER.check()?;
     let list = || {
         result::init()?;
         let driver = version(driver_version()?);

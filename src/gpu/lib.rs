@@ -52,7 +52,7 @@ use cudarc::nvrtc::{CompileError, CompileOptions, compile_ptx_with_opts};
 pub use cudarc;
 pub use device::{Device, devices};
 pub use error::GpuError;
-pub use nccl::{Communicator, nccl_version};
+pub use nccl::{Communicator, DeviceOfRank, SharedDevice, nccl_version, shared_devices};
 
 /// The result of a call to a GPU's library.
 pub type Result<T> = std::result::Result<T, GpuError>;
@@ -62,7 +62,7 @@ pub type Result<T> = std::result::Result<T, GpuError>;
 /// # Errors
 /// If the driver refuses, for example because another program uses the device alone.
 pub fn context(device: &Device) -> Result<Arc<CudaContext>> {
-    library::check_driver()?;
+    library::DRIVER.check()?;
     let context = CudaContext::new(device.ordinal as usize);
     context.map_err(|error| GpuError::from_driver("open the device", error))
 }
@@ -77,7 +77,7 @@ const OLDER: [(i32, i32); 3] = [(9, 0), (8, 0), (7, 0)];
 /// - The source does not compile: the error has the compiler's text.
 /// - The driver is older than NVRTC, and does not take what NVRTC makes.
 pub fn compile(context: &Arc<CudaContext>, source: &str) -> Result<Arc<CudaModule>> {
-    library::check_nvrtc()?;
+    library::NVRTC.check()?;
     let capability = context.compute_capability();
     let (major, minor) =
         capability.map_err(|error| GpuError::from_driver("ask for the architecture", error))?;

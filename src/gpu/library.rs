@@ -7,32 +7,37 @@ use mpienv_core::Environment;
 
 use crate::{GpuError, Result};
 
-/// Fails if the loader does not find NVIDIA's driver.
-pub(crate) fn check_driver() -> Result<()> {
-    // SAFETY: the driver's initializers only set up its own data.
-    if unsafe { cudarc::driver::sys::is_culib_present() } {
-        return Ok(());
-    }
-    Err(missing(
-        "NVIDIA's driver",
-        "libcuda.so.1",
-        "install NVIDIA's driver on this host; in a container, pass it in (docker --gpus all, \
-         apptainer --nv)",
-    ))
+/// A library that is loaded by the first call of one of its functions.
+pub(crate) struct Needed {
+    is_present: unsafe fn() -> bool,
+    what: &'static str,
+    file: &'static str,
+    remedy: &'static str,
 }
 
-/// Fails if the loader does not find NVRTC.
-pub(crate) fn check_nvrtc() -> Result<()> {
-    // SAFETY: as for the driver.
-    if unsafe { cudarc::nvrtc::sys::is_culib_present() } {
-        return Ok(());
+pub(crate) const DRIVER: Needed = Needed {
+    is_present: cudarc::driver::sys::is_culib_present,
+    what: "NVIDIA's driver",
+    file: "libcuda.so.1",
+    remedy: "install NVIDIA's driver on this host; in a container, pass it in (docker --gpus all, \
+             apptainer --nv)",
+};
+
+pub(crate) const NVRTC: Needed = Needed {
+    is_present: cudarc::nvrtc::sys::is_culib_present,
+    what: "NVRTC, which compiles kernels",
+    file: "libnvrtc.so",
+    remedy: "install CUDA's toolkit or pip install nvidia-cuda-nvrtc-cu12, and put the library's \
+             folder on LD_LIBRARY_PATH",
+};
+
+impl Needed {
+    /// Fails if the loader does not find the library.
+    pub(crate) fn check(&self) -> Result<()> {
+        // SAFETY: the initializers of these libraries only set up their own data.
+        let is_present = unsafe { (self.is_present)() };
+        if is_present { Ok(()) } else { Err(missing(self.what, self.file, self.remedy)) }
     }
-    Err(missing(
-        "NVRTC, which compiles kernels",
-        "libnvrtc.so",
-        "install CUDA's toolkit or pip install nvidia-cuda-nvrtc-cu12, and put the library's folder \
-         on LD_LIBRARY_PATH",
-    ))
 }
 
 /// Loads NCCL. PyTorch's package has it in `site-packages/nvidia/nccl/lib`, which is not searched.

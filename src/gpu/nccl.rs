@@ -7,6 +7,7 @@
 #![expect(unsafe_code, reason = "NCCL is a C library, and it is loaded at run time")]
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -386,10 +387,46 @@ fn introduced(group: &mut Group, own: &Introduction) -> Result<Vec<Introduction>
     all.iter().map(|bytes| serde_json::from_slice(bytes).map_err(|_| unreadable())).collect()
 }
 
+/// A device that several ranks of one host use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDevice<'a> {
+    /// Its UUID.
+    pub uuid: &'a str,
+    /// The ranks that use it.
+    pub ranks: Vec<u32>,
+    /// The first two of them that NCCL refuses. It takes ranks with different names of the host
+    /// (`NCCL_HOSTID`) for those of several hosts.
+    pub refused: Option<[u32; 2]>,
+}
+
+/// The host of a rank, the UUID of its device, and its `NCCL_HOSTID`.
+pub type DeviceOfRank<'a> = (&'a str, &'a str, Option<&'a str>);
+
+/// Returns the devices that several ranks use. A rank without a device is `None`.
+pub fn shared_devices<'a>(
+    ranks: impl IntoIterator<Item = Option<DeviceOfRank<'a>>>,
+) -> Vec<SharedDevice<'a>> {
+    let mut users = BTreeMap::<_, Vec<_>>::new();
+    for (rank, place) in (0..).zip(ranks) {
+        if let Some((host, uuid, name)) = place {
+            users.entry((host, uuid)).or_default().push((rank, name));
+        }
+    }
+    let several = users.into_iter().filter(|(_, users)| users.len() > 1);
+    let shared = several.map(|((_, uuid), users)| {
+        let refused = users.iter().enumerate().find_map(|(at, &(rank, name))| {
+            let (other, _) = users[..at].iter().find(|(_, other)| *other == name)?;
+            Some([*other, rank])
+        });
+        SharedDevice { uuid, ranks: users.into_iter().map(|(rank, _)| rank).collect(), refused }
+    });
+    shared.collect()
+}
+
 /// Finds what NCCL would refuse, or fail at later.
 fn check(known: &[Introduction]) -> Result<()> {
     let place = |rank: usize| format!("rank {rank} on {}", known[rank].host);
-    let mut devices: Vec<(&str, &str, Option<&str>)> = Vec::new();
+    let mut devices = Vec::new();
     let mut first: Option<&str> = None;
     for (rank, one) in known.iter().enumerate() {
         let (version, uuid) = one.ready.as_ref().map_err(|error| {
@@ -402,22 +439,17 @@ fn check(known: &[Introduction]) -> Result<()> {
                 "install one version on all hosts, and put the same one first on LD_LIBRARY_PATH",
             ));
         }
-        // NCCL takes ranks with another name of the host for those of another host.
-        let device = (one.host.as_str(), uuid.as_str(), one.nccl_host.as_deref());
-        if let Some(other) = devices.iter().position(|known| *known == device) {
-            return Err(GpuError::new(
-                format!(
-                    "{} and {} use the same GPU, which NCCL refuses",
-                    place(other),
-                    place(rank)
-                ),
-                "start as many ranks on each host as it has GPUs; to test with fewer GPUs, give each \
-                 rank another NCCL_HOSTID",
-            ));
-        }
-        devices.push(device);
+        devices.push(Some((one.host.as_str(), uuid.as_str(), one.nccl_host.as_deref())));
     }
-    Ok(())
+    let refused = shared_devices(devices).into_iter().find_map(|shared| shared.refused);
+    refused.map_or(Ok(()), |ranks| {
+        let [one, other] = ranks.map(|rank| place(rank as usize));
+        Err(GpuError::new(
+            format!("{one} and {other} use the same GPU, which NCCL refuses"),
+            "start as many ranks on each host as it has GPUs; to test with fewer GPUs, give each \
+             rank another NCCL_HOSTID",
+        ))
+    })
 }
 
 /// Lets the ranks tell each other how they fared. If one has failed, each gets an error: the group's,

@@ -1,12 +1,16 @@
 //! The findings about the ranks' GPUs: those that name hosts before NCCL fails, those of each GPU by
 //! itself, and those of NCCL.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use mpienv_gpu::{DeviceOfRank, SharedDevice, shared_devices};
 
 use super::super::compute::median;
+use super::super::measurement::{self, grouped};
 use super::{Alone, CardReport, DeviceReport, PairSpeed, Problem};
 use crate::{Finding, Severity};
-use mpienv_core::seam::{finding, ranges};
+use mpienv_core::seam::finding;
 
 /// Below this part of the median of the same model, a GPU or a pair of ranks is slow.
 const SLOW: f64 = 0.7;
@@ -17,19 +21,11 @@ const MOST: usize = 16;
 
 /// Names ranks with their hosts: `ranks 0-3 on a, rank 4 on b`.
 pub(super) fn named(ranks: &[u32], hosts: &[&str]) -> String {
-    let mut of_host: Vec<(&str, Vec<u32>)> = Vec::new();
-    for &rank in ranks {
-        let host = hosts.get(rank as usize).copied().unwrap_or_default();
-        match of_host.iter_mut().find(|(name, _)| *name == host) {
-            Some((_, own)) => own.push(rank),
-            None => of_host.push((host, vec![rank])),
-        }
-    }
+    let host = |rank: u32| hosts.get(rank as usize).copied().unwrap_or_default();
+    let of_host = grouped(ranks.iter().map(|&rank| (rank, host(rank))));
     let left_out = of_host.len().saturating_sub(MOST);
-    let list = of_host.iter().take(MOST).map(|(host, own)| {
-        let noun = if own.len() == 1 { "rank" } else { "ranks" };
-        format!("{noun} {} on {host}", ranges(own))
-    });
+    let list = of_host.iter().take(MOST);
+    let list = list.map(|(host, own)| format!("{} on {host}", measurement::named(own)));
     let list = list.collect::<Vec<_>>().join(", ");
     if left_out == 0 { list } else { format!("{list}, and those of {left_out} more hosts") }
 }
@@ -61,12 +57,7 @@ impl<'a> Findings<'a> {
         why: &str,
         of_ranks: impl Iterator<Item = Option<Problem>>,
     ) {
-        let mut same: BTreeMap<Problem, Vec<u32>> = BTreeMap::new();
-        for (rank, problem) in (0..).zip(of_ranks) {
-            same.extend_by(problem, rank);
-        }
-        let mut same: Vec<_> = same.into_iter().collect();
-        same.sort_by_key(|(_, ranks)| ranks.first().copied());
+        let same = grouped((0..).zip(of_ranks).filter_map(|(rank, own)| Some((rank, own?))));
         for (Problem { what, remedy }, ranks) in same {
             let what = format!("{}: {what}", named(&ranks, self.hosts));
             self.add(Severity::Error, code, what, why, remedy, ranks);
@@ -133,19 +124,12 @@ impl<'a> Findings<'a> {
 
     /// Two ranks on one device.
     fn shared(&mut self, cards: &[CardReport]) {
-        let mut users: BTreeMap<(&str, &str), Vec<u32>> = BTreeMap::new();
-        for (rank, card) in (0..).zip(cards) {
-            if let Ok(device) = &card.device {
-                users.entry((&card.host, &device.uuid)).or_default().push(rank);
-            }
-        }
-        for ((_, uuid), ranks) in users.into_iter().filter(|(_, ranks)| ranks.len() > 1) {
-            let ids = ranks.iter().map(|&rank| &cards[rank as usize].nccl_host_id);
-            let mut ids: Vec<_> = ids.collect();
-            ids.sort_unstable();
-            ids.dedup();
-            // NCCL then takes them for ranks of several hosts.
-            let are_apart = ids.len() == ranks.len();
+        let place: fn(&CardReport) -> Option<DeviceOfRank<'_>> = |card| {
+            let device = card.device.as_ref().ok()?;
+            Some((&*card.host, &*device.uuid, card.nccl_host_id.as_deref()))
+        };
+        for SharedDevice { uuid, ranks, refused } in shared_devices(cards.iter().map(place)) {
+            let are_apart = refused.is_none();
             let severity = if are_apart { Severity::Note } else { Severity::Error };
             let what = format!("{} use the same GPU, {uuid}", named(&ranks, self.hosts));
             let (why, remedy) = match are_apart {
@@ -174,15 +158,13 @@ impl<'a> Findings<'a> {
         why: &str,
         remedy: &str,
     ) {
-        let mut values: BTreeMap<String, Vec<u32>> = BTreeMap::new();
-        for (rank, card) in (0..).zip(cards) {
-            values.extend_by(value(card), rank);
-        }
+        let values = (0..).zip(cards).filter_map(|(rank, card)| Some((rank, value(card)?)));
+        let mut values = grouped(values);
         if values.len() < 2 {
             return;
         }
-        let mut values: Vec<_> = values.into_iter().collect();
-        values.sort_by_key(|(_, ranks)| (usize::MAX - ranks.len(), ranks.first().copied()));
+        // Those of the most ranks first.
+        values.sort_by_key(|(_, ranks)| Reverse(ranks.len()));
         let list =
             values.iter().map(|(value, ranks)| format!("{value} ({})", named(ranks, self.hosts)));
         let what =
@@ -300,7 +282,7 @@ impl<'a> Findings<'a> {
 
     /// NCCL uses sockets although the hosts have InfiniBand.
     pub(super) fn of_network(&mut self, cards: &[CardReport], networks: &[Option<String>]) {
-        let hosts: std::collections::BTreeSet<_> = cards.iter().map(|card| &card.host).collect();
+        let hosts: BTreeSet<_> = cards.iter().map(|card| &card.host).collect();
         let falls_back = |rank: &u32| {
             let rank = *rank as usize;
             networks[rank].as_deref() == Some("Socket") && !cards[rank].infiniband.is_empty()
@@ -315,17 +297,6 @@ impl<'a> Findings<'a> {
         let why = "NCCL falls back without a word when it cannot use InfiniBand; sockets are 5 to 20 times slower";
         let remedy = "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; check that libibverbs is installed (in the container too), /dev/infiniband is there, and `ulimit -l` is unlimited";
         self.add(Severity::Warning, "nccl-sockets", what, why, remedy, Vec::new());
-    }
-}
-
-/// A map to lists.
-trait ExtendBy<K> {
-    fn extend_by(&mut self, key: Option<K>, rank: u32);
-}
-
-impl<K: Ord> ExtendBy<K> for BTreeMap<K, Vec<u32>> {
-    fn extend_by(&mut self, key: Option<K>, rank: u32) {
-        key.into_iter().for_each(|key| self.entry(key).or_default().push(rank));
     }
 }
 
