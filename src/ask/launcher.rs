@@ -79,7 +79,7 @@ pub struct Connection {
 ///
 /// # Errors
 /// Returns an error if the launcher does not answer, or if not all ranks ask.
-pub fn asked(
+pub fn ask_if_needed(
     read: Result<ClusterInfo, Error>,
     builder: &ClusterInfoBuilder,
     keep: impl FnOnce(Connection) -> io::Result<()>,
@@ -99,7 +99,7 @@ pub fn asked(
     builder.clone().answer(answer).read()
 }
 
-/// Returns whether [`asked`] would ask the launcher.
+/// Returns whether [`ask_if_needed`] would ask the launcher.
 #[must_use]
 pub fn would_ask(info: &ClusterInfo) -> bool {
     let environment = info.environment();

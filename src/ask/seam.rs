@@ -1,7 +1,9 @@
 //! What mpienv's other crates need of this one and programs do not. Any version may change it.
 
 pub use crate::interface::on_own_interfaces;
-pub use crate::launcher::{Connection, asked, keep_pmix, precludes_mpi, read_with_pmix, would_ask};
+pub use crate::launcher::{
+    Connection, ask_if_needed, keep_pmix, precludes_mpi, read_with_pmix, would_ask,
+};
 pub use crate::pmi::{Answer, Link, Nodes, PmiError, Question, inherited};
 pub use crate::process::Owner;
 pub use crate::program::{Helper, Printed};

@@ -29,7 +29,7 @@ use self::compute::Speed;
 use self::connections::{Connections, Order};
 pub(crate) use self::map::JobMap;
 use self::map::{RankReport, as_others_call_it};
-pub(crate) use self::measurement::{Measurement, table};
+pub(crate) use self::measurement::{Measurement, grouped, named, table};
 use self::mesh::Mesh;
 
 /// A test of the GPUs of all ranks, which have met. It takes at most so long to connect them, and

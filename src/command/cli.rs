@@ -13,7 +13,7 @@ mod launch;
 mod launcher_connection;
 mod man;
 mod meet;
-mod overrides;
+mod place;
 mod program;
 mod show;
 mod simulate;

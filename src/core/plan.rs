@@ -339,9 +339,9 @@ fn context_of(
     }
     let Meeting { addr, addr_scope, port_scope, token_scope, .. } = &info.meeting;
     let addr = addr.as_ref().ok().filter(|_| *addr_scope == Scope::Job);
-    let asked = addr.and_then(|addr| Server::of_master(&addr.source));
+    let server = addr.and_then(|addr| Server::of_master(&addr.source));
     let is_answer = |known: &Sourced<u32>| {
-        launcher == info.launcher() && asked.is_some_and(|it| known.source == it.source())
+        launcher == info.launcher() && server.is_some_and(|it| known.source == it.source())
     };
     let node = info.placement.node_rank.as_ref().filter(|node| is_answer(node));
     let node = node.zip(info.node_count());
@@ -356,7 +356,7 @@ fn context_of(
         master_addr: addr.map(|addr| addr.value.to_string()),
         master_port: (*port_scope == Scope::Job).then(|| info.master_port().to_string()),
         token: token.filter(|_| *token_scope == Scope::Job).map(str::to_owned),
-        asked,
+        server,
         node,
         local,
         seen,

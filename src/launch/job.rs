@@ -29,7 +29,7 @@ use mpienv_core::seam::Attempt;
 use mpienv_core::{ClusterInfo, host_name};
 
 pub(super) use self::link::Link;
-pub(super) use self::message::{Event, Failed, Urgency};
+pub(super) use self::message::{Event, FinalFailure, Urgency};
 
 use self::coordinator::Coordinator;
 use self::message::{Introduction, Order, Verdict};

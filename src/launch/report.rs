@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::Failed;
+use crate::job::FinalFailure;
 use crate::restart::Cause;
 use crate::stop::SIGTERM;
 use mpienv_core::seam::{list_of_ranks, runs_of_ranks, signal};
@@ -58,8 +58,8 @@ impl LaunchReport {
     /// Returns the report of a job that is over, which the platform had restarted `base` times.
     ///
     /// `reports_for_all`: no other node prints the report.
-    pub(super) fn of(failed: &Failed, base: u32, reports_for_all: bool) -> LaunchReport {
-        let Failed { failure, endings, earlier, not_restarted } = failed;
+    pub(super) fn of(failed: &FinalFailure, base: u32, reports_for_all: bool) -> LaunchReport {
+        let FinalFailure { failure, endings, earlier, not_restarted } = failed;
         let stderr = match &failure.cause {
             Cause::Worker { stderr, .. } => stderr.clone().unwrap_or_default(),
             Cause::Stalled { .. } | Cause::Other { .. } => Vec::new(),
@@ -246,7 +246,7 @@ mod tests {
         };
         let endings = vec![Ending { rank: 1, how: How::Asked }];
         let (earlier, not_restarted) = (vec![failure.clone()], failure.no_restart);
-        let failed = Failed { failure, endings, earlier, not_restarted };
+        let failed = FinalFailure { failure, endings, earlier, not_restarted };
         let mut report = LaunchReport::of(&failed, 3, true);
         report.max_restarts = NonZeroU32::new(3);
         report.stderr = ["a", "b", "c", "  d"].map(str::to_owned).into();

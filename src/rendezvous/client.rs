@@ -55,8 +55,8 @@ pub(super) fn join(
     loop {
         let limit = match attempt(settings, settings.port, &hello, deadline) {
             Ok(welcomed) => return wait(settings, welcomed),
-            Err(Failed::Final(error)) => return Err(error),
-            Err(Failed::Again(failure)) => {
+            Err(AttemptError::Final(error)) => return Err(error),
+            Err(AttemptError::Again(failure)) => {
                 let is_shared =
                     matches!(failure, ConnectFailure::Unresolved(_) | ConnectFailure::Munge(_));
                 // After a rank 0 that this rank does not believe has exited, what it sent still
@@ -69,7 +69,7 @@ pub(super) fn join(
                 }
                 if is_shared { SHARED_PAUSE } else { LONGEST_PAUSE }
             }
-            Err(Failed::CutShort(failure)) => {
+            Err(AttemptError::CutShort(failure)) => {
                 cut_short = Some(failure);
                 LONGEST_PAUSE
             }
@@ -98,7 +98,7 @@ pub(super) fn join(
 }
 
 /// How an attempt failed.
-enum Failed {
+enum AttemptError {
     Again(ConnectFailure),
     /// The deadline cut the attempt short, so an earlier failure says more.
     CutShort(ConnectFailure),
@@ -120,52 +120,58 @@ fn attempt(
     port: Port,
     hello: &Hello,
     deadline: Instant,
-) -> Result<Welcomed, Failed> {
+) -> Result<Welcomed, AttemptError> {
     let addresses = resolve(settings, port, deadline)?;
     let stream = connect(&addresses, deadline)?;
     let _ = stream.set_nodelay(true);
     let mut line = Link { stream, deadline: deadline.min(Instant::now() + WELCOME) };
     let failed = |failure| {
-        if Instant::now() >= deadline { Failed::CutShort(failure) } else { Failed::Again(failure) }
+        if Instant::now() >= deadline {
+            AttemptError::CutShort(failure)
+        } else {
+            AttemptError::Again(failure)
+        }
     };
     let greeting = line.greeting().map_err(failed)?;
     let secret = secret(settings, &greeting[GREETING..], line.deadline, failed)?;
     let said = line.say_hello(hello, &secret.key, &greeting);
-    let other = |error: io::Error| Failed::Again(ConnectFailure::Other(error.to_string()));
+    let other = |error: io::Error| AttemptError::Again(ConnectFailure::Other(error.to_string()));
     let (mut rank_0, written) = said.map_err(other)?;
     let head = rank_0.line.head().map_err(|failure| match written {
         Err(error) if !is_timeout(&error) => {
-            Failed::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
+            AttemptError::Again(ConnectFailure::NotMpienv("it closed the connection".to_owned()))
         }
         _ => failed(failure),
     })?;
     match head.kind {
         ReplyKind::Welcome => {
             let welcome = rank_0.payload(head, 4 + SEALED_NUMBER).map_err(|bad| match bad {
-                Bad::Tag => Failed::Again(ConnectFailure::Unproven),
+                Bad::Tag => AttemptError::Again(ConnectFailure::Unproven),
                 Bad::Io(_) => failed(ConnectFailure::NotMpienv("it broke off".to_owned())),
             })?;
             let mut welcome = &welcome[..];
             let left = take(&mut welcome);
             let (Some(left), Some(number)) = (left, rank_0.directions.open_number(welcome)) else {
-                return Err(Failed::Again(out_of_order()));
+                return Err(AttemptError::Again(out_of_order()));
             };
             let left = Duration::from_millis(u32::from_be_bytes(left).into());
             Ok(Welcomed { rank_0, left, meeting: secret.key.of_meeting(&number) })
         }
         // This reply has no tag: a rank 0 that rejects the proof has another key.
-        ReplyKind::OtherJob => Err(Failed::Final(RendezvousError::OtherJob {
+        ReplyKind::OtherJob => Err(AttemptError::Final(RendezvousError::OtherJob {
             rank: settings.rank.index(),
             master: settings.master(),
         })),
         ReplyKind::TimedOut | ReplyKind::Mismatch | ReplyKind::Lost | ReplyKind::TurnedAway => {
             Err(match rank_0.payload(head, LONGEST_TEXT) {
-                Ok(text) => Failed::Final(failure(head.kind, &text)),
-                Err(Bad::Tag) => Failed::Again(ConnectFailure::Unproven),
-                Err(Bad::Io(error)) => Failed::Again(ConnectFailure::NotMpienv(error.to_string())),
+                Ok(text) => AttemptError::Final(failure(head.kind, &text)),
+                Err(Bad::Tag) => AttemptError::Again(ConnectFailure::Unproven),
+                Err(Bad::Io(error)) => {
+                    AttemptError::Again(ConnectFailure::NotMpienv(error.to_string()))
+                }
             })
         }
-        _ => Err(Failed::Again(out_of_order())),
+        _ => Err(AttemptError::Again(out_of_order())),
     }
 }
 
@@ -179,9 +185,9 @@ fn secret(
     settings: &Rendezvous,
     credential: &[u8],
     deadline: Instant,
-    timed_out: impl Fn(ConnectFailure) -> Failed,
-) -> Result<Secret, Failed> {
-    let again = |text: &str| Failed::Again(ConnectFailure::Munge(text.to_owned()));
+    timed_out: impl Fn(ConnectFailure) -> AttemptError,
+) -> Result<Secret, AttemptError> {
+    let again = |text: &str| AttemptError::Again(ConnectFailure::Munge(text.to_owned()));
     match (settings.own_munge(), credential) {
         (Err(_), []) => Ok(settings.secret(&[])),
         (Err(without), _) => Err(again(&format!("it sent a MUNGE credential, and {without}"))),
@@ -189,7 +195,7 @@ fn secret(
         (Ok(munge), _) => match munge::open(munge, credential, deadline) {
             Ok(key) => Ok(settings.secret(&key)),
             Err(Unreadable::Missing(reason)) => {
-                Err(Failed::Final(RendezvousError::Munge { reason }))
+                Err(AttemptError::Final(RendezvousError::Munge { reason }))
             }
             Err(Unreadable::Refused(reason)) => {
                 Err(again(&format!("its MUNGE credential is refused: {reason}")))
@@ -205,7 +211,7 @@ fn resolve(
     settings: &Rendezvous,
     port: Port,
     deadline: Instant,
-) -> Result<Vec<SocketAddr>, Failed> {
+) -> Result<Vec<SocketAddr>, AttemptError> {
     let name = settings.host.to_string();
     if let Ok(address) = name.parse() {
         return Ok(vec![SocketAddr::new(address, port.get())]);
@@ -215,9 +221,9 @@ fn resolve(
         Some(Ok(found)) if !found.is_empty() => Ok(found),
         Some(found) => {
             let why = found.err().map_or("no address".to_owned(), |error| error.to_string());
-            Err(Failed::Again(ConnectFailure::Unresolved(why)))
+            Err(AttemptError::Again(ConnectFailure::Unresolved(why)))
         }
-        None => Err(Failed::CutShort(ConnectFailure::Unresolved(
+        None => Err(AttemptError::CutShort(ConnectFailure::Unresolved(
             "the name server does not answer".to_owned(),
         ))),
     }
@@ -225,7 +231,7 @@ fn resolve(
 
 /// Connects to the first address that accepts. The error is that of the last address that had
 /// enough time.
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Failed> {
+fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, AttemptError> {
     let mut failure = None;
     for address in addresses {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -243,7 +249,7 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fai
             },
         }
     }
-    Err(failure.map_or(Failed::CutShort(ConnectFailure::TimedOut), Failed::Again))
+    Err(failure.map_or(AttemptError::CutShort(ConnectFailure::TimedOut), AttemptError::Again))
 }
 
 fn is_with_itself(stream: &TcpStream) -> bool {

@@ -1,5 +1,6 @@
 //! What one measurement of a check found out, and how its text shows numbers and tables.
 
+use mpienv_core::seam::ranges;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -82,7 +83,7 @@ pub(crate) fn grouped<K: PartialEq>(
 /// Names ranks: `rank 4`, or `ranks 0-3`.
 pub(crate) fn named(ranks: &[u32]) -> String {
     let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
-    format!("{noun} {}", mpienv_core::seam::ranges(ranks))
+    format!("{noun} {}", ranges(ranks))
 }
 
 #[cfg(test)]

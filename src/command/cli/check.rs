@@ -13,7 +13,7 @@ use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
 
-use super::overrides::{AskOption, Overrides};
+use super::place::{AskOption, PlaceOptions};
 use super::{Failure, Quiet, examples, lines_of, stream, time};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
@@ -29,7 +29,7 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 #[command(after_help = examples::CHECK)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     #[command(flatten)]
     ask: AskOption,
     /// How long to wait for all ranks, in seconds or as 90s or 10m
@@ -88,13 +88,12 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } =
-        options;
+    let Options { place, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
     let gpu = options.gpu.then_some(options.gpu_bytes);
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
     let environment = Environment::current();
     let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
-    let info = ask.read(&overrides, &environment, quiet)?;
+    let info = ask.read(&place, &environment, quiet)?;
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;

@@ -4,7 +4,7 @@ mod comparison;
 
 use std::time::Duration;
 
-use crate::command::check::{CheckError, rendezvous};
+use crate::command::check::{CheckError, named, rendezvous};
 use crate::command::doctor::devices::{self, HostDevices};
 use crate::command::doctor::{self, Machine};
 use crate::command::open_files::OpenFiles;
@@ -12,11 +12,10 @@ use crate::command::protection;
 use crate::rendezvous::Member;
 use crate::{ClusterInfo, Environment, Severity, host_name};
 use clap::Args;
-use mpienv_core::seam::ranges;
 use serde::Serialize;
 
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
-use super::overrides::{AskOption, Overrides};
+use super::place::{AskOption, PlaceOptions};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
@@ -48,7 +47,7 @@ struct Examined<'a> {
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     #[command(flatten)]
     ask: AskOption,
     /// How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only
@@ -60,13 +59,13 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, ask, timeout, json } = options;
+    let Options { place, ask, timeout, json } = options;
     let environment = Environment::current();
     // A rank that is inspected alone must not wait for the others.
-    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(&overrides, &environment)?;
+    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(&place, &environment)?;
     let machine = Machine::here(&info, &environment, PATIENCE);
-    let asked = ThreadsOption::default().asked(&environment)?;
-    let threads = ThreadShare::new(asked, &info, &environment, Runs::default())?;
+    let chosen = ThreadsOption::default().chosen(&environment)?;
+    let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
     let plan = threads.plan_with_threads(&info);
     let (info, no_interface) = doctor::on_interface(info);
     let mut findings = doctor::examine(&info, &environment, &machine);
@@ -170,11 +169,10 @@ fn meet(
 /// Describes how the other ranks differ from rank 0.
 fn comparison(reports: &[Summary]) -> String {
     let mut text = "\n".to_owned();
-    for (ranks, lines) in differences(reports) {
-        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    for (lines, ranks) in differences(reports) {
         text += &match lines[..] {
-            [] => format!("{noun} {}: no difference\n", ranges(&ranks)),
-            _ => format!("{noun} {}:\n  {}\n", ranges(&ranks), lines.join("\n  ")),
+            [] => format!("{}: no difference\n", named(&ranks)),
+            _ => format!("{}:\n  {}\n", named(&ranks), lines.join("\n  ")),
         };
     }
     text

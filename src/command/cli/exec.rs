@@ -13,7 +13,7 @@ use mpienv_launch::seam::{
 };
 
 use super::meet::{MasterOption, MeetOption};
-use super::overrides::{AskOption, Overrides};
+use super::place::{AskOption, PlaceOptions};
 use super::program::{ProgramOptions, command, print};
 use super::threads::{Runs, ThreadShare};
 use super::typed::{self, By, LauncherOption};
@@ -33,7 +33,7 @@ pub(super) const NAME: &str = "exec";
 #[command(after_help = examples::EXEC)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     #[command(flatten)]
     ask: AskOption,
     #[command(flatten)]
@@ -81,15 +81,15 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = options.place(&environment)?;
+    let info = options.read(&environment)?;
     let mut wanted = options.plan_options();
     let words = Plan::new(&info, &wanted).words?;
     let by = By::Exec { per_node: options.per_node };
     options.launcher.check(&info, &environment, by, &words)?;
     let is_starter = options.per_node || options.starts_others(&info, &words);
     let runs = Runs { keeps_binding: options.keep_binding, is_starter };
-    let asked = options.given.threads.asked(&environment)?;
-    let threads = ThreadShare::new(asked, &info, &environment, runs)?;
+    let chosen = options.given.threads.chosen(&environment)?;
+    let threads = ThreadShare::new(chosen, &info, &environment, runs)?;
     wanted.threads = threads.count;
     wanted.said = options.warn(&info, &environment, threads.finding());
     if options.dry_run {
@@ -99,7 +99,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         wanted.also.push(bound);
         // The program's threads are for the cores that it is bound to now.
         let runs = Runs { keeps_binding: true, ..runs };
-        wanted.threads = ThreadShare::new(asked, &info, &environment, runs)?.count;
+        wanted.threads = ThreadShare::new(chosen, &info, &environment, runs)?.count;
     }
     let info = on_interface(&info)?;
     let plan = options.meet.meet_and_replan(Plan::new(&info, &wanted), &info, &mut wanted)?;
@@ -108,8 +108,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 
 impl Options {
     /// Reads this process's place, and waits for its master.
-    fn place(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
-        let info = self.ask.read(&self.overrides, environment, self.quiet)?;
+    fn read(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
+        let info = self.ask.read(&self.place, environment, self.quiet)?;
         self.given.template.check(&self.command)?;
         if !self.dry_run {
             // This host's own address depends on the route to the master, so the master's name must

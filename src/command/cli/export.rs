@@ -7,7 +7,7 @@ use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
 use mpienv_core::seam::{Plan, PlanOptions};
 
-use super::overrides::{self, AskOption, Overrides};
+use super::place::{AskOption, PlaceOptions, on_known_interface};
 use super::threads::ThreadsOption;
 use super::{Failure, Program, Quiet, correction, examples, lines_of, program, stream};
 
@@ -27,7 +27,7 @@ pub(super) const NAME: &str = "export";
 #[command(after_help = examples::EXPORT)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     #[command(flatten)]
     ask: AskOption,
     /// The shell or file format to print for
@@ -91,15 +91,15 @@ fn line(dialect: Dialect) -> Option<String> {
 }
 
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
-    let Options { overrides, ask, shell, program, per_node, threads, verbose, quiet } = options;
-    let info = ask.read(&overrides, environment, quiet)?;
+    let Options { place, ask, shell, program, per_node, threads, verbose, quiet } = options;
+    let info = ask.read(&place, environment, quiet)?;
     let threads = threads.in_shell(&info, environment)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());
     } else {
         quiet.warn_also(&info, environment, port::privileged_of_rank_0(&info));
     }
-    let info = overrides::on_known_interface(info)?;
+    let info = on_known_interface(info)?;
     let reader = program.reader(per_node);
     let plan = Plan::new(&info, &PlanOptions { reader, threads, ..PlanOptions::default() });
     Ok(plan.for_shell(reader)?.to_text(shell.into())?)

@@ -21,9 +21,9 @@ use mpienv_launch::seam::{
 };
 
 use super::meet::MeetOption;
-use super::overrides::{AskOption, Overrides};
+use super::place::{AskOption, PlaceOptions};
 use super::program::{ProgramOptions, command};
-use super::threads::{Asked, too_many};
+use super::threads::{Chosen, too_many};
 use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
 use super::worker::{raised_files, worker};
@@ -48,7 +48,7 @@ use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none,
 #[command(after_help = examples::LAUNCH)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     #[command(flatten)]
     ask: AskOption,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub(super) struct Options {
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = options.ask.read(&options.overrides, &environment, options.quiet)?;
+    let info = options.ask.read(&options.place, &environment, options.quiet)?;
     let workers = options.count(&info, &environment)?;
     let words = &options.command[..];
     options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
@@ -156,11 +156,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
     let named = first.first().map_or(words, |words| words);
-    let asked = options.given.threads.asked(&environment)?;
+    let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
-    options.warn(&info, &environment, places.first(), asked, workers, few.clone());
+    options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
     options.meet.wait(&info)?;
-    let launch = options.limited(launch, asked.map(|(threads, _)| threads));
+    let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes.
     let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
     let files = if is_joint { raised_files(&info) } else { None };
@@ -210,14 +210,14 @@ impl Options {
         info: &ClusterInfo,
         environment: &Environment,
         first: Option<&ClusterInfo>,
-        asked: Asked,
+        chosen: Chosen,
         workers: u32,
         few: Option<Finding>,
     ) {
         let of_words = first.and_then(|place| self.given.template.finding(place, &self.command));
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
-        let too_many = share.and_then(|share| too_many(asked, info.users_threads(), &share));
+        let too_many = share.and_then(|share| too_many(chosen, info.users_threads(), &share));
         let is_met = self.meet.is_asked();
         let port = if is_met { None } else { port::privileged_of_rank_0(info) };
         let master = if is_met { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
@@ -229,7 +229,7 @@ impl Options {
     }
 
     /// Returns the launch with the options that limit the workers, and say what they get.
-    fn limited(&self, launch: Launch, asked: Option<Threads>) -> Launch {
+    fn limited(&self, launch: Launch, chosen: Option<Threads>) -> Launch {
         let output = self.log_dir.clone().map_or(Output::Prefixed, Output::LogDir);
         let launch =
             launch_with_plan_options(launch, self.plan_options()).output(output).subreaper(true);
@@ -238,7 +238,7 @@ impl Options {
         let launch = self.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);
         // A launcher divides the node's cores by itself.
         let is_launcher = typed::find(&self.command).is_some();
-        asked.or(is_launcher.then_some(Threads::Keep)).into_iter().fold(launch, Launch::threads)
+        chosen.or(is_launcher.then_some(Threads::Keep)).into_iter().fold(launch, Launch::threads)
     }
 
     /// Returns how many workers this node gets. If they had to be counted, prints the source of the

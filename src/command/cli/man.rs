@@ -8,7 +8,7 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use mpienv_core::seam::OWN_VARIABLES;
 
 use super::failure::ExitCode;
-use super::overrides::Overrides;
+use super::place::PlaceOptions;
 use super::{Failure, stream};
 
 /// The day of the page's last change.
@@ -80,7 +80,7 @@ fn write(command: clap::Command, to: &mut Vec<u8>) -> io::Result<()> {
 
 /// The options that tell where a process is, which most commands share.
 fn shared() -> clap::Command {
-    Overrides::augment_args(clap::Command::new("mpienv").disable_help_flag(true))
+    PlaceOptions::augment_args(clap::Command::new("mpienv").disable_help_flag(true))
 }
 
 /// Returns a subcommand without the options that are in the page's list of common options.

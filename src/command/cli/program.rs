@@ -9,7 +9,7 @@ use clap::Args;
 use mpienv_ask::seam::with_own_addr;
 use mpienv_core::seam::{Placeholders, PlanOptions, Reader, TemplateError, finding, shell_quoted};
 
-use super::overrides::named;
+use super::place::named;
 use super::stream;
 use super::threads::ThreadsOption;
 

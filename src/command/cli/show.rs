@@ -11,7 +11,7 @@ use mpienv_core::seam::{Plan, counted, finding};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
-use super::overrides::{self, Overrides};
+use super::place::{PlaceOptions, on_known_interface};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, Quiet, examples, lines_of, stream};
 
@@ -23,7 +23,7 @@ const MOST_SHOWN: usize = 4;
 #[command(after_help = examples::SHOW)]
 pub(super) struct Options {
     #[command(flatten)]
-    overrides: Overrides,
+    place: PlaceOptions,
     /// Show this host's own address and interface too, by the route to the master
     ///
     /// Resolves the master's name, which takes at most 10 seconds, and sends no packet.
@@ -38,16 +38,16 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { overrides, own_addr, warn, json } = options;
+    let Options { place, own_addr, warn, json } = options;
     let environment = Environment::current();
-    let info = overrides::read(&overrides, &environment, Quiet::NEVER)?;
-    let asked = ThreadsOption::default().asked(&environment)?;
-    let threads = ThreadShare::new(asked, &info, &environment, Runs::default())?;
+    let info = place.read(&environment, Quiet::NEVER)?;
+    let chosen = ThreadsOption::default().chosen(&environment)?;
+    let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
     let too_many = threads.finding();
     if warn {
         Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
     }
-    let info = overrides::on_known_interface(info)?;
+    let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
     let cores = Binding::here(&host);

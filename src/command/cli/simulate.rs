@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
 
-use super::overrides::named;
+use super::place::named;
 use crate::command::check::SIMULATED;
 use crate::simulate::{Job, JobError};
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};

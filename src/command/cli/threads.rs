@@ -42,7 +42,7 @@ fn parse(text: &str) -> Result<Threads, String> {
 }
 
 /// What the user asks for, and by which option or variable.
-pub(super) type Asked = Option<(Threads, &'static str)>;
+pub(super) type Chosen = Option<(Threads, &'static str)>;
 
 /// What the number of threads depends on besides the place.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +55,7 @@ pub(super) struct Runs {
 
 impl ThreadsOption {
     /// Returns what the user asks for. Commands without the option read the variable.
-    pub(super) fn asked(self, environment: &Environment) -> Result<Asked, Error> {
+    pub(super) fn chosen(self, environment: &Environment) -> Result<Chosen, Error> {
         if let Some(threads) = self.threads {
             return Ok(Some((threads, OPTION)));
         }
@@ -76,16 +76,16 @@ impl ThreadsOption {
         info: &ClusterInfo,
         environment: &Environment,
     ) -> Result<Option<ThreadCount>, Error> {
-        let asked = self.threads.map(|threads| (threads, OPTION));
+        let chosen = self.threads.map(|threads| (threads, OPTION));
         let runs = Runs { keeps_binding: true, is_starter: false };
-        asked.map_or(Ok(None), |_| Ok(ThreadShare::new(asked, info, environment, runs)?.count))
+        chosen.map_or(Ok(None), |_| Ok(ThreadShare::new(chosen, info, environment, runs)?.count))
     }
 }
 
 /// How many threads this rank's program gets, and why.
 #[derive(Debug)]
 pub(super) struct ThreadShare {
-    asked: Asked,
+    chosen: Chosen,
     pub(super) count: Option<ThreadCount>,
     /// The user's own `OMP_NUM_THREADS`.
     users: Option<usize>,
@@ -97,22 +97,22 @@ pub(super) struct ThreadShare {
 impl ThreadShare {
     /// Decides how many threads this rank's program gets.
     pub(super) fn new(
-        asked: Asked,
+        chosen: Chosen,
         info: &ClusterInfo,
         environment: &Environment,
         Runs { keeps_binding, is_starter }: Runs,
     ) -> Result<ThreadShare, Error> {
         let share = share_of_rank(info, environment, keeps_binding);
-        if let (Some((Threads::Share, by)), None) = (asked, &share) {
+        if let (Some((Threads::Share, by)), None) = (chosen, &share) {
             let reason = Reason::Malformed(UNKNOWN.to_owned());
             let remedy = format!("give a number, as in {OPTION} 4, or keep");
             return Err(error(reason, remedy, by.to_owned(), "share".to_owned()));
         }
         let is_shared = info.launcher() != Launcher::Alone && !is_starter;
         let number = share.as_ref().map(|share| share.threads);
-        let number = number.filter(|_| is_shared || asked.is_some());
-        let count = Threads::count(asked.map(|(threads, _)| threads), number);
-        Ok(ThreadShare { asked, count, users: info.users_threads(), share, is_starter })
+        let number = number.filter(|_| is_shared || chosen.is_some());
+        let count = Threads::count(chosen.map(|(threads, _)| threads), number);
+        Ok(ThreadShare { chosen, count, users: info.users_threads(), share, is_starter })
     }
 
     /// Returns the plan that `exec` performs for a program that starts no others, with these
@@ -124,7 +124,7 @@ impl ThreadShare {
     /// Reports far more threads than cores, if the user chose their number.
     pub(super) fn finding(&self) -> Option<Finding> {
         let share = self.share.as_ref().filter(|_| !self.is_starter);
-        too_many(self.asked, self.users, share?)
+        too_many(self.chosen, self.users, share?)
     }
 
     /// Returns the row of a table: the number of threads and its source.
@@ -136,7 +136,7 @@ impl ThreadShare {
 
     fn source(&self, plan: &Plan) -> String {
         let share = self.share.as_ref();
-        match (self.asked, plan.threads, share) {
+        match (self.chosen, plan.threads, share) {
             (Some((Threads::Number(_), by)), ..) => by.to_owned(),
             (Some((Threads::Keep, by)), ..) => format!("{by}=keep"),
             (_, Some(set), Some(share)) if set == share.threads => share.to_string(),
@@ -168,8 +168,8 @@ impl ThreadShare {
 }
 
 /// Reports far more threads than cores, if the user chose their number by an option or a variable.
-pub(super) fn too_many(asked: Asked, users: Option<usize>, share: &Share) -> Option<Finding> {
-    match asked {
+pub(super) fn too_many(chosen: Chosen, users: Option<usize>, share: &Share) -> Option<Finding> {
+    match chosen {
         Some((Threads::Number(number), by)) => {
             too_many_threads(usize::try_from(number).ok()?, by, share)
         }
@@ -211,8 +211,8 @@ mod tests {
             let expected = "expected a whole number from 1 to 65536, share or keep";
             assert_eq!(parse(bad), Err(expected.to_owned()), "{bad}");
             let environment = Environment::from_vars([(VARIABLE, bad)]);
-            match ThreadsOption::default().asked(&environment) {
-                Ok(asked) => assert_eq!((asked, bad), (None, "")),
+            match ThreadsOption::default().chosen(&environment) {
+                Ok(chosen) => assert_eq!((chosen, bad), (None, "")),
                 Err(error) => assert_eq!(
                     error.to_string(),
                     format!("{VARIABLE}={bad:?}: {expected}; correct or unset {VARIABLE}")

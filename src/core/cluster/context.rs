@@ -126,7 +126,7 @@ pub(crate) struct Context {
     /// The job's token, if no variable holds it.
     pub token: Option<String>,
     /// Which of the launcher's servers it has asked for the `MASTER_ADDR`.
-    pub asked: Option<Server>,
+    pub server: Option<Server>,
     /// The number of the node and the number of nodes, if it has asked for them.
     pub node: Option<Rank>,
     /// The same for the local rank and the local size.
@@ -168,7 +168,7 @@ impl Context {
             master_addr: None,
             master_port: None,
             token,
-            asked: None,
+            server: None,
             node: None,
             local: None,
             seen,
@@ -181,7 +181,7 @@ impl Context {
             } else if let Some(port) = word.strip_prefix("port=") {
                 context.master_port = Some(port.to_owned());
             } else if let Some(from) = word.strip_prefix("from=") {
-                context.asked = Server::of_word(from);
+                context.server = Server::of_word(from);
             } else if let Some(node) = word.strip_prefix("node=") {
                 context.node = Some(rank_of(node)?);
             } else if let Some(local) = word.strip_prefix("local=") {
@@ -203,7 +203,7 @@ impl Context {
         for (name, value) in [("addr", &self.master_addr), ("port", &self.master_port)] {
             text += &value.as_ref().map(|value| format!(" {name}={value}")).unwrap_or_default();
         }
-        if let Some(server) = self.asked {
+        if let Some(server) = self.server {
             text += &format!(" from={}", server.word());
         }
         for (name, rank) in [("node", self.node), ("local", self.local)] {
@@ -250,7 +250,7 @@ mod tests {
             master_addr,
             master_port,
             token,
-            asked: Some(Server::Pmix),
+            server: Some(Server::Pmix),
             node: Rank::new(1, 2).ok(),
             local: Rank::new(3, 4).ok(),
             seen,

@@ -36,12 +36,12 @@ pub use self::builder::ClusterInfoBuilder;
 impl ClusterInfoBuilder {
     /// Detects the launcher, reads its variables, and completes, connects and checks the place.
     fn discover(&self, environment: &Environment) -> Result<ClusterInfo, Error> {
-        let asked = self.overrides.or_inherited(environment)?;
-        let detected = detect(environment, asked.launcher.as_ref())?;
+        let overrides = self.overrides.or_inherited(environment)?;
+        let detected = detect(environment, overrides.launcher.as_ref())?;
         let mut place = complete(self.place(detected)?)?;
         let mut findings = lint(&mut place);
-        let meeting = decide_meeting(&mut place, &asked, &mut findings)?;
-        let surroundings = Surroundings::read(&place, asked)?;
+        let meeting = decide_meeting(&mut place, &overrides, &mut findings)?;
+        let surroundings = Surroundings::read(&place, overrides)?;
         let Place { whole, placement, own, threads, .. } = &place;
         let carried = Carried {
             overrides: self.overrides.exported(),
@@ -85,12 +85,12 @@ impl ClusterInfoBuilder {
         };
         let threads = threads::of_outer(whole, context.as_ref());
         let own = context.as_ref().filter(|_| choice.is_of_context);
-        if let Some((node, server)) = own.and_then(|own| own.node.zip(own.asked)) {
+        if let Some((node, server)) = own.and_then(|own| own.node.zip(own.server)) {
             let known = |number| by(server.source(), Some(number));
             placement.node_rank = placement.node_rank.or_else(|| known(node.index()));
             placement.node_count = placement.node_count.or_else(|| known(node.size()));
         }
-        if let Some((local, server)) = own.and_then(|own| own.local.zip(own.asked)) {
+        if let Some((local, server)) = own.and_then(|own| own.local.zip(own.server)) {
             let known = |number| by(server.source(), Some(number));
             let rank = placement.local_rank.clone().or_else(|| known(local.index()));
             let size = placement.local_size.clone().or_else(|| known(local.size()));
@@ -140,23 +140,23 @@ struct Detected<'a> {
 
 fn detect<'a>(
     whole: &'a Environment,
-    asked: Option<&Sourced<Launcher>>,
+    explicit: Option<&Sourced<Launcher>>,
 ) -> Result<Detected<'a>, Error> {
     let context = Context::find(whole)?;
-    let choice = choose(whole, asked, context.as_ref())?;
+    let choice = choose(whole, explicit, context.as_ref())?;
     let inner = choice.without_outer(whole, context.as_ref());
     let environment = inner.map_or(Cow::Borrowed(whole), Cow::Owned);
     // A process is deliberately alone if an override or an exported context says so.
     let is_unplaced =
-        choice.marker.launcher == Launcher::Alone && asked.is_none() && !choice.is_of_context;
+        choice.marker.launcher == Launcher::Alone && explicit.is_none() && !choice.is_of_context;
     Ok(Detected { whole, environment, choice, context, is_unplaced })
 }
 
 /// Returns the launcher that a process with these variables would be said to have. `None` if they
 /// cannot be read.
 pub(crate) fn launcher_of(environment: &Environment) -> Option<Launcher> {
-    let asked = Overrides::default().or_inherited(environment).ok()?;
-    Some(detect(environment, asked.launcher.as_ref()).ok()?.choice.marker.launcher)
+    let overrides = Overrides::default().or_inherited(environment).ok()?;
+    Some(detect(environment, overrides.launcher.as_ref()).ok()?.choice.marker.launcher)
 }
 
 /// This process's place, and what it was read from.
@@ -215,12 +215,12 @@ fn lint(place: &mut Place<'_>) -> Vec<Finding> {
 /// Determines where the ranks meet, and whether the launcher's list of hosts fits that.
 fn decide_meeting(
     place: &mut Place<'_>,
-    asked: &Overrides,
+    overrides: &Overrides,
     findings: &mut Vec<Finding>,
 ) -> Result<Meeting, Error> {
     let Place { environment, placement, own, azure, .. } = place;
-    let explicit = asked.master_addr.clone();
-    let answered = own.as_ref().and_then(|own| own.master_addr.as_deref().zip(own.asked));
+    let explicit = overrides.master_addr.clone();
+    let answered = own.as_ref().and_then(|own| own.master_addr.as_deref().zip(own.server));
     let is_set_by_mpienv = own.is_some();
     let sources = MasterSources { azure: azure.as_ref(), explicit, is_set_by_mpienv, answered };
     let addr = master::decide_addr(environment, placement, sources, findings)?;
@@ -232,10 +232,10 @@ fn decide_meeting(
     let found = addr.as_ref().map(|addr| &addr.value);
     let wrong = placement.not_master.take().filter(|(host, _)| found == Some(host));
     findings.extend(wrong.map(|(_, finding)| finding));
-    findings.extend(lints::privileged_ports(&asked.port_range));
-    let rule = PortRule { on_azure: azure.is_some(), range: value_of(&asked.port_range) };
-    let asked_port = asked.master_port.clone();
-    let (port, default_port) = master::port(environment, placement, rule, asked_port)?;
+    findings.extend(lints::privileged_ports(&overrides.port_range));
+    let rule = PortRule { on_azure: azure.is_some(), range: value_of(&overrides.port_range) };
+    let (port, default_port) =
+        master::port(environment, placement, rule, overrides.master_port.clone())?;
 
     // Some launchers set the job's master together with the rank.
     let comes_along = placement.launcher().spec().sets_master();
@@ -246,8 +246,10 @@ fn decide_meeting(
     let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
     let auth = auth::munge(environment)?;
     let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
-        (_, Scope::Job) if auth.as_ref().is_none_or(Munge::is_auto) && asked.secret().is_some() => {
-            (Token::new(asked.secret().unwrap_or_default()), Scope::Programs)
+        (_, Scope::Job)
+            if auth.as_ref().is_none_or(Munge::is_auto) && overrides.secret().is_some() =>
+        {
+            (Token::new(overrides.secret().unwrap_or_default()), Scope::Programs)
         }
         known => known,
     };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::message::{Event, Failed, Order, Urgency, Verdict};
+use super::message::{Event, FinalFailure, Order, Urgency, Verdict};
 use super::silence::{Answers, Silence};
 use crate::report::{Ending, How};
 use crate::restart::{Cause, Failure, NoRestart, pause};
@@ -184,7 +184,7 @@ impl Coordinator {
         let not_restarted = failure.no_restart.filter(|_| self.is_restart_left());
         let endings = std::mem::take(&mut self.progress.endings);
         let earlier = std::mem::take(&mut self.earlier);
-        let failed = Failed { failure, endings, earlier, not_restarted };
+        let failed = FinalFailure { failure, endings, earlier, not_restarted };
         Order::Finish(Verdict::Failed(Box::new(failed)))
     }
 }
@@ -229,7 +229,7 @@ mod tests {
 
     /// Returns the failure with which the job ends.
     #[track_caller]
-    fn last(order: Option<Order>) -> Failed {
+    fn last(order: Option<Order>) -> FinalFailure {
         let Some(Order::Finish(Verdict::Failed(last))) = order else { panic!("{order:?}") };
         *last
     }

@@ -98,13 +98,13 @@ pub(crate) enum Order {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     Done,
-    Failed(Box<Failed>),
+    Failed(Box<FinalFailure>),
     Lost { node: u32, host: String, reason: String },
 }
 
 /// The last failure, and the history that led to it, which only the first node reports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failed {
+pub(crate) struct FinalFailure {
     pub failure: Failure,
     #[serde(skip)]
     pub endings: Vec<Ending>,

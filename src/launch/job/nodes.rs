@@ -258,7 +258,7 @@ fn from_node(node: u32, mut event: Event) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::message::{Failed, Urgency};
+    use crate::job::message::{FinalFailure, Urgency};
     use crate::report::{Ending, How};
     use crate::restart::{Cause, Failure, NoRestart};
     use crate::stall::RankState;
@@ -300,8 +300,12 @@ mod tests {
     }
 
     fn all_orders() -> Vec<Order> {
-        let failed =
-            Failed { failure: failure(), endings: vec![], earlier: vec![], not_restarted: None };
+        let failed = FinalFailure {
+            failure: failure(),
+            endings: vec![],
+            earlier: vec![],
+            not_restarted: None,
+        };
         let (host, reason) = ("nodeC".to_owned(), "gone".to_owned());
         vec![
             Order::Stop { again: 4, urgency: Urgency::Failure, stall: None },

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::command::check::grouped;
 use crate::command::doctor::{self, Machine};
 use crate::{Finding, Severity, host_name, printable};
 use mpienv_launch::seam::Cpus;
@@ -96,17 +97,9 @@ impl Summary {
 }
 
 /// Groups the other ranks by how they differ from rank 0, in the order of each group's first rank.
-pub(super) fn differences(reports: &[Summary]) -> Vec<(Vec<u32>, Vec<String>)> {
-    let mut groups: Vec<(Vec<u32>, Vec<String>)> = Vec::new();
-    let Some((first, others)) = reports.split_first() else { return groups };
-    for (rank, report) in (1..).zip(others) {
-        let lines = report.differences(first);
-        match groups.iter_mut().find(|(_, known)| *known == lines) {
-            Some((ranks, _)) => ranks.push(rank),
-            None => groups.push((vec![rank], lines)),
-        }
-    }
-    groups
+pub(super) fn differences(reports: &[Summary]) -> Vec<(Vec<String>, Vec<u32>)> {
+    let Some((first, others)) = reports.split_first() else { return Vec::new() };
+    grouped((1..).zip(others.iter().map(|report| report.differences(first))))
 }
 
 /// What a rank sends about its cores. Each core is known by its lowest CPU.
@@ -206,7 +199,7 @@ mod tests {
         let finding = vec!["warning [c]: d; remedy of rank 5".to_owned()];
         assert_eq!(
             differences(&reports),
-            [(vec![1, 3], vec![]), (vec![2, 4], port), (vec![5], finding)]
+            [(vec![], vec![1, 3]), (port, vec![2, 4]), (finding, vec![5])]
         );
         assert_eq!(
             reports.each_ref().map(Summary::is_suspicious),
@@ -219,7 +212,7 @@ mod tests {
         let reports = [report("1", "0", &[]), report("\u{1b}[2J2", "1", &[])];
         assert_eq!(
             differences(&reports),
-            [(vec![1], vec!["master port: \u{fffd}[2J2, but 1 on rank 0".to_owned()])]
+            [(vec!["master port: \u{fffd}[2J2, but 1 on rank 0".to_owned()], vec![1])]
         );
     }
 

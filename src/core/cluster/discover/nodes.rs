@@ -108,24 +108,14 @@ pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placeme
     // The platform's variables may be incomplete: the user provides what is missing.
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
     let Some(platform) = read.ok().filter(is_platform) else { return Ok(placement) };
-    let Placement {
-        master_addr,
-        master_doubt,
-        master_unknown,
-        master_port,
-        hosts,
-        workers,
-        job,
-        ..
-    } = platform;
     Ok(Placement {
-        master_addr,
-        master_doubt,
-        master_unknown,
-        master_port,
-        hosts,
-        workers,
-        job,
+        master_addr: platform.master_addr,
+        master_doubt: platform.master_doubt,
+        master_unknown: platform.master_unknown,
+        master_port: platform.master_port,
+        hosts: platform.hosts,
+        workers: platform.workers,
+        job: platform.job,
         ..placement
     })
 }

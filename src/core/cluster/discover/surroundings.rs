@@ -26,14 +26,14 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    pub(super) fn read(place: &Place<'_>, asked: Overrides) -> Result<Surroundings, Error> {
+    pub(super) fn read(place: &Place<'_>, overrides: Overrides) -> Result<Surroundings, Error> {
         let Place { whole, environment, placement, azure, .. } = place;
         Ok(Surroundings {
-            nccl: nccl::ifname(environment, azure.is_some(), asked.nccl_ifname)?,
+            nccl: nccl::ifname(environment, azure.is_some(), overrides.nccl_ifname)?,
             device_index: device::index(whole, value_of(&placement.local_rank)),
             restart_count: restart_count(whole, placement.launcher())?,
             platform: platform(whole, placement),
-            asked_interface: asked.interface,
+            asked_interface: overrides.interface,
             interface: None,
             own_addr: None,
         })

@@ -1,4 +1,4 @@
-//! Reads the process's place with the options that take precedence over the environment.
+//! The options that tell where this process is, and how a place is read with them.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -10,14 +10,16 @@ use crate::{
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mpienv_ask::on_interface;
-use mpienv_ask::seam::{asked, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix};
+use mpienv_ask::seam::{
+    ask_if_needed, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix,
+};
 use mpienv_core::seam::finding;
 
 use super::{Quiet, launcher_connection, stream};
 
-/// The values that take precedence over the environment.
+/// Values that take precedence over the environment.
 #[derive(Args, Clone, Debug, Default)]
-pub(super) struct Overrides {
+pub(super) struct PlaceOptions {
     /// Use this launcher instead of detecting one [env: MPIENV_LAUNCHER]
     ///
     /// `user` reads a RANK and a WORLD_SIZE that you have set yourself; `alone` is for a single
@@ -85,7 +87,7 @@ fn ifname(text: &str) -> Result<NcclIfname, Infallible> {
     Ok(text.into())
 }
 
-impl Overrides {
+impl PlaceOptions {
     /// Returns what reads a process's place with these values.
     fn builder(&self, environment: &Environment) -> Result<ClusterInfoBuilder, Error> {
         let own = self.clone();
@@ -105,6 +107,32 @@ impl Overrides {
         }
         Ok(if own.one_per_node { builder.one_per_node() } else { builder })
     }
+
+    /// Reads the process's place. Asks the launcher only if `--ask-pmix` says so.
+    pub(super) fn read(
+        &self,
+        environment: &Environment,
+        quiet: Quiet,
+    ) -> Result<ClusterInfo, Error> {
+        self.read_with(&self.builder(environment)?, environment, quiet)
+    }
+
+    fn read_with(
+        &self,
+        builder: &ClusterInfoBuilder,
+        environment: &Environment,
+        quiet: Quiet,
+    ) -> Result<ClusterInfo, Error> {
+        if !self.ask_pmix {
+            return builder.read();
+        }
+        if !quiet.is_asked(environment) {
+            warn_of_asking(environment);
+        }
+        let info = read_with_pmix(builder)?;
+        keep_pmix(&info, launcher_connection::start)?;
+        Ok(info)
+    }
 }
 
 /// Whether a command that all ranks run asks the launcher for what its variables do not say.
@@ -123,30 +151,32 @@ impl AskOption {
     /// Reads the process's place, and asks the launcher if nothing names the master.
     pub(super) fn read(
         self,
-        overrides: &Overrides,
+        place: &PlaceOptions,
         environment: &Environment,
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
-        let read = read(overrides, environment, quiet);
+        let builder = place.builder(environment)?;
+        let read = place.read_with(&builder, environment, quiet);
         if self.no_ask {
             return read;
         }
-        asked(read, &overrides.builder(environment)?, launcher_connection::start)
+        ask_if_needed(read, &builder, launcher_connection::start)
     }
 
     /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
     /// returns what the variables say, and the finding `launcher-no-answer`.
     pub(super) fn inspect(
         self,
-        overrides: &Overrides,
+        place: &PlaceOptions,
         environment: &Environment,
     ) -> Result<(ClusterInfo, Option<Finding>), Error> {
-        let read = read(overrides, environment, Quiet::NEVER);
+        let builder = place.builder(environment)?;
+        let read = place.read_with(&builder, environment, Quiet::NEVER);
         if self.no_ask {
             return Ok((read?, None));
         }
         let unasked = read.as_ref().ok().cloned();
-        match (asked(read, &overrides.builder(environment)?, launcher_connection::start), unasked) {
+        match (ask_if_needed(read, &builder, launcher_connection::start), unasked) {
             (Ok(info), _) => Ok((info, None)),
             (Err(error), None) => Err(error),
             (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),
@@ -170,23 +200,6 @@ fn no_answer(error: &Error) -> Finding {
         // After the reason, an error's remedy may go on with "or".
         error.remedy().trim_start_matches("or ").to_owned(),
     )
-}
-
-pub(super) fn read(
-    overrides: &Overrides,
-    environment: &Environment,
-    quiet: Quiet,
-) -> Result<ClusterInfo, Error> {
-    let builder = overrides.builder(environment)?;
-    if !overrides.ask_pmix {
-        return builder.read();
-    }
-    if !quiet.is_asked(environment) {
-        warn_of_asking(environment);
-    }
-    let info = read_with_pmix(&builder)?;
-    keep_pmix(&info, launcher_connection::start)?;
-    Ok(info)
 }
 
 /// Warns once on each node of what `--ask-pmix` costs, because a program that is started later
