@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::command::check::SIMULATED;
 use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
-use mpienv_core::seam::{self, ASKED};
+use mpienv_core::seam::ASKED;
 use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
@@ -61,16 +61,14 @@ pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<V
 
 /// Returns the finding `cores-shared`.
 pub(crate) fn cores_shared(host: &str, ranks: &Cpus, idle: &Cpus) -> Option<Finding> {
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "cores-shared",
         format!(
             "on {host}, the ranks {ranks} share cores, and no rank uses the cores of CPUs {idle}"
         ),
         "ranks that share a core wait for each other",
-        "start them unbound, or with `mpienv exec --bind core` or `mpienv launch --bind core`"
-            .into(),
-    )
+        "start them unbound, or with `mpienv exec --bind core` or `mpienv launch --bind core`",
+    ))
 }
 
 /// Returns the place with the interface that `exec` and `launch` select, or the finding
@@ -146,16 +144,6 @@ fn is_own_name(host: &Host) -> bool {
     host_name().is_some_and(|own| host.to_string().eq_ignore_ascii_case(&own))
 }
 
-fn finding(
-    severity: Severity,
-    code: &'static str,
-    what: String,
-    why: &str,
-    remedy: String,
-) -> Option<Finding> {
-    Some(seam::finding(severity, code, what, why.to_owned(), remedy))
-}
-
 /// Returns whether the job may be on several nodes.
 fn several_nodes(info: &ClusterInfo) -> bool {
     is_on_one_node(info) != Some(true)
@@ -175,8 +163,7 @@ fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 }
 
 fn unresolved(info: &ClusterInfo, host: &Host, reason: &str) -> Option<Finding> {
-    finding(
-        Severity::Error,
+    Some(Finding::error(
         "master-unresolved",
         format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
         match info.rank().is_first() {
@@ -187,7 +174,7 @@ fn unresolved(info: &ClusterInfo, host: &Host, reason: &str) -> Option<Finding> 
             info,
             "use rank 0's IP address instead, or add the name to DNS or /etc/hosts on every host",
         ),
-    )
+    ))
 }
 
 /// Returns a remedy for a wrong master, after the one for a master that a user named for another
@@ -222,8 +209,7 @@ fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
 fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
     let host = info.master_addr().ok()?;
     if info.agent_listens() {
-        return finding(
-            Severity::Note,
+        return Some(Finding::note(
             "master-not-here",
             format!(
                 "this is rank 0, and MASTER_ADDR {host} is the host of another agent of torchrun, which keeps the store"
@@ -235,7 +221,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
                  rank 0's host as the master, or give them one of this host's addresses: {}",
                 routed(interfaces)
             ),
-        );
+        ));
     }
     let source = &info.provenance().master_addr;
     // Azure's variables take precedence over MASTER_ADDR.
@@ -243,8 +229,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
         true => (format!(" (of {source})"), "MPIENV_MASTER_ADDR"),
         false => (String::new(), "MASTER_ADDR"),
     };
-    finding(
-        Severity::Error,
+    Some(Finding::error(
         "master-not-here",
         format!(
             "this is rank 0, but MASTER_ADDR {host}{from} is not an address of this host (its addresses: {})",
@@ -258,7 +243,7 @@ fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Findi
                  Kubernetes Service, NAT)"
             ),
         ),
-    )
+    ))
 }
 
 /// Lists the addresses at which other hosts may reach this one, with their interfaces; bridges only
@@ -317,7 +302,7 @@ fn loopback(
     let own = Some(routed(interfaces)).filter(|own| info.rank().is_first() && !own.is_empty());
     let own = own.map_or(String::new(), |own| format!(" (this is rank 0, with {own})"));
     let mend = if is_name { ", or correct /etc/hosts" } else { "" };
-    finding(
+    Some(Finding::new(
         severity,
         "master-loopback",
         format!("{what}, and {nodes}"),
@@ -328,7 +313,7 @@ fn loopback(
                 "set MASTER_ADDR for all ranks to an address of rank 0's host that the others can reach{own}{mend}"
             ),
         ),
-    )
+    ))
 }
 
 fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
@@ -336,13 +321,12 @@ fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
     if !is_link_local(&host.address()?) {
         return None;
     }
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "master-link-local",
         format!("MASTER_ADDR {host} is a link-local address"),
         "it belongs to a different interface on every host, and few programs accept a zone",
-        "use a routable address of rank 0's host, or its name".into(),
-    )
+        "use a routable address of rank 0's host, or its name",
+    ))
 }
 
 fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -356,8 +340,7 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         return None;
     }
     let address = addresses.first()?;
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "hostname-loopback",
         format!("this host's name {name} resolves to {address}"),
         "gloo and others announce the address of their host's name to the other hosts, which then connect to themselves",
@@ -369,18 +352,17 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
                 [] => String::new(),
             }
         ),
-    )
+    ))
 }
 
 fn stale_session(gone: Option<&(&'static str, PathBuf)>) -> Option<Finding> {
     let (variable, folder) = gone?;
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "stale-open-mpi",
         format!("{variable} names {}, which does not exist", folder.display()),
         "Open MPI removes it when a job ends: the rank and size are left from that job, or this container does not mount the folder",
-        "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables".into(),
-    )
+        "start the program with mpirun, mount the folder, or use a shell without OMPI_ and PMIX_ variables",
+    ))
 }
 
 fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
@@ -402,13 +384,12 @@ fn proxy(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     if !several_nodes(info) || ["no_proxy", "NO_PROXY"].into_iter().filter_map(get).any(left_out) {
         return None;
     }
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "proxy",
         format!("{name} is set, but no_proxy does not exempt the master {host}"),
         "programs that use gRPC or HTTP would send their connections to rank 0 through the proxy",
         format!("add {host} to no_proxy on all hosts, or unset {name} for the job"),
-    )
+    ))
 }
 
 /// Returns whether an entry of no_proxy covers a host: the host itself, or a domain that contains

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use mpienv_core::seam::finding;
 use mpienv_rendezvous::seam::{self, MUNGE_REMEDY};
 use serde::Serialize;
 
-use crate::{ClusterInfo, Finding, Severity};
+use crate::{ClusterInfo, Finding};
 
 /// What protects a meeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -78,11 +77,10 @@ pub(crate) fn no_answer(
 ) -> Option<Finding> {
     let munge = info.munge().filter(|munge| !munge.is_auto())?;
     let reason = munged?.as_ref().err()?;
-    Some(finding(
-        Severity::Error,
+    Some(Finding::error(
         "munge-no-answer",
         format!("MPIENV_AUTH={munge}: {reason}"),
-        "the ranks must authenticate with MUNGE, so this rank cannot meet the others".into(),
-        MUNGE_REMEDY.into(),
+        "the ranks must authenticate with MUNGE, so this rank cannot meet the others",
+        MUNGE_REMEDY,
     ))
 }

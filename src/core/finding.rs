@@ -59,10 +59,49 @@ pub struct Finding {
     pub remedy: String,
 }
 
+/// How mpienv reports: what was seen, why it matters, and what to do about it.
+#[doc(hidden)]
 impl Finding {
+    pub fn new(
+        severity: Severity,
+        code: &'static str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        let (what, why, remedy) = (what.into(), why.into(), remedy.into());
+        Finding { severity, code, what, why, remedy }
+    }
+
+    pub fn error(
+        code: &'static str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Error, code, what, why, remedy)
+    }
+
+    pub fn warning(
+        code: &'static str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Warning, code, what, why, remedy)
+    }
+
+    pub fn note(
+        code: &'static str,
+        what: impl Into<String>,
+        why: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Finding {
+        Finding::new(Severity::Note, code, what, why, remedy)
+    }
+
     /// Returns the finding as three lines: how severe it is and what was seen, why, and the remedy
     /// with a hint.
-    #[doc(hidden)]
     pub fn lines(&self, severity: &str, hint: &str) -> String {
         let Finding { code, what, why, remedy, .. } = self;
         format!("{severity} [{code}]: {what}\n  why: {why}\n  remedy: {remedy}{hint}\n")

@@ -5,7 +5,6 @@ use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::{Environment, Variables as _};
 use crate::error::{Error, Reason};
-use crate::finding::{Finding, Severity};
 use crate::launcher::starter::{Starter, ancestors};
 use crate::launcher::{Launcher, markers};
 use crate::value::port::{Port, PortRange};
@@ -117,17 +116,6 @@ impl Environment {
     pub fn number(&self, name: &'static str) -> Result<Option<u32>, Error> {
         Ok(self.setting::<u32>(name)?.map(|number| number.value))
     }
-}
-
-/// Returns a finding.
-pub fn finding(
-    severity: Severity,
-    code: &'static str,
-    what: String,
-    why: String,
-    remedy: String,
-) -> Finding {
-    Finding { severity, code, what, why, remedy }
 }
 
 /// Returns the error of a variable or an option that has this value.

@@ -388,6 +388,7 @@ fn introduced(group: &mut Group, own: &Introduction) -> Result<Vec<Introduction>
 }
 
 /// A device that several ranks of one host use.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDevice<'a> {
     /// Its UUID.
@@ -400,9 +401,11 @@ pub struct SharedDevice<'a> {
 }
 
 /// The host of a rank, the UUID of its device, and its `NCCL_HOSTID`.
+#[doc(hidden)]
 pub type DeviceOfRank<'a> = (&'a str, &'a str, Option<&'a str>);
 
 /// Returns the devices that several ranks use. A rank without a device is `None`.
+#[doc(hidden)]
 pub fn shared_devices<'a>(
     ranks: impl IntoIterator<Item = Option<DeviceOfRank<'a>>>,
 ) -> Vec<SharedDevice<'a>> {

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::connections::{Connections, Order};
 use super::measurement::{Measurement, figure, grouped, named};
 use super::{CheckError, JobMap};
-use crate::{Finding, Severity};
-use mpienv_core::seam::finding;
+use crate::Finding;
 
 /// Below this part of the median, a rank is slow.
 const SLOW: f64 = 0.7;
@@ -197,14 +196,13 @@ fn findings(slow: &[u32], ranks: &[RankSpeed]) -> Vec<Finding> {
         };
         let (adds, copy) = (least(|rank| rank.multiply_adds), least(|rank| rank.copy));
         let verb = if own.len() == 1 { "is" } else { "are" };
-        finding(
-            Severity::Warning,
+        Finding::warning(
             "compute-slow",
             format!(
                 "{} on {host} {verb} slow: {adds:.0} % of the median in arithmetic, {copy:.0} % in copying memory",
                 named(&own)
             ),
-            "the slowest rank holds back every step of the whole job".to_owned(),
+            "the slowest rank holds back every step of the whole job",
             format!(
                 "look on {host} for other programs on these cores, for too few cores, and for a processor that is throttled"
             ),

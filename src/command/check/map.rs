@@ -9,7 +9,6 @@ use super::Measures;
 use super::measurement::{Measurement, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
-use mpienv_core::seam::finding;
 
 /// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -130,15 +129,14 @@ impl JobMap {
         let named = |ranks: Vec<(u32, &Measures)>| {
             named(&ranks.into_iter().map(|(rank, _)| rank).collect::<Vec<_>>())
         };
-        Some(finding(
-            Severity::Error,
+        Some(Finding::error(
             "options-differ",
             format!(
                 "{} started check with {option}, and {} without it",
                 named(with),
                 named(without)
             ),
-            "all ranks measure together, so those with it would wait for the others".into(),
+            "all ranks measure together, so those with it would wait for the others",
             format!("start all ranks with {option}, or none"),
         ))
     }
@@ -148,22 +146,20 @@ impl JobMap {
             .zip(&self.ranks)
             .skip(1)
             .find(|(_, report): &(u32, _)| report.master != self.master)?;
-        Some(finding(
-            Severity::Note,
+        Some(Finding::note(
             "master-names-differ",
             format!(
                 "rank 0 names the master {}, and rank {rank} names it {}",
                 self.master, other.master
             ),
-            "both names lead to the same place now, but that may change".into(),
-            "give all ranks the same MASTER_ADDR".into(),
+            "both names lead to the same place now, but that may change",
+            "give all ranks the same MASTER_ADDR",
         ))
     }
 
     fn rejected_connections(&self) -> Option<Finding> {
         (self.rejected > 0).then(|| {
-            finding(
-                Severity::Note,
+            Finding::note(
                 "strangers",
                 match self.rejected {
                     1 => "1 connection to the master's port was not a rank of this job".to_owned(),
@@ -173,8 +169,8 @@ impl JobMap {
                         )
                     }
                 },
-                "a port scanner, a health check, or another job with the same port".into(),
-                "if it is another job, give each job a different MASTER_PORT".into(),
+                "a port scanner, a health check, or another job with the same port",
+                "if it is another job, give each job a different MASTER_PORT",
             )
         })
     }
@@ -186,12 +182,11 @@ fn same_local_rank(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding> 
         let local = report.local_rank?;
         Some((seen.insert(local, rank)?, rank, local))
     })?;
-    Some(finding(
-        Severity::Error,
+    Some(Finding::error(
         "local-rank-twice",
         format!("ranks {first} and {second} are both local rank {local} on {host}"),
-        "both would use the same device".into(),
-        "give each rank of a host a different LOCAL_RANK; take it from the launcher".into(),
+        "both would use the same device",
+        "give each rank of a host a different LOCAL_RANK; take it from the launcher",
     ))
 }
 
@@ -200,14 +195,12 @@ fn other_local_size(host: &str, ranks: &[(u32, &RankReport)]) -> Option<Finding>
     let (wrong, size) = ranks.iter().find_map(|(rank, report)| {
         Some((rank, report.local_size.filter(|&size| size as usize != count)?))
     })?;
-    Some(finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "local-size-differs",
         format!("rank {wrong} has a local size of {size}, but {count} ranks are on {host}"),
         "two hosts have the same name, containers have their own names, or variables are left \
-         from another job"
-            .into(),
-        "give every host a different name, and start all ranks with one launcher".into(),
+         from another job",
+        "give every host a different name, and start all ranks with one launcher",
     ))
 }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Finding, Host, Interface, Launcher,
-    MasterPort, NcclIfname, PortRange, Rank, Severity, UnknownName,
+    MasterPort, NcclIfname, PortRange, Rank, UnknownName,
 };
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -13,7 +13,6 @@ use mpienv_ask::on_interface;
 use mpienv_ask::seam::{
     ask_if_needed, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix,
 };
-use mpienv_core::seam::finding;
 
 use super::{Quiet, launcher_connection, stream};
 
@@ -192,13 +191,12 @@ impl AskOption {
 fn no_answer(error: &Error) -> Finding {
     let text = error.to_string();
     let what = text.strip_suffix(&format!("; {}", error.remedy())).unwrap_or(&text);
-    finding(
-        Severity::Error,
+    Finding::error(
         "launcher-no-answer",
-        what.to_owned(),
-        "the commands that ask the launcher for rank 0's host fail with this error".into(),
+        what,
+        "the commands that ask the launcher for rank 0's host fail with this error",
         // After the reason, an error's remedy may go on with "or".
-        error.remedy().trim_start_matches("or ").to_owned(),
+        error.remedy().trim_start_matches("or "),
     )
 }
 

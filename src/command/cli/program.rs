@@ -4,10 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::process::Command;
 
-use crate::{ClusterInfo, Finding, Severity, Target};
+use crate::{ClusterInfo, Finding, Target};
 use clap::Args;
 use mpienv_ask::seam::with_own_addr;
-use mpienv_core::seam::{Placeholders, PlanOptions, Reader, TemplateError, finding, shell_quoted};
+use mpienv_core::seam::{Placeholders, PlanOptions, Reader, TemplateError, shell_quoted};
 
 use super::place::named;
 use super::stream;
@@ -112,13 +112,7 @@ impl TemplateOption {
     /// Reports processes of a node that would all get the same words for the node.
     pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
-        (self.template && Placeholders::are_for_a_node(words)).then(|| finding(
-            Severity::Warning,
-            "same-words-on-node",
-            format!("each of this node's {processes} processes starts the same command, which names the node"),
-            "a server that expects one process on each node then meets several with the same number".to_owned(),
-            "start one process on each node, or use {rank} or {local_rank} in the command".to_owned(),
-        ))
+        (self.template && Placeholders::are_for_a_node(words)).then(|| Finding::warning("same-words-on-node", format!("each of this node's {processes} processes starts the same command, which names the node"), "a server that expects one process on each node then meets several with the same number", "start one process on each node, or use {rank} or {local_rank} in the command"))
     }
 }
 

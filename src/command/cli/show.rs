@@ -4,10 +4,10 @@ use std::io;
 
 use crate::command::doctor::devices::HostDevices;
 use crate::command::{doctor, protection};
-use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface, Severity};
+use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
-use mpienv_core::seam::{Plan, counted, finding};
+use mpienv_core::seam::{Plan, counted};
 use mpienv_launch::seam::{Binding, numa_nodes, topology};
 use serde_json::{Value, json};
 
@@ -76,12 +76,11 @@ pub(super) fn as_asked(found: Finding, info: &ClusterInfo) -> Finding {
     if found.code != "master-unknown" || !would_ask(info) {
         return found;
     }
-    finding(
-        Severity::Note,
+    Finding::note(
         found.code,
-        "no variable names rank 0's host, and this command does not ask the launcher".to_owned(),
-        "`export`, `exec`, `launch`, `check` and `doctor` ask it for the host".to_owned(),
-        "none is needed; `mpienv check`, started as every rank, shows the host".to_owned(),
+        "no variable names rank 0's host, and this command does not ask the launcher",
+        "`export`, `exec`, `launch`, `check` and `doctor` ask it for the host",
+        "none is needed; `mpienv check`, started as every rank, shows the host",
     )
 }
 

@@ -1,8 +1,8 @@
 //! How many threads the libraries of each rank start.
 
-use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Severity, Threads};
+use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Threads};
 use clap::Args;
-use mpienv_core::seam::{Plan, PlanOptions, ThreadCount, error, finding};
+use mpienv_core::seam::{Plan, PlanOptions, ThreadCount, error};
 use mpienv_launch::seam::{Share, share_of_rank};
 use serde_json::{Value, json};
 
@@ -187,13 +187,12 @@ fn too_many_threads(threads: usize, source: &str, share: &Share) -> Option<Findi
     if all <= 2 * cores as usize {
         return None;
     }
-    Some(finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "too-many-threads",
         format!(
             "{source} is {threads}: the {ranks} ranks of this node start {all} threads on {cores} cores"
         ),
-        "threads that wait for each other's core make every rank several times slower".to_owned(),
+        "threads that wait for each other's core make every rank several times slower",
         format!("use {}, which is a rank's share, or unset OMP_NUM_THREADS", share.threads),
     ))
 }

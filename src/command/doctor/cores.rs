@@ -1,6 +1,5 @@
 //! Checks whether this process may use all cores that its cgroup allows, and those near its device.
 
-use super::finding;
 use super::machine::Machine;
 use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_launch::seam::{BOUND_BY, nodes_of, numa_nodes};
@@ -34,13 +33,13 @@ pub(super) fn binding(
         || "start it without taskset, numactl and the like (`mpirun --bind-to none`)".to_owned(),
         |unbind| format!("start it with {unbind}"),
     );
-    finding(
+    Some(Finding::new(
         severity,
         "cpu-binding",
         format!("bound to {allowed} of {all} cores, by {by}{threads}{ranks}"),
         "threads and workers that this process starts share these cores",
         format!("{unbind}, or use fewer threads"),
-    )
+    ))
 }
 
 /// Returns the number of OpenMP threads. In a list for nested regions, the first number counts.
@@ -72,8 +71,7 @@ pub(super) fn device_far(
             "ask the scheduler for cores near the device (on Slurm, --gres-flags=enforce-binding)"
         }
     };
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "device-far",
         format!(
             "bound to CPUs on {} ({}), and its device {index} ({}) is attached to NUMA node {home}",
@@ -82,6 +80,6 @@ pub(super) fn device_far(
             device.address
         ),
         "what the CPUs and the device exchange crosses the link between the NUMA nodes",
-        remedy.to_owned(),
-    )
+        remedy,
+    ))
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use super::finding;
 use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_core::seam::{SIMULATED, Shown, counted, is_device, ranges, shown, visible};
 use mpienv_launch::seam::Devices;
@@ -69,8 +68,7 @@ fn fewer_than_ranks(
     // The ranks of a simulated job all run on this host.
     let is_counted = shown(environment).next().is_none() && !environment.is_set(SIMULATED);
     let devices = counted(count as usize, "device");
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "few-devices",
         format!("this node has {devices} ({files}) for its {size} ranks"),
         EFFECT,
@@ -78,7 +76,7 @@ fn fewer_than_ranks(
             "start at most {} on each node; if the program uses no device, none is needed",
             counted(count as usize, "rank")
         ),
-    )
+    ))
     .filter(|_| is_counted && count < size)
 }
 
@@ -115,14 +113,12 @@ pub(crate) fn shared<'a>(ranks: impl Iterator<Item = (&'a str, Option<&'a str>)>
     }
     let shared = users.into_iter().filter(|(_, ranks)| ranks.len() > 1);
     let of_device = |((host, device), own): ((&str, &str), Vec<u32>)| {
-        finding(
-            Severity::Warning,
+        Some(Finding::warning(
             "device-shared",
             format!("on {host}, ranks {} see only the same device, {device}", ranges(&own)),
             "they share its memory and its time, and NCCL refuses two ranks on one device",
-            "start as many ranks as the node has devices, and show each rank another one, or all"
-                .to_owned(),
-        )
+            "start as many ranks as the node has devices, and show each rank another one, or all",
+        ))
     };
     shared.filter_map(of_device).collect()
 }
@@ -147,7 +143,7 @@ fn others(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
             ),
             Ok(_) => return None,
         };
-        finding(Severity::Warning, CODE, what, EFFECT, remedy)
+        Some(Finding::warning(CODE, what, EFFECT, remedy))
     })
 }
 
@@ -168,7 +164,7 @@ fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
             .to_owned(),
     };
     let severity = if are_hidden { Severity::Note } else { Severity::Warning };
-    finding(
+    Some(Finding::new(
         severity,
         CODE,
         format!(
@@ -176,7 +172,7 @@ fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
         ),
         EFFECT,
         remedy,
-    )
+    ))
 }
 
 #[cfg(test)]

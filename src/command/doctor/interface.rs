@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::machine::Machine;
-use super::{finding, several_nodes};
-use crate::{ClusterInfo, Environment, Error, Finding, Severity};
+use super::several_nodes;
+use crate::{ClusterInfo, Environment, Error, Finding};
 use mpienv_ask::seam::is_bridge;
 
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
@@ -13,8 +13,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     if let Some(address) =
         value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok())
     {
-        return finding(
-            Severity::Error,
+        return Some(Finding::error(
             "nccl-address",
             format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
             "NCCL compares it with the names of interfaces, and none has this name",
@@ -22,20 +21,19 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
                 "set NCCL_SOCKET_IFNAME to the interface's name{}",
                 of_address(machine, address)
             ),
-        );
+        ));
     }
     let (names, left) = (machine.names(), selected(value, machine));
     if left.is_empty() && !names.is_empty() {
-        return finding(
-            Severity::Warning,
+        return Some(Finding::warning(
             "nccl-nothing-left",
             format!(
                 "NCCL_SOCKET_IFNAME={value} excludes all interfaces of this host: {}",
                 names.join(", ")
             ),
             "NCCL fails to initialize, even on a single host without a network",
-            "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".into(),
-        );
+            "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`",
+        ));
     }
     let (bridges, others): (Vec<&str>, Vec<&str>) =
         left.into_iter().partition(|name| is_bridge(name));
@@ -50,13 +48,12 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         [] => "this host has no other interface; give it one on the cluster's network, and set MPIENV_NCCL_IFNAME to its name".to_owned(),
         _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
     };
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "nccl-bridge",
         format!("NCCL_SOCKET_IFNAME={value} allows {what}"),
         "a bridge has the same address on every host, so ranks that choose it connect to themselves",
         remedy,
-    )
+    ))
 }
 
 /// Returns this host's interfaces that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
@@ -101,7 +98,7 @@ pub(super) fn not_found(error: &Error) -> Option<Finding> {
         (Some(variable), Some(value)) => (format!("{variable}={value}"), reason),
         _ => ("no network interface is known".to_owned(), reason),
     };
-    finding(Severity::Error, "no-interface", what, &why, error.remedy().to_owned())
+    Some(Finding::error("no-interface", what, &why, error.remedy()))
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
@@ -112,14 +109,13 @@ pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Findi
         .split(',')
         .map(str::trim)
         .find(|entry| !entry.is_empty() && !names.contains(entry))?;
-    finding(
-        Severity::Error,
+    Some(Finding::error(
         "gloo-no-such-interface",
         format!(
             "GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}",
             names.join(", ")
         ),
         "gloo needs complete names: it does not accept NCCL's ^, prefixes or addresses",
-        "set GLOO_SOCKET_IFNAME to one of these names".into(),
-    )
+        "set GLOO_SOCKET_IFNAME to one of these names",
+    ))
 }

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::finding;
 use super::machine::Machine;
-use crate::{ClusterInfo, Environment, Finding, Severity};
+use crate::{ClusterInfo, Environment, Finding};
 use mpienv_core::seam::MpiFamily;
 
 /// An MPI library on this host.
@@ -92,8 +91,7 @@ pub(super) fn differs(
     if !is_foreign {
         return None;
     }
-    finding(
-        Severity::Warning,
+    Some(Finding::warning(
         "mpi-library",
         format!(
             "{} started this process, but the MPI library here is {} ({})",
@@ -102,6 +100,6 @@ pub(super) fn differs(
             library.version
         ),
         "a program that calls MPI does not find this launcher: each rank becomes a world of size 1, or fails in MPI_Init",
-        remedy.to_owned(),
-    )
+        remedy,
+    ))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Machine, finding, is_on_one_node, machine};
+use super::{Machine, is_on_one_node, machine};
 use crate::{ClusterInfo, Finding, Port, PortRange, Severity};
 use mpienv_core::seam::{self, ASKED, UNPRIVILEGED};
 use mpienv_rendezvous::seam::listen::PortState;
@@ -47,7 +47,7 @@ fn privileged(info: &ClusterInfo, state: PortState, severity: Severity) -> Optio
         return None;
     }
     let port = info.master_port();
-    finding(
+    Some(Finding::new(
         severity,
         "port-privileged",
         format!("this is rank 0, and its user may not listen on its port {port}"),
@@ -57,16 +57,16 @@ fn privileged(info: &ClusterInfo, state: PortState, severity: Severity) -> Optio
             Some((how, own)) => format!("{how}, so that the job uses its own port {own}"),
             None => format!("give all ranks a MASTER_PORT from {UNPRIVILEGED} up"),
         },
-    )
+    ))
 }
 
 fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
     let port = info.master_port();
-    seam::finding(
+    Finding::new(
         severity,
         "port-in-use",
         format!("this is rank 0, but another program already listens on its port {port}"),
-        "rank 0 cannot listen there, or the other ranks connect to the wrong program".to_owned(),
+        "rank 0 cannot listen there, or the other ranks connect to the wrong program",
         match another(info) {
             Some((how, own)) => format!(
                 "{how}, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it; \
@@ -107,8 +107,7 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
             seam::PORT_RANGE
         ),
     };
-    finding(
-        Severity::Note,
+    Some(Finding::note(
         "port-ephemeral",
         format!(
             "MASTER_PORT {port} is in this host's range of outgoing connections, {} to {}",
@@ -117,7 +116,7 @@ pub(super) fn ephemeral(info: &ClusterInfo, machine: &Machine) -> Option<Finding
         ),
         "an outgoing connection may occupy it when rank 0 tries to listen",
         remedy,
-    )
+    ))
 }
 
 /// Returns unprivileged ports that no outgoing connection takes: the default range, or ports just

@@ -8,7 +8,7 @@
 
 use crate::environment::{Environment, variables};
 use crate::error::{Error, Reason, quote};
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::value::host::{Host, HostError};
 use crate::value::sourced::{Known, Sourced};
 
@@ -104,13 +104,12 @@ impl AzureVars {
         if &named == batchai || batchai == "localhost" {
             return None;
         }
-        Some(Finding {
-            severity: Severity::Warning,
-            code: "azure-masters-differ",
-            what: format!("{BATCH} is {} and {BATCHAI} is {}", quote(batch), quote(batchai)),
-            why: format!("they name two hosts, but rank 0 is on only one; mpienv uses {BATCH}"),
-            remedy: "if rank 0 is on the other host, set MPIENV_MASTER_ADDR for all ranks".into(),
-        })
+        Some(Finding::warning(
+            "azure-masters-differ",
+            format!("{BATCH} is {} and {BATCHAI} is {}", quote(batch), quote(batchai)),
+            format!("they name two hosts, but rank 0 is on only one; mpienv uses {BATCH}"),
+            "if rank 0 is on the other host, set MPIENV_MASTER_ADDR for all ranks",
+        ))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cluster::overrides::MasterPort;
 use crate::cluster::{azure, overrides};
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::Starts;
 use crate::launcher::placement::Placement;
 use crate::value::host::{Host, meant_with_port};
@@ -104,13 +104,12 @@ fn azure_addr(
 }
 
 fn replaced(inherited: &Host, host: &Sourced<Host>) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "master-addr-replaced",
-        what: format!("MASTER_ADDR is {inherited}, but {} says {}", host.source, host.value),
-        why: "on Azure, the platform's own variables name the master".into(),
-        remedy: format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
-    }
+    Finding::warning(
+        "master-addr-replaced",
+        format!("MASTER_ADDR is {inherited}, but {} says {}", host.source, host.value),
+        "on Azure, the platform's own variables name the master",
+        format!("to use {inherited} set MPIENV_MASTER_ADDR={inherited} for all ranks"),
+    )
 }
 
 /// Reports an IPv6 address whose last group may be a port. The same address can be written without
@@ -127,15 +126,14 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
              for {text} itself write all eight groups"
         ),
     };
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "unbracketed-ipv6",
-        what: format!("{variable} is {text}, which is read as the address {}", host.value),
-        why: format!(
+    Some(Finding::warning(
+        "unbracketed-ipv6",
+        format!("{variable} is {text}, which is read as the address {}", host.value),
+        format!(
             "its last group can also be a port: without brackets, {meant} with port {port} is the same text"
         ),
         remedy,
-    })
+    ))
 }
 
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
@@ -152,13 +150,12 @@ pub(crate) fn unknown(placement: &Placement) -> Error {
 
 /// Returns the same error as a finding, for commands that only inspect.
 pub(crate) fn unknown_finding(error: &Error) -> Finding {
-    Finding {
-        severity: Severity::Error,
-        code: "master-unknown",
-        what: format!("no MASTER_ADDR: {}", error.reason()),
-        why: "the ranks cannot meet, so nothing can be exported".into(),
-        remedy: error.remedy().to_owned(),
-    }
+    Finding::error(
+        "master-unknown",
+        format!("no MASTER_ADDR: {}", error.reason()),
+        "the ranks cannot meet, so nothing can be exported",
+        error.remedy(),
+    )
 }
 
 /// The range from which a port is taken, and whether Azure's port numbers take precedence.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 
 /// Each variable with its meaning, as the manual page shows it.
 pub const OWN_VARIABLES: &[(&str, &str)] = &[
@@ -110,13 +110,12 @@ fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
             (String::new(), remedy)
         }
     };
-    Finding {
-        severity: Severity::Warning,
-        code: "unknown-variable",
-        what: format!("{name} is not a variable of mpienv{question}"),
-        why: "mpienv ignores it, so what it asks for does not happen".into(),
+    Finding::warning(
+        "unknown-variable",
+        format!("{name} is not a variable of mpienv{question}"),
+        "mpienv ignores it, so what it asks for does not happen",
         remedy,
-    }
+    )
 }
 
 /// Counts the letters that must be added, removed or replaced to turn one name into the other

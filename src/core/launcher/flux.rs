@@ -3,7 +3,7 @@
 //! Flux does not provide the local size. It is known only if all ranks are on one node, or one on
 //! each. No variable names rank 0's host, but Flux serves PMI, which knows the nodes.
 
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::prelude::*;
 
 variables! {
@@ -72,13 +72,13 @@ const ENCLOSING: &str = "FLUX_ENCLOSING_ID";
 /// Reports a batch script, which runs only once.
 pub(crate) fn outside_of_jobs(environment: &Environment) -> Option<Finding> {
     first_set(environment, &[ENCLOSING]).filter(|_| !environment.is_set(JOB_ID))?;
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "flux-not-a-task",
-        what: format!("{} is set, and this is not a task of a job", display_variable(environment, ENCLOSING)),
-        why:
-            "Flux runs a batch script once, however many tasks it requests: this process is treated as a single process"
-                .into(),
-        remedy: "start the program with `flux run`, which starts every task".into(),
-    })
+    Some(Finding::warning(
+        "flux-not-a-task",
+        format!(
+            "{} is set, and this is not a task of a job",
+            display_variable(environment, ENCLOSING)
+        ),
+        "Flux runs a batch script once, however many tasks it requests: this process is treated as a single process",
+        "start the program with `flux run`, which starts every task",
+    ))
 }

@@ -4,7 +4,7 @@
 //! job array are. Several tasks may share a machine (`taskCountPerNode`). The file does not say
 //! which task is on which host. Based on documentation.
 
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::named_file::NodeFile;
 use crate::launcher::prelude::*;
 
@@ -62,12 +62,10 @@ pub(crate) fn task_of_array(environment: &Environment, by_itself: &str) -> Optio
     }
     let present = first_set(environment, &[INDEX, COUNT])?;
     let present = display_variable(environment, present);
-    Some(Finding {
-        severity: Severity::Note,
-        code: "place-unknown",
-        what: format!("{present} is set, but {HOSTS} is not"),
-        why: "without a file of hosts, the tasks of a Google Batch job are independent: mpienv treats this process as the only one"
-            .into(),
-        remedy: format!("if the tasks are one job, set requireHostsFile for them; {by_itself}"),
-    })
+    Some(Finding::note(
+        "place-unknown",
+        format!("{present} is set, but {HOSTS} is not"),
+        "without a file of hosts, the tasks of a Google Batch job are independent: mpienv treats this process as the only one",
+        format!("if the tasks are one job, set requireHostsFile for them; {by_itself}"),
+    ))
 }

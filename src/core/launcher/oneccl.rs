@@ -4,7 +4,7 @@
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::{display_variable, first_set};
 
 /// How oneCCL finds the place of a process.
@@ -36,14 +36,10 @@ pub(crate) fn refuse(environment: &Environment, by_itself: &str) -> Result<(), E
 /// Reports the only process on its node, of which there may be others on other nodes.
 pub(crate) fn only_local(environment: &Environment, by_itself: &str) -> Option<Finding> {
     let name = first_set(environment, &[LOCAL_RANK, LOCAL_SIZE])?;
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "place-unknown",
-        what: format!(
-            "{} is set, and no launcher's variables are",
-            display_variable(environment, name)
-        ),
-        why: format!("{WHY}: mpienv treats this process as the only one"),
-        remedy: format!("{REMEDY}; {by_itself}"),
-    })
+    Some(Finding::warning(
+        "place-unknown",
+        format!("{} is set, and no launcher's variables are", display_variable(environment, name)),
+        format!("{WHY}: mpienv treats this process as the only one"),
+        format!("{REMEDY}; {by_itself}"),
+    ))
 }

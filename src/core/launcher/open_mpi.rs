@@ -9,7 +9,7 @@ mod daemons;
 use std::net::IpAddr;
 
 use crate::error::quote;
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::prelude::*;
 use crate::value::host::Host;
 
@@ -213,14 +213,13 @@ fn elsewhere(own: &str) -> String {
 /// What rank 0 says about a `MASTER_ADDR` that names mpirun's host.
 fn not_here(vars: &OpenMpiVars) -> Option<Finding> {
     let (hnp, own) = (vars.hnp_uri.as_ref()?, vars.local_daemon_uri.as_ref()?);
-    (hnp != own).then(|| Finding {
-        severity: Severity::Warning,
-        code: "master-not-rank-0",
-        what: format!(
-            "MASTER_ADDR is the host of mpirun ({hnp}), but rank 0's own daemon is {own}"
-        ),
-        why: "the ranks would wait for a master that never appears".into(),
-        remedy: "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`".into(),
+    (hnp != own).then(|| {
+        Finding::warning(
+            "master-not-rank-0",
+            format!("MASTER_ADDR is the host of mpirun ({hnp}), but rank 0's own daemon is {own}"),
+            "the ranks would wait for a master that never appears",
+            "give rank 0's host to all ranks, as in `mpirun -x MASTER_ADDR=HOST`",
+        )
     })
 }
 
@@ -267,13 +266,12 @@ fn mpirun_host(uri: &str) -> Option<Option<Host>> {
 }
 
 fn uri_unreadable(uri: &str) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "mpirun-address-unreadable",
-        what: format!("{HNP_URI} is {}", quote(uri)),
-        why: "it is not of the form JOB;tcp://ADDRESS,...:PORT,..., so it names no host".into(),
-        remedy: "where MASTER_ADDR is needed, give it: `mpirun -x MASTER_ADDR=HOST`".into(),
-    }
+    Finding::warning(
+        "mpirun-address-unreadable",
+        format!("{HNP_URI} is {}", quote(uri)),
+        "it is not of the form JOB;tcp://ADDRESS,...:PORT,..., so it names no host",
+        "where MASTER_ADDR is needed, give it: `mpirun -x MASTER_ADDR=HOST`",
+    )
 }
 
 /// Returns `None` for an address that no other host can reach.

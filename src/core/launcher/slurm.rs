@@ -134,13 +134,13 @@ pub(crate) fn outside_of_steps(environment: &Environment) -> Option<Finding> {
     if environment.is_set(SIZE) {
         evidence += &format!(" and {}", display_variable(environment, SIZE));
     }
-    Some(Finding {
+    Some(Finding::new(
         severity,
-        code: "slurm-not-a-task",
-        what: format!("{evidence} {verb} set, but srun did not start this process"),
-        why: "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one".into(),
-        remedy: "start the program with `srun`, which starts every task".into(),
-    })
+        "slurm-not-a-task",
+        format!("{evidence} {verb} set, but srun did not start this process"),
+        "a batch script or a shell of salloc runs once, however many tasks it requests: mpienv treats this process as the only one",
+        "start the program with `srun`, which starts every task",
+    ))
 }
 
 /// Returns whether the job is on one node. False if nothing shows it.
@@ -262,31 +262,26 @@ fn with_components(
 
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
-    Finding {
-        severity: Severity::Warning,
-        code: "slurm-local-sizes-differ",
-        what: format!(
+    Finding::warning(
+        "slurm-local-sizes-differ",
+        format!(
             "{RANKS_HERE}={} lists {here} ranks, and {RANKS_PER_NODE}={} has {per_node} for this node",
             text(&vars.ranks_here),
             text(&vars.ranks_per_node)
         ),
-        why: format!("one of them is left from another step; mpienv uses {RANKS_HERE}"),
-        remedy: "start the program with `srun`, and do not set SLURM_ variables yourself".into(),
-    }
+        format!("one of them is left from another step; mpienv uses {RANKS_HERE}"),
+        "start the program with `srun`, and do not set SLURM_ variables yourself",
+    )
 }
 
 fn arbitrary(list: &str) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "slurm-arbitrary-distribution",
-        what: format!("{DISTRIBUTION}=arbitrary, and {NODELIST}={} is sorted", quote(list)),
-        why: "the first host of the list may not be rank 0's; the ranks then wait for a master that never appears"
-            .into(),
-        remedy:
-            "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
-                 file given to srun -w)"
-                .into(),
-    }
+    Finding::warning(
+        "slurm-arbitrary-distribution",
+        format!("{DISTRIBUTION}=arbitrary, and {NODELIST}={} is sorted", quote(list)),
+        "the first host of the list may not be rank 0's; the ranks then wait for a master that never appears",
+        "before srun, run `export MASTER_ADDR=HOST` with the first host of the host file ($SLURM_HOSTFILE, or the \
+                 file given to srun -w)",
+    )
 }
 
 /// The maximum number of components in a job: `MAX_HET_JOB_COMPS` of Slurm's controller.
@@ -336,15 +331,15 @@ fn order(environment: &Environment, step: &Hostlist<'_>, size: u32) -> Option<Or
 
 /// Reports that nothing shows which component's hosts come first.
 fn unknown_order(list: &str, size_variable: &str, size: u32) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "slurm-heterogeneous-step",
-        what: format!("{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"),
-        why: "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
-              ranks then wait for a master that never appears"
-            .into(),
-        remedy: "give the first host of the first component to all ranks as MASTER_ADDR".into(),
-    }
+    Finding::warning(
+        "slurm-heterogeneous-step",
+        format!(
+            "{size_variable}={size}, and {list:?} is the sorted list of the hosts of all components"
+        ),
+        "ranks are counted component by component, so the first host of the list need not be rank 0's; the \
+              ranks then wait for a master that never appears",
+        "give the first host of the first component to all ranks as MASTER_ADDR",
+    )
 }
 
 #[cfg(test)]

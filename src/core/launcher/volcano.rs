@@ -6,7 +6,7 @@
 //! comes first, then the workers'. Based on documentation.
 
 use crate::error::quote;
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::prelude::*;
 
 variables! {
@@ -118,18 +118,17 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// Reports a list of one host that is not this one. If the other tasks' lists are missing, each pod
 /// would be alone.
 fn other_host(task: &Task<'_>, name: Option<&str>) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "place-unknown",
-        what: format!(
+    Finding::warning(
+        "place-unknown",
+        format!(
             "{}={} is not {HOSTNAME}={}",
             task.variable,
             quote(&task.hosts.join(",")),
             quote(name.unwrap_or(""))
         ),
-        why: "this process is treated as a single process; in a job of several tasks each would be rank 0".into(),
-        remedy: "add the plugin `svc: []` to the job, or set RANK, WORLD_SIZE and MASTER_ADDR".into(),
-    }
+        "this process is treated as a single process; in a job of several tasks each would be rank 0",
+        "add the plugin `svc: []` to the job, or set RANK, WORLD_SIZE and MASTER_ADDR",
+    )
 }
 
 /// The variables that hold each task's number of pods.

@@ -10,7 +10,6 @@ use super::super::compute::median;
 use super::super::measurement::{self, grouped};
 use super::{Alone, CardReport, DeviceReport, PairSpeed, Problem};
 use crate::{Finding, Severity};
-use mpienv_core::seam::finding;
 
 /// Below this part of the median of the same model, a GPU or a pair of ranks is slow.
 const SLOW: f64 = 0.7;
@@ -73,7 +72,7 @@ impl<'a> Findings<'a> {
         remedy: impl Into<String>,
         blamed: Vec<u32>,
     ) {
-        let finding = finding(severity, code, what, why.to_owned(), remedy.into());
+        let finding = Finding::new(severity, code, what, why, remedy);
         self.found.push((finding, blamed));
     }
 

@@ -2,9 +2,8 @@
 
 use super::judge::{Between, Fault, Medians, Usual};
 use super::report::gbit;
+use crate::Finding;
 use crate::command::check::measurement::figure;
-use crate::{Finding, Severity};
-use mpienv_core::seam::finding;
 
 /// How many findings of one kind are listed one by one.
 const MOST: usize = 16;
@@ -49,8 +48,7 @@ impl Context<'_> {
         let own = self.pairs.iter().filter(|pair| pair.hosts.0 == host || pair.hosts.1 == host);
         let tried = own.flat_map(tried).next().unwrap_or_default();
         let name = self.names[host];
-        finding(
-            Severity::Error,
+        Finding::error(
             "mesh-host-blocked",
             format!("{name} and the other hosts cannot connect to each other ({BESIDE}: {tried})"),
             format!("{WHY}, and {name} is the host that all blocked pairs have in common"),
@@ -68,11 +66,10 @@ impl Context<'_> {
             _ => format!("{first} and {second} cannot connect to each other"),
         };
         let tried: Vec<_> = tried(pair).collect();
-        finding(
-            Severity::Error,
+        Finding::error(
             "mesh-pair-blocked",
             format!("{what} ({BESIDE}: {})", tried.join(", ")),
-            WHY.to_owned(),
+            WHY,
             format!(
                 "open all TCP ports between {first} and {second}, or choose a network with --interface"
             ),
@@ -82,27 +79,26 @@ impl Context<'_> {
     fn broken_pair(&self, pair: &Between) -> Finding {
         let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
         let error = pair.broken.as_deref().unwrap_or("no answer");
-        finding(
-            Severity::Error,
+        Finding::error(
             "mesh-pair-broken",
-            format!("{first} and {second} connect, but what they then send does not arrive: {error}"),
+            format!(
+                "{first} and {second} connect, but what they then send does not arrive: {error}"
+            ),
             "a network that drops long packets, often because of its MTU, lets only short messages \
-             through"
-                .to_owned(),
+             through",
             format!("compare the MTU of {first}, of {second} and of the switches between them"),
         )
     }
 
     fn slow_host(&self, host: usize) -> Finding {
         let name = self.names[host];
-        finding(
-            Severity::Warning,
+        Finding::warning(
             "mesh-host-slow",
             format!(
                 "{name} is slow to most other hosts: {}",
                 self.compared(self.medians.of_hosts[host])
             ),
-            "the slowest host holds back every step of the whole job".to_owned(),
+            "the slowest host holds back every step of the whole job",
             format!(
                 "look at the network adapter, the cable and the load of {name}, or leave it out"
             ),
@@ -112,13 +108,12 @@ impl Context<'_> {
     fn slow_pair(&self, pair: &Between) -> Finding {
         let (first, second) = (self.names[pair.hosts.0], self.names[pair.hosts.1]);
         let own = self.compared(pair.measured.map(Usual::from));
-        finding(
-            Severity::Warning,
+        Finding::warning(
             "mesh-pair-slow",
             format!(
                 "{first} and {second} are slow to each other, and not to the other hosts: {own}"
             ),
-            "the slowest pair holds back every step of the whole job".to_owned(),
+            "the slowest pair holds back every step of the whole job",
             format!("look at the path between {first} and {second}: switches, routes and cables"),
         )
     }
@@ -156,13 +151,11 @@ fn tried(pair: &Between) -> impl Iterator<Item = String> + '_ {
 
 fn late(host: &str, others: &str, ahead: f64) -> Finding {
     let (seconds, how) = (ahead.abs(), if ahead < 0.0 { "behind" } else { "ahead of" });
-    finding(
-        Severity::Warning,
+    Finding::warning(
         "mesh-clock",
         format!("the clock of {host} is {seconds:.1} s {how} that of {others}"),
         "logs of several hosts cannot be compared, and certificates, tickets and timeouts that \
-         hosts agree on may fail"
-            .to_owned(),
+         hosts agree on may fail",
         format!("synchronize the clock of {host}, for example with chrony: chronyc tracking"),
     )
 }

@@ -5,7 +5,7 @@
 //! nodes, or shards of the work) is not known.
 
 use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::{VARIABLES, display_variable};
 
 /// What the last words of a process's number are, and whether a number above 0 is a sign by itself.
@@ -116,16 +116,15 @@ pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Find
         }
         None => format!("{number} is set, and no launcher's variables that mpienv reads"),
     };
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "place-unknown",
+    Some(Finding::warning(
+        "place-unknown",
         what,
-        why: "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0".into(),
-        remedy: format!(
+        "this process seems to be one of several, and mpienv treats it as the only one: each of them becomes rank 0",
+        format!(
             "set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and MASTER_ADDR from the variables of what starts the \
              processes; {by_itself}"
         ),
-    })
+    ))
 }
 
 /// A variable whose name numbers a process.

@@ -37,14 +37,12 @@ pub(super) fn privileged_ports(range: &Known<PortRange>) -> Option<Finding> {
     if value.first().get() >= UNPRIVILEGED {
         return None;
     }
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "port-range-privileged",
-        what: format!("the range of ports {value} ({source}) begins below {UNPRIVILEGED}"),
-        why: "unless a host is set up otherwise, only root can listen there, so rank 0 would fail"
-            .into(),
-        remedy: format!("choose a range from {UNPRIVILEGED} up, the same on all ranks"),
-    })
+    Some(Finding::warning(
+        "port-range-privileged",
+        format!("the range of ports {value} ({source}) begins below {UNPRIVILEGED}"),
+        "unless a host is set up otherwise, only root can listen there, so rank 0 would fail",
+        format!("choose a range from {UNPRIVILEGED} up, the same on all ranks"),
+    ))
 }
 
 /// Returns inherited variables that would mislead the program.
@@ -68,14 +66,12 @@ fn local_rank_order(placement: &Placement) -> Option<Finding> {
     {
         return None;
     }
-    Some(Finding {
-        severity: Severity::Note,
-        code: "local-rank-order",
-        what: format!("rank {rank} has local rank {local_rank} of {local_size}"),
-        why: "the ranks are not assigned to nodes in blocks of equal size, so rank % local size is not the local rank"
-            .into(),
-        remedy: "use the exported LOCAL_RANK, and do not compute it".into(),
-    })
+    Some(Finding::note(
+        "local-rank-order",
+        format!("rank {rank} has local rank {local_rank} of {local_size}"),
+        "the ranks are not assigned to nodes in blocks of equal size, so rank % local size is not the local rank",
+        "use the exported LOCAL_RANK, and do not compute it",
+    ))
 }
 
 /// Returns whether nodes of different sizes may hold their ranks in blocks, if this node's block
@@ -107,17 +103,17 @@ fn pyxis_port(environment: &Environment, placement: &Placement) -> Option<Findin
     {
         return None;
     }
-    Some(Finding {
-        severity: Severity::Note,
-        code: "pyxis-master-port",
-        what: format!("MASTER_PORT {port} follows from SLURM_JOB_ID {job}, as enroot's hook for PyTorch sets it"),
-        why: "it is the same for all steps of the job: two steps on one node at the same time cannot both listen there"
-            .into(),
-        remedy: format!(
+    Some(Finding::note(
+        "pyxis-master-port",
+        format!(
+            "MASTER_PORT {port} follows from SLURM_JOB_ID {job}, as enroot's hook for PyTorch sets it"
+        ),
+        "it is the same for all steps of the job: two steps on one node at the same time cannot both listen there",
+        format!(
             "for several steps at a time, set {}=auto, which gives each step its own",
             overrides::MASTER_PORT
         ),
-    })
+    ))
 }
 
 /// Reports the use of torchrun's agent store without torchrun.
@@ -125,15 +121,12 @@ fn stale_agent_store(environment: &Environment, placement: &Placement) -> Option
     if !environment.is_set(AGENT_STORE) || placement.launcher() == Launcher::Torchrun {
         return None;
     }
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "stale-agent-store",
-        what: format!("{AGENT_STORE} is set, but torchrun did not start this process"),
-        why: "PyTorch's ranks would wait for a store that no process serves".into(),
-        remedy: format!(
-            "unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"
-        ),
-    })
+    Some(Finding::warning(
+        "stale-agent-store",
+        format!("{AGENT_STORE} is set, but torchrun did not start this process"),
+        "PyTorch's ranks would wait for a store that no process serves",
+        format!("unset {AGENT_STORE}, or use mpienv export, exec or launch, which unset it"),
+    ))
 }
 
 /// Returns variables that an outer job set for its process's node and this process's launcher does
@@ -169,15 +162,14 @@ fn partly_inherited(
         return None;
     }
     let known = names.map(|name| display_variable(environment, name)).join(" and ");
-    Some(Finding {
-        severity: Severity::Warning,
-        code: "partly-inherited",
-        what: format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
-        why: "LOCAL_RANK may still be that of the parent process".into(),
-        remedy: format!(
+    Some(Finding::warning(
+        "partly-inherited",
+        format!("RANK or WORLD_SIZE has changed since mpienv set it, but {known} have not"),
+        "LOCAL_RANK may still be that of the parent process",
+        format!(
             "set {LOCAL_RANK} and {LOCAL_WORLD_SIZE} together with RANK and WORLD_SIZE, or unset them"
         ),
-    })
+    ))
 }
 
 /// Reports other launchers whose complete variables contradict the selected one.
@@ -269,20 +261,20 @@ fn disagreement(placement: &Placement, other: &Placement, known: Option<String>)
         )
     };
     let is_left = "the variables of one of them are left from an outer or earlier job";
-    Finding {
-        severity: if known.is_some() { Severity::Note } else { Severity::Warning },
-        code: "launchers-disagree",
-        what: format!("{}; {}", says(placement), says(other)),
-        why: format!(
+    Finding::new(
+        if known.is_some() { Severity::Note } else { Severity::Warning },
+        "launchers-disagree",
+        format!("{}; {}", says(placement), says(other)),
+        format!(
             "{}; mpienv uses {}",
             known.as_deref().unwrap_or(is_left),
             placement.launcher().title()
         ),
-        remedy: format!(
+        format!(
             "unset the variables of the launcher that did not start this process, or set {} to {} or {}",
             overrides::LAUNCHER,
             placement.launcher(),
             other.launcher()
         ),
-    }
+    )
 }

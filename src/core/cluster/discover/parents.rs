@@ -4,7 +4,7 @@ use crate::cluster::context::CONTEXT;
 use crate::cluster::info::ClusterInfo;
 use crate::cluster::overrides;
 use crate::environment::Environment;
-use crate::finding::{Finding, Severity};
+use crate::finding::Finding;
 use crate::launcher::starter::{Ancestor, ancestors};
 use crate::launcher::{Launcher, markers, specs};
 
@@ -150,18 +150,16 @@ fn starts_one(words: &[String]) -> bool {
 }
 
 fn lost(what: String, by_itself: &str) -> Finding {
-    Finding {
-        severity: Severity::Warning,
-        code: "variables-lost",
-        what: format!("{what}, and no launcher's variables are set"),
-        why: "something in between has cleared the environment: mpienv treats this process as the only one, and if the job \
-              has more, each of them becomes rank 0"
-            .into(),
-        remedy: format!(
+    Finding::warning(
+        "variables-lost",
+        format!("{what}, and no launcher's variables are set"),
+        "something in between has cleared the environment: mpienv treats this process as the only one, and if the job \
+              has more, each of them becomes rank 0",
+        format!(
             "keep the launcher's variables: remove `env -i`, use `sudo -E` instead of `sudo`, run `apptainer exec` without \
              --cleanenv; {by_itself}"
         ),
-    }
+    )
 }
 
 #[cfg(test)]

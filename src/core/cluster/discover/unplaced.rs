@@ -142,15 +142,15 @@ fn unexplained(environment: &Environment) -> Option<Finding> {
     let by_hand =
         matches!((name, value), ("LOCAL_RANK", Some("0")) | ("LOCAL_WORLD_SIZE", Some("1")));
     let shown = display_variable(environment, name);
-    Some(Finding {
-        severity: if by_hand { Severity::Note } else { Severity::Warning },
-        code: "place-unknown",
-        what: format!("{shown} is set, but {others}{} are not", launcher.title()),
-        why: "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0".into(),
-        remedy: format!(
+    Some(Finding::new(
+        if by_hand { Severity::Note } else { Severity::Warning },
+        "place-unknown",
+        format!("{shown} is set, but {others}{} are not", launcher.title()),
+        "mpienv treats this process as the only one; if the job has more, each of them becomes rank 0",
+        format!(
             "{}; for a process by itself unset {name}, or set {}=alone",
             launcher.spec().advice.start,
             overrides::LAUNCHER
         ),
-    })
+    ))
 }
