@@ -25,7 +25,6 @@ use crate::{ClusterInfo, Environment, Error, ErrorKind, Finding, Port, printable
 pub(crate) use mpienv_core::seam::SIMULATED;
 use mpienv_rendezvous::seam::{uses_munge, why_no_munge};
 
-use self::compute::Speed;
 use self::connections::{Connections, Order};
 pub(crate) use self::map::JobMap;
 use self::map::{RankReport, as_others_call_it};
@@ -172,7 +171,7 @@ pub(crate) fn measure(
             (Order::Measure { pairs, attempt }, Some(mesh)) => {
                 mesh.answer(&mut others, &pairs, attempt)?;
             }
-            (Order::Compute, _) => others.say(&Speed::measure())?,
+            (Order::Compute, _) => others.say(&compute::speed())?,
             (Order::Measure { .. }, None) | (Order::End, _) => return Ok(()),
         }
     }

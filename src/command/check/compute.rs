@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::connections::{Connections, Order};
 use super::measurement::{Measurement, figure, grouped, named};
@@ -25,41 +25,25 @@ const LANES: usize = 8;
 /// What is copied: more than a core's own cache holds.
 const BLOCK: usize = 8 << 20;
 
-/// How fast one rank is.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Speed {
-    /// Multiply-adds in a second.
-    multiply_adds: f64,
-    /// Bytes copied in a second.
-    copied: f64,
-}
+/// How fast one rank or GPU is: multiply-adds, and bytes copied, in a second.
+pub(super) type Speed = [f64; 2];
 
-impl Speed {
-    /// Measures this rank.
-    pub(super) fn measure() -> Speed {
-        let (from, mut to) = (vec![1_u8; BLOCK], vec![0_u8; BLOCK]);
-        let (mut adds, mut copies) = (Vec::new(), Vec::new());
-        for _ in 0..WINDOWS {
-            adds.push(rate(|| {
-                multiply_adds();
-                STEPS * LANES
-            }));
-            copies.push(rate(|| {
-                to.copy_from_slice(black_box(&from));
-                black_box(&mut to);
-                BLOCK
-            }));
-        }
-        Speed { multiply_adds: median(&mut adds), copied: median(&mut copies) }
+/// Measures this rank.
+pub(super) fn speed() -> Speed {
+    let (from, mut to) = (vec![1_u8; BLOCK], vec![0_u8; BLOCK]);
+    let (mut adds, mut copies) = (Vec::new(), Vec::new());
+    for _ in 0..WINDOWS {
+        adds.push(rate(|| {
+            multiply_adds();
+            STEPS * LANES
+        }));
+        copies.push(rate(|| {
+            to.copy_from_slice(black_box(&from));
+            black_box(&mut to);
+            BLOCK
+        }));
     }
-
-    /// Applies a function to each value and that of another speed.
-    fn with(self, other: Speed, apply: fn(f64, f64) -> f64) -> Speed {
-        Speed {
-            multiply_adds: apply(self.multiply_adds, other.multiply_adds),
-            copied: apply(self.copied, other.copied),
-        }
-    }
+    [median(&mut adds), median(&mut copies)]
 }
 
 fn multiply_adds() {
@@ -87,45 +71,36 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
+/// The median of each value.
+pub(super) fn medians(speeds: &[Speed]) -> Speed {
+    [0, 1].map(|at| median(&mut speeds.iter().map(|own| own[at]).collect::<Vec<_>>()))
+}
+
+/// How fast one is beside these medians.
+pub(super) fn share(own: Speed, medians: Speed) -> Speed {
+    [0, 1].map(|at| own[at] / medians[at].max(f64::MIN_POSITIVE))
+}
+
+/// Returns the ranks that are slow beside the median.
+fn slow(speeds: &[Speed]) -> Vec<u32> {
+    let medians = medians(speeds);
+    let is_slow = |own: &Speed| share(*own, medians).iter().any(|part| *part < SLOW);
+    (0..).zip(speeds).filter(|(_, own)| is_slow(own)).map(|(rank, _)| rank).collect()
+}
+
 /// Lets all ranks measure at once, and again while a rank is slow.
 pub(super) fn lead(others: &mut Connections, map: &JobMap) -> Result<Measurement, CheckError> {
     let ranks: Vec<u32> = (0..).take(map.ranks.len()).collect();
-    let mut speeds: Vec<Speed> = others.ask(&Order::Compute, &ranks, Speed::measure)?;
+    let mut speeds: Vec<Speed> = others.ask(&Order::Compute, &ranks, speed)?;
     for _ in 0..PASSES {
-        if slow(&Shares::of(&speeds).all).is_empty() || map.simulated {
+        if slow(&speeds).is_empty() || map.simulated {
             break;
         }
-        let again = others.ask(&Order::Compute, &ranks, Speed::measure)?;
-        speeds =
-            speeds.into_iter().zip(again).map(|(one, other)| one.with(other, f64::max)).collect();
+        let again = others.ask(&Order::Compute, &ranks, speed)?;
+        let faster = |(one, other): (Speed, Speed)| [0, 1].map(|at| one[at].max(other[at]));
+        speeds = speeds.into_iter().zip(again).map(faster).collect();
     }
     Ok(measurement(map, &speeds))
-}
-
-/// How fast ranks are beside the median.
-struct Shares {
-    medians: Speed,
-    all: Vec<Speed>,
-}
-
-impl Shares {
-    fn of(speeds: &[Speed]) -> Shares {
-        let usual =
-            |value: fn(&Speed) -> f64| median(&mut speeds.iter().map(value).collect::<Vec<_>>());
-        let medians = Speed {
-            multiply_adds: usual(|own| own.multiply_adds),
-            copied: usual(|own| own.copied),
-        };
-        let share =
-            |own: &Speed| own.with(medians, |own, usual| own / usual.max(f64::MIN_POSITIVE));
-        Shares { medians, all: speeds.iter().map(share).collect() }
-    }
-}
-
-/// Returns the ranks with such a share.
-fn slow(shares: &[Speed]) -> Vec<u32> {
-    let is_slow = |share: &Speed| share.multiply_adds.min(share.copied) < SLOW;
-    (0..).zip(shares).filter(|(_, share)| is_slow(share)).map(|(rank, _)| rank).collect()
 }
 
 /// What was measured on the ranks.
@@ -153,20 +128,19 @@ impl RankSpeed {
 }
 
 fn measurement(map: &JobMap, speeds: &[Speed]) -> Measurement {
-    let Shares { medians, all } = Shares::of(speeds);
-    let ranks = map.ranks.iter().zip(&all).map(|(rank, share)| RankSpeed {
-        host: rank.host.clone(),
-        multiply_adds: share.multiply_adds,
-        copy: share.copied,
+    let medians = medians(speeds);
+    let ranks = map.ranks.iter().zip(speeds).map(|(rank, own)| {
+        let [multiply_adds, copy] = share(*own, medians);
+        RankSpeed { host: rank.host.clone(), multiply_adds, copy }
     });
     let ranks: Vec<_> = ranks.collect();
     // Simulated ranks share the cores of one host.
-    let slow = if map.simulated { Vec::new() } else { slow(&all) };
+    let slow = if map.simulated { Vec::new() } else { slow(speeds) };
     let findings = findings(&slow, &ranks);
     let bad_hosts = slow.iter().map(|&rank| ranks[rank as usize].host.clone()).collect();
     let report = Report {
-        median_multiply_adds_per_s: medians.multiply_adds,
-        median_bytes_copied_per_s: medians.copied,
+        median_multiply_adds_per_s: medians[0],
+        median_bytes_copied_per_s: medians[1],
         ranks,
         findings: &findings,
     };
@@ -216,19 +190,13 @@ fn findings(slow: &[u32], ranks: &[RankSpeed]) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn speeds(of: &[(f64, f64)]) -> Vec<Speed> {
-        let speed = |&(multiply_adds, copied)| Speed { multiply_adds, copied };
-        of.iter().map(speed).collect()
-    }
-
     #[test]
     fn a_rank_below_70_percent_of_the_median_is_slow() {
-        let slow = |of: &[(f64, f64)]| super::slow(&Shares::of(&speeds(of)).all);
-        assert_eq!(slow(&[(1.0, 1.0), (1.0, 1.0), (0.69, 1.0), (1.0, 0.69)]), [2, 3]);
-        assert!(slow(&[(1.0, 1.0), (0.71, 0.71), (1.4, 1.0)]).is_empty());
+        assert_eq!(slow(&[[1.0, 1.0], [1.0, 1.0], [0.69, 1.0], [1.0, 0.69]]), [2, 3]);
+        assert!(slow(&[[1.0, 1.0], [0.71, 0.71], [1.4, 1.0]]).is_empty());
         // Of two, the faster one is the measure.
-        assert_eq!(slow(&[(0.5, 1.0), (1.0, 1.0)]), [0]);
-        assert!(slow(&[(0.5, 1.0)]).is_empty() && slow(&[]).is_empty());
+        assert_eq!(slow(&[[0.5, 1.0], [1.0, 1.0]]), [0]);
+        assert!(slow(&[[0.5, 1.0]]).is_empty() && slow(&[]).is_empty());
     }
 
     #[test]
@@ -248,7 +216,7 @@ mod tests {
 
     #[test]
     fn this_rank_computes_and_copies() {
-        let Speed { multiply_adds, copied } = Speed::measure();
+        let [multiply_adds, copied] = speed();
         assert!(multiply_adds > 1e5 && copied > 1e5, "{multiply_adds} {copied}");
     }
 }

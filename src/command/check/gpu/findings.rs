@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use mpienv_gpu::{DeviceOfRank, SharedDevice, shared_devices};
 
-use super::super::compute::median;
+use super::super::compute::{Speed, median, medians, share};
 use super::super::measurement::{self, grouped};
 use super::{Alone, CardReport, DeviceReport, PairSpeed, Problem};
 use crate::{Finding, Severity};
@@ -300,21 +300,17 @@ impl<'a> Findings<'a> {
 }
 
 /// Returns how fast each GPU is beside the median of its model: product and copy.
-pub(super) fn shares(
-    cards: &[CardReport],
-    alone: &[Result<Alone, Problem>],
-) -> Vec<Option<[f64; 2]>> {
+pub(super) fn shares(cards: &[CardReport], alone: &[Result<Alone, Problem>]) -> Vec<Option<Speed>> {
     let model = |rank: usize| cards[rank].device.as_ref().ok().map(|device| &device.name);
-    let speed = |own: &Alone| [own.products_per_s, own.copied_per_s];
-    let share = |rank: usize| {
-        let own = speed(alone[rank].as_ref().ok()?);
-        let alike = (0..alone.len()).filter(|&other| model(other) == model(rank));
-        let alike: Vec<_> =
-            alike.filter_map(|other| alone[other].as_ref().ok()).map(speed).collect();
-        let usual = |at: usize| median(&mut alike.iter().map(|own| own[at]).collect::<Vec<_>>());
-        Some([0, 1].map(|at| own[at] / usual(at).max(f64::MIN_POSITIVE)))
+    let speed = |rank: usize| {
+        let own = alone[rank].as_ref().ok()?;
+        Some([own.products_per_s, own.copied_per_s])
     };
-    (0..alone.len()).map(share).collect()
+    let share_of = |rank: usize| {
+        let alike = (0..alone.len()).filter(|&other| model(other) == model(rank));
+        Some(share(speed(rank)?, medians(&alike.filter_map(speed).collect::<Vec<_>>())))
+    };
+    (0..alone.len()).map(share_of).collect()
 }
 
 #[cfg(test)]
