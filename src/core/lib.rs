@@ -33,7 +33,6 @@ pub mod cluster {
     pub mod info;
     pub(crate) mod interface;
     pub(crate) mod master;
-    pub(crate) mod meeting;
     pub(crate) mod nccl;
     pub(crate) mod overrides;
     pub(crate) mod own_variables;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use crate::cluster::context::{CONTEXT, Context, Seen, Server};
 use crate::cluster::discover::launcher_of;
 use crate::cluster::info::{Carried, ClusterInfo};
-use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::master::{Meeting, Scope};
 use crate::cluster::overrides::LAUNCHER;
 use crate::cluster::threads::{ThreadCount, ThreadVariables};
 use crate::environment::Environment;

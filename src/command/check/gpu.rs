@@ -8,7 +8,6 @@ mod card;
 mod findings;
 mod log;
 mod nccl;
-mod pairs;
 mod report;
 
 use std::time::Duration;

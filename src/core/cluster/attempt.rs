@@ -1,8 +1,7 @@
 //! Attempts: the same job, restarted after a failure.
 
 use crate::cluster::info::ClusterInfo;
-use crate::cluster::master::MASTER_PORT;
-use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::master::{MASTER_PORT, Meeting, Scope};
 use crate::cluster::overrides::{RESTART_COUNT, TORCH_RESTART_COUNT};
 use crate::launcher::Launcher;
 use crate::launcher::torchrun::run_with_agent_store;

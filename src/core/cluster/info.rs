@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::cluster::discover::surroundings::Surroundings;
-use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::master::{Meeting, Scope};
 use crate::cluster::{master, overrides};
 use crate::environment::Environment;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 
 use crate::cluster::device;
 use crate::cluster::info::{Carried, ClusterInfo};
-use crate::cluster::meeting::{Meeting, Scope};
+use crate::cluster::master::{Meeting, Scope};
 use crate::cluster::overrides::{AUTH, LAUNCHER, TOKEN, TOKEN_FILE};
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::rank_state::Doing;
+use super::Doing;
 
 /// The length of a clock tick in /proc, which is the same on all architectures of today.
 const TICK: Duration = Duration::from_millis(10);

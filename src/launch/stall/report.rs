@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::rank_state::{Doing, RankState};
+use super::{Doing, RankState};
 use crate::error::LaunchError;
 use crate::log_file::Folder;
 use crate::report::{of_ranks, seconds};

@@ -5,7 +5,7 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 
 use crate::cluster::context::Context;
-use crate::cluster::meeting::Scope;
+use crate::cluster::master::Scope;
 use crate::cluster::overrides;
 use crate::cluster::overrides::TOKEN_FILE;
 use crate::environment::{Environment, ReadError};
