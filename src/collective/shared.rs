@@ -349,6 +349,10 @@ impl Transport for Shared {
         self.await_message(from as usize, longest)
     }
 
+    fn has_message(&mut self, from: u32) -> Result<bool> {
+        self.look_for_message(from as usize)
+    }
+
     fn connections(&self) -> Vec<Option<Connection>> {
         self.tcp.connections()
     }

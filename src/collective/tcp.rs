@@ -343,6 +343,10 @@ impl Transport for Tcp {
         self.members.next_message(from as usize, longest)
     }
 
+    fn has_message(&mut self, from: u32) -> Result<bool> {
+        self.members.has_message(from as usize)
+    }
+
     fn connections(&self) -> Vec<Option<Connection>> {
         self.members.connections()
     }

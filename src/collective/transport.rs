@@ -201,6 +201,12 @@ pub trait Transport: Send {
         Err(CollectiveError::Argument { call: "receive", reason })
     }
 
+    /// Whether the next message that a rank sends to this one has come. Does not wait. Without
+    /// messages with tags, it fails as [`Transport::next_message`] does.
+    fn has_message(&mut self, from: u32) -> Result<bool> {
+        self.next_message(from, Duration::ZERO).map(|_| true)
+    }
+
     /// The connections to the ranks of the group, by rank; none to this one. It is empty if the
     /// ranks are connected by other means.
     fn connections(&self) -> Vec<Option<Connection>> {

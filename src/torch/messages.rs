@@ -122,13 +122,18 @@ pub struct Next {
     /// In bytes.
     pub length: u64,
     pub tag: u32,
+    /// [`NONE`] if no message has come.
     pub kind: u16,
     /// 1 if it was the expected message, and was received.
     pub is_received: u8,
 }
 
+/// The kind of a message that has not come.
+pub(crate) const NONE: u16 = u16::MAX;
+
 /// Waits for the next message, for at most `longest_ms`, and writes which it is. It is also
-/// received if it is the one that `next` says before.
+/// received if it is the one that `next` says before. If `longest_ms` is 0, it does not wait, and
+/// the group goes on if no message has come.
 ///
 /// # Safety
 /// As `run`; `next` is a message, and `values` are as many bytes as it says before, which nothing
@@ -142,6 +147,11 @@ pub unsafe extern "C" fn mpienv_torch_next(
 ) -> i32 {
     let receive = |group: &mut Group| {
         check_place(next)?;
+        if longest_ms == 0 && !group.has_tagged(SENDER)? {
+            // SAFETY: the place was checked.
+            unsafe { next.write(Next { length: 0, tag: 0, kind: NONE, is_received: 0 }) };
+            return Ok(());
+        }
         let longest = Duration::from_millis(longest_ms);
         let Announced { tag, kind, count } = group.next_tagged(SENDER, longest)?;
         let too_many = || Failure::argument(format!("{count} {} are too many", kind.name()));

@@ -376,10 +376,23 @@ fn receive(Connected(handle): Connected, into: &mut [u8], kind: u16, tag: i64) -
 }
 
 /// The code, and the next message; it is received if it is expected.
-fn next(Connected(handle): Connected, tag: u32, kind: u16, into: &mut [u8]) -> (i32, Next) {
-    let mut next = Next { length: into.len() as u64, tag, kind, is_received: 7 };
+fn next(receiver: Connected, tag: u32, kind: u16, into: &mut [u8]) -> (i32, Next) {
+    next_within(
+        TIMEOUT_MS,
+        receiver,
+        Next { length: into.len() as u64, tag, kind, is_received: 7 },
+        into,
+    )
+}
+
+fn next_within(
+    longest_ms: u64,
+    Connected(handle): Connected,
+    mut next: Next,
+    into: &mut [u8],
+) -> (i32, Next) {
     // SAFETY: the place is a message's, and these are the bytes and their number.
-    let code = unsafe { mpienv_torch_next(handle, TIMEOUT_MS, into.as_mut_ptr(), &raw mut next) };
+    let code = unsafe { mpienv_torch_next(handle, longest_ms, into.as_mut_ptr(), &raw mut next) };
     (code, next)
 }
 
@@ -408,6 +421,38 @@ fn the_receiver_sees_a_message_before_it_receives_it() {
     assert_eq!(next(receiver, 7, float, &mut into).0, 2);
     let left = "rank 5 on node07 is lost: it exited before this rank did";
     assert_eq!(failure(), (left.to_owned(), 5));
+    close(receiver);
+}
+
+#[test]
+fn a_receiver_that_only_looks_goes_on_if_no_message_has_come() {
+    let [sender, receiver] = pair();
+    let float = kind("f32");
+    let nothing = Next { length: 0, tag: 0, kind: NONE, is_received: 0 };
+    let look = || next_within(0, receiver, nothing, &mut []);
+    assert_eq!(look(), (0, nothing));
+    let sending = thread::spawn(move || {
+        let code = send(sender, &mut [1; 8], float, 7);
+        close(sender);
+        code
+    });
+    let come = loop {
+        match look() {
+            (0, Next { kind: NONE, .. }) => thread::yield_now(),
+            other => break other,
+        }
+    };
+    assert_eq!(come, (0, Next { length: 8, tag: 7, kind: float, is_received: 0 }));
+    let mut into = [0; 8];
+    assert_eq!(receive(receiver, &mut into, float, 7), 0);
+    assert_eq!((sending.join().unwrap(), into), (0, [1; 8]));
+    let lost = loop {
+        match look() {
+            (0, _) => thread::yield_now(),
+            (code, _) => break code,
+        }
+    };
+    assert_eq!((lost, failure().1), (2, 5));
     close(receiver);
 }
 

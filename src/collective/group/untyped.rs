@@ -234,6 +234,9 @@ pub trait Tagged {
     /// Sends a message to rank `to`. Returns once that rank has begun to receive it.
     fn send_tagged(&mut self, kind: ElementKind, bytes: &[u8], to: u32, tag: u32) -> Result<()>;
 
+    /// Whether the next message of rank `from` has come. Does not wait.
+    fn has_tagged(&mut self, from: u32) -> Result<bool>;
+
     /// Waits for the next message of rank `from`, which it does not receive, for at most `longest`.
     fn next_tagged(&mut self, from: u32, longest: Duration) -> Result<Announced>;
 
@@ -253,6 +256,11 @@ impl Tagged for Group {
         self.check_other("send", to)?;
         let message = Message::tagged_to(to, kind, bytes.len() / kind.size(), tag);
         self.transport.pass(Some((message, bytes)), None)
+    }
+
+    fn has_tagged(&mut self, from: u32) -> Result<bool> {
+        self.check_other("receive", from)?;
+        self.transport.has_message(from)
     }
 
     fn next_tagged(&mut self, from: u32, longest: Duration) -> Result<Announced> {

@@ -1,6 +1,6 @@
 //! Messages between two ranks of the host.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::memory::Memory;
@@ -149,6 +149,17 @@ impl Shared {
         let sleep = |longest| memory.sleep_until(longest, has_come);
         self.wait_within(longest, &[from], has_come, sleep, || None)?;
         memory.call_of_message(from).ok_or_else(|| members.unreadable(from))
+    }
+
+    /// Whether a message of a rank has come. Fails if the rank is lost and none has.
+    pub(super) fn look_for_message(&self, from: usize) -> Result<bool> {
+        let (memory, members) = (&self.memory, self.tcp.members());
+        members.begin(Call::RECEIVE)?;
+        let has_come = || memory.has_message(from);
+        if !has_come() {
+            members.check_while_waiting(&[from], Instant::now(), &has_come)?;
+        }
+        Ok(has_come())
     }
 
     /// Returns once all messages have passed.

@@ -128,6 +128,11 @@ impl Members {
         self.links().next_message(self.members[place], self.of_messages, longest)
     }
 
+    /// Whether a message of the member at `place` has come.
+    pub(super) fn has_message(&self, place: usize) -> Result<bool> {
+        self.links().has_message(self.members[place], self.of_messages)
+    }
+
     /// The connections to the members, by place.
     pub(super) fn connections(&self) -> Vec<Option<Connection>> {
         let links = self.links();

@@ -211,6 +211,7 @@ impl Pair<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
     use std::sync::atomic::AtomicU32;
 
     use super::*;
@@ -344,6 +345,36 @@ mod tests {
             assert!(receiver.starts_with("rank 5 on node07 did not arrive"), "{receiver}");
             let text = "the other ranks no longer wait for this rank: rank 5";
             assert!(sender.starts_with(text), "{sender}");
+        }
+    }
+
+    #[test]
+    fn a_receiver_that_looks_for_a_message_goes_on_without_one_and_names_a_sender_that_has_left() {
+        let looked = Barrier::new(2);
+        for [_, error] in over_both(
+            PLENTY,
+            |group| {
+                looked.wait();
+                group.send_tagged(U8, &[1; 5], 1, 7).unwrap();
+                String::new()
+            },
+            |group| {
+                assert!(!group.has_tagged(0).unwrap());
+                looked.wait();
+                while !group.has_tagged(0).unwrap() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                group.receive_tagged(U8, &mut [0; 5], 0, 7).unwrap();
+                loop {
+                    match group.has_tagged(0) {
+                        Ok(has_come) => assert!(!has_come),
+                        Err(error) => break error.to_string(),
+                    }
+                    thread::sleep(Duration::from_millis(1));
+                }
+            },
+        ) {
+            assert_eq!(error, "rank 5 on node07 is lost: it exited before this rank did");
         }
     }
 

@@ -173,6 +173,105 @@ def full(rank, size):
         check(work.result()[0], 3, 2, 0)
 
 
+def any_rank(rank, size):
+    """Receives that name no rank get the messages of their tag, of each rank in its order, and say whose they are."""
+    if rank != 0:
+        # The last one has another tag, and waits at rank 0 or for it.
+        works = [dist.isend(message(rank, tag, turn), 0, tag=tag) for turn in range(20) for tag in (1, 2)]
+        for work in works:
+            work.wait()
+        return
+    turns, tensor = {other: [0, 0] for other in range(1, size)}, torch.empty(8, dtype=torch.int64)
+
+    def came(source, tag, found):
+        check(found, source, tag, turns[source][tag - 1])
+        turns[source][tag - 1] += 1
+
+    for _ in range(20):
+        came(dist.recv(tensor, tag=1), 1, tensor)
+    # Among those that name a rank.
+    for _ in range(10):
+        dist.recv(tensor, 2, tag=2)
+        came(2, 2, tensor)
+        came(dist.recv(tensor, tag=2), 2, tensor)
+    # Not in the thread of the program, and into a larger tensor that is not contiguous.
+    places = [(torch.full((9, 2), -1)[:, 0], tag) for tag in (1, 2) for _ in range(40)]
+    works = [dist.irecv(place, tag=tag) for place, tag in places]
+    deadline = time.monotonic() + TIMEOUT
+    while not all(work.is_completed() for work in works):
+        assert time.monotonic() < deadline, "not completed"
+        time.sleep(0.01)
+    for work, (place, tag) in zip(works, places):
+        came(work._source_rank(), tag, place[:8])
+
+
+def any_rank_again(rank, size):
+    """The same message from any rank, after it came from this one."""
+    tensor = torch.empty(8, dtype=torch.int64)
+    if rank == 1:
+        for turn in range(3):
+            dist.send(message(1, 0, turn), 0)
+    else:
+        for turn, source in enumerate((1, None, None)):
+            assert dist.recv(tensor, source) == 1
+            check(tensor, 1, 0, turn)
+
+
+def any_rank_left(rank, size):
+    """A receive that names no rank goes on after one has left, until none is left that can send. Then all are named."""
+    if rank == 1:
+        return dist.destroy_process_group()
+    if rank in (2, 3):
+        time.sleep(0.5 * rank)
+        dist.send(message(rank, 0, 0), 0)
+        time.sleep(0.5)
+        die()
+    if rank == 0:
+        tensor = torch.empty(8, dtype=torch.int64)
+        for other in (2, 3):
+            assert dist.recv(tensor) == other
+            check(tensor, other, 0, 0)
+        names = [f"rank {other} on" for other in (1, 2, 3)]
+        return fails(lambda: dist.recv(tensor), "no rank is left that can send", *names)
+
+
+def any_rank_late(rank, size):
+    """A receive that names no rank ends after the timeout, and names a rank that is lost. The group goes on."""
+    group = dist.new_group(timeout=datetime.timedelta(seconds=1), backend=BACKEND)
+    if rank == 3:
+        die()
+    if rank == 0:
+        call = lambda: dist.recv(torch.empty(8, dtype=torch.int64), group=group, tag=3)
+        said = fails_after(call, "no rank sent a message with tag 3 within 1 s", *lost(3))
+        assert dist.recv(torch.empty(8, dtype=torch.int64), group=group) == 2
+        return said
+    if rank == 2:
+        time.sleep(1.5)
+        dist.send(message(2, 0, 0), 0, group=group)
+
+
+def any_rank_ended(rank, size):
+    """A signal's handler and destroy_process_group end receives that name no rank."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt("no rank")
+
+    if rank != 0:
+        sleep_forever()
+    signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    begun = time.monotonic()
+    try:
+        dist.recv(torch.empty(1))
+    except KeyboardInterrupt:
+        pass
+    assert 0.3 < time.monotonic() - begun < 0.5 + SOON
+    works = [dist.irecv(torch.empty(1)), dist.irecv(torch.empty(1), tag=1)]
+    time.sleep(0.3)
+    dist.destroy_process_group()
+    return [fails(work.wait, "mpienv: recv", "closed") for work in works][0]
+
+
 def limit():
     """Lets 2 MiB of messages wait."""
     if BACKEND == "mpienv":
@@ -493,7 +592,8 @@ def memory():
 CASES = {
     function.__name__: (function, size)
     for function, size in (
-        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4), (length, 4), (shorter, 2), (queued_length, 4),
+        (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4),
+        (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_late, 4), (any_rank_ended, 4), (length, 4), (shorter, 2), (queued_length, 4),
         (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4), (killed_queued, 4),
         (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),
     )
@@ -501,7 +601,7 @@ CASES = {
 # Ranks that the parent ends once the others are through, or that end themselves.
 ENDED = {
     "killed_before": {3}, "killed_meanwhile": {3}, "killed_waiting": {3}, "killed_within": {3}, "killed_queued": {3},
-    "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
+    "any_rank_left": {1, 2, 3}, "any_rank_late": {1, 3}, "any_rank_ended": {1, 2, 3}, "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
 }
 
 

@@ -19,15 +19,11 @@ BACKENDS = ("gloo", "mpienv")
 
 # Tests that gloo passes and mpienv does not, by name, each with the reason.
 _WORDS = "it looks for words of gloo's error; mpienv's names the ranks that did not arrive, and PyTorch before 2.14 knows only gloo's"
-_ANY_SOURCE = "over mpienv, recv needs the rank that sends"
 KNOWN = {
     "test_barrier_timeout_full_group": _WORDS,
     "test_monitored_barrier_gloo": _WORDS,
     "test_monitored_barrier_gloo_rank_0_timeout": _WORDS,
     "test_monitored_barrier_gloo_subgroup": _WORDS,
-    "test_send_recv_any_source": _ANY_SOURCE,
-    "test_send_recv_any_source_autograd_profiler": _ANY_SOURCE,
-    "test_send_recv_any_source_torch_profiler": _ANY_SOURCE,
 }
 
 

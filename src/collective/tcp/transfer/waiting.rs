@@ -109,6 +109,17 @@ impl Links {
         }
     }
 
+    /// Whether the head of a peer's next message, which has this number, has arrived.
+    pub(in super::super) fn has_message(&mut self, index: usize, number: u32) -> Result<bool> {
+        self.check()?;
+        self.peers.iter_mut().flatten().for_each(|peer| peer.begin());
+        match self.peers[index].as_mut().map(|peer| peer.arrived(number)) {
+            Some(Ok(call)) => Ok(call.is_some()),
+            Some(Err(fault)) => Err(self.give_up(&[], Culprit(index, fault))),
+            None => Ok(false),
+        }
+    }
+
     /// The connection to a peer.
     pub(in super::super) fn connection(&self, index: usize) -> Option<Connection> {
         let peer = self.peers.get(index)?.as_ref()?;

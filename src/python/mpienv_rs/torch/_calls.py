@@ -123,6 +123,13 @@ class Call(_Work):  # type: ignore[misc]
         self.wait()
         return self._tensors
 
+    def source_rank(self) -> int:
+        """The rank of the group that sent what was received."""
+        raise RuntimeError("mpienv: only a receive has a rank that sends")
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
     def synchronize(self) -> None:
         self.wait()
 
@@ -297,7 +304,7 @@ def ask_calls() -> None:
     For each call of a backend, PyTorch hands out a work of its own, which passes on only `wait` and `get_future`. Without this, a
     program that asks again and again whether a work is completed would never end.
     """
-    for name in ("is_completed", "is_success", "result"):
+    for name in ("is_completed", "is_success", "result", "source_rank", "_source_rank"):
         setattr(_Work, name, _asking(name))
 
 

@@ -42,6 +42,9 @@ _SIZES = ("connection", "describe", "error")
 _NOTHING = ("cancel", "close", "release")
 
 
+# The kind of a message that has not come.
+_NONE = 0xFFFF
+
 # The address and the length of each buffer of a call.
 Buffers = Tuple[int, ...]
 
@@ -59,6 +62,10 @@ class Failure(Exception):
         super().__init__(text)
         self.code = code
         self.rank = rank
+
+
+def closed() -> Failure:
+    return Failure("the group is closed", CANCELED, None)
 
 
 @functools.lru_cache(maxsize=None)
@@ -206,7 +213,7 @@ class Group(Connected):
         buffer, descriptor = ctypes.create_string_buffer(1024), c_int32(-1)
         length = self._library.mpienv_torch_connection(self._handle, rank, buffer, len(buffer), byref(descriptor))
         if descriptor.value == 0:
-            raise Failure("the group is closed", CANCELED, None)
+            raise closed()
         if descriptor.value < 0:
             raise Failure(f"this rank cannot open a file descriptor: {os.strerror(-descriptor.value)}", ENVIRONMENT, None)
         return descriptor.value, buffer.raw[: min(length, len(buffer))].decode(errors="replace")
@@ -251,6 +258,14 @@ class Pair(Connected):
         found.length, found.tag, found.kind = length, tag, kind
         self._wait_for_next(max(1, int(seconds * 1000)), address, byref(found))
         return bool(found.is_received), found.tag, found.kind, found.length
+
+    def look(self) -> Optional[Tuple[int, int, int]]:
+        """The tag, the kind and the length of the next message if it has come."""
+        found = self._next
+        # None is expected.
+        found.kind = _NONE
+        self._wait_for_next(0, None, byref(found))
+        return None if found.kind == _NONE else (found.tag, found.kind, found.length)
 
 
 def pieces(addresses: Sequence[int], length: int) -> Buffers:

@@ -12,7 +12,7 @@ import time
 from ctypes import c_int32
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
-from ._library import CANCELED, ENVIRONMENT, LOST, TIMED_OUT, Failure, Group, Pair
+from ._library import CANCELED, ENVIRONMENT, LOST, TIMED_OUT, Failure, Group, Pair, closed
 from ._meeting import forget, listen
 
 # How long the connection to a rank takes at most to show that the rank has ended, in seconds.
@@ -61,6 +61,7 @@ class Link:
     def __init__(self, ranks: Ranks, source: int, to: int) -> None:
         self.ranks, self.source, self.to = ranks, source, to
         self.other = to if source == ranks.own else source
+        self._name = f"messages from {source} to {to}"
         self._pair: Optional[Pair] = None
         # Not 0 once nothing is to be waited for.
         self._is_canceled = c_int32(0)
@@ -73,6 +74,20 @@ class Link:
             if self._is_canceled.value:
                 self._pair.cancel()
         return self._pair
+
+    def connected(self) -> Optional[Pair]:
+        """The two ranks, if they are connected."""
+        return self._pair
+
+    def is_offered(self) -> bool:
+        """Whether the rank that sends waits for this one to connect, or they are connected. Fails if that rank is lost."""
+        if self._pair is not None:
+            return True
+        self.ranks.check(self.other)
+        try:
+            return bool(self.ranks.store.check([self._key()]))
+        except RuntimeError as error:
+            raise _store_failure(error) from None
 
     def cancel(self) -> None:
         """Ends what waits for the other rank, and all later calls."""
@@ -92,14 +107,12 @@ class Link:
 
     def _check_open(self) -> None:
         if self._is_canceled.value:
-            raise Failure("the group is closed", CANCELED, None)
+            raise closed()
 
     def _connect(self, timeout: float) -> Pair:
-        ranks, store, way = self.ranks, self.ranks.store, f"messages from {self.source} to {self.to}"
-        # Nothing that another group has left in the store has the same key.
-        key = f"mpienv/{ranks.secret('name').hex()[:16]}/{way}"
+        ranks, store, key = self.ranks, self.ranks.store, self._key()
         with ranks.watched(self.other) as (watched, host):
-            rest = ranks.secret(way), host, timeout, watched, self._is_canceled
+            rest = ranks.secret(self._name), host, timeout, watched, self._is_canceled
             names = ranks.names[self.source], ranks.names[self.to]
             try:
                 if self.source != ranks.own:
@@ -118,7 +131,11 @@ class Link:
                 # The store ends with the rank that has it.
                 if _has_closed(watched, _NEWS):
                     raise ranks.lost(self.other, host) from None
-                raise Failure(f"PyTorch's store, which carries addresses, cannot be used: {error}", ENVIRONMENT, None) from None
+                raise _store_failure(error) from None
+
+    def _key(self) -> str:
+        """Where the store has the sender's address. Nothing that another group has left there has the same key."""
+        return f"mpienv/{self.ranks.secret('name').hex()[:16]}/{self._name}"
 
     def _address(self, store: Any, key: str, watched: int, host: str, timeout: float) -> Tuple[str, int]:
         """Where the other rank listens. It asks again and again: waiting would keep other threads from the store."""
@@ -133,6 +150,10 @@ class Link:
             pause = min(2 * pause, 0.02)
         address, port = json.loads(store.get(key))
         return address, port
+
+
+def _store_failure(error: RuntimeError) -> Failure:
+    return Failure(f"PyTorch's store, which carries addresses, cannot be used: {error}", ENVIRONMENT, None)
 
 
 def _has_closed(descriptor: int, seconds: float) -> bool:

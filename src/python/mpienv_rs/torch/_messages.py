@@ -16,8 +16,9 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 import torch
 
-from ._calls import Call, Calls, check_not_inside
-from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Pair
+from ._any_rank import FromAny
+from ._calls import Call, Calls, Order, check_not_inside
+from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Pair, closed
 from ._links import Link, Ranks
 from ._tensors import SIZES, Place, moved, moved_kind, plain
 
@@ -77,8 +78,10 @@ class Outgoing:
 class Receive(Call):
     """A receive that was begun."""
 
-    def __init__(self, incoming: Incoming, tensor: Any, tag: int, timeout: float, failed: Failed) -> None:
-        super().__init__(incoming, None, [tensor])
+    def __init__(self, calls: Order, source: int, tensor: Any, tag: int, timeout: float, failed: Failed) -> None:
+        super().__init__(calls, None, [tensor])
+        # Without a rank, -1 until a message has come.
+        self.source = source
         self.tag, self.longest = tag, timeout
         self.deadline = time.monotonic() + timeout
         self._failed = failed
@@ -90,6 +93,9 @@ class Receive(Call):
             with torch.no_grad():
                 self._place = Place(self._tensors[0])
         return self._place
+
+    def source_rank(self) -> int:
+        return self.source
 
     def end(self, make: Callable[[Any], None]) -> None:
         """Ends it with what fills a tensor, or fails."""
@@ -117,9 +123,9 @@ class Receive(Call):
 class Incoming:
     """The messages of a rank. One thread at a time reads them: one that waits for a message, or that of the connection."""
 
-    def __init__(self, link: Link, nudge_later: Callable[[Any], None]) -> None:
+    def __init__(self, from_any: FromAny, link: Link, nudge_later: Callable[[Any], None]) -> None:
         self.lock = threading.Lock()
-        self._link, self._nudge_later = link, nudge_later
+        self._link, self._nudge_later, self._from_any = link, nudge_later, from_any
         # By tag: what is received, and the kind and the bytes of what nothing has received. Not both for any tag.
         self._receives: Dict[int, Deque[Receive]] = {}
         self._waiting: Dict[int, Deque[Tuple[int, Any]]] = {}
@@ -135,14 +141,14 @@ class Incoming:
 
     def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
         """Lets the connection's thread receive a message, or the thread that waits for it first."""
-        receive = Receive(self, tensor, tag, timeout, failed)
+        receive = Receive(self, self._link.source, tensor, tag, timeout, failed)
         with self.lock:
             is_closed = self._is_closed
             message = None if is_closed else self._take(tag)
             if message is None and not is_closed:
                 self._receives.setdefault(tag, deque()).append(receive)
         if is_closed:
-            receive.fail(_closed())
+            receive.fail(closed())
         elif message is not None:
             self._unpack(receive, *message)
         else:
@@ -150,6 +156,65 @@ class Incoming:
         if self._is_full:
             self._news.set()
         return receive
+
+    def look(self) -> bool:
+        """Receives what has come for receives from any rank, unless a thread waits for messages. Whether there is a connection."""
+        while True:
+            with self.lock:
+                tag = next((tag for tag in self._from_any.tags() if tag in self._waiting), None)
+                receive = None if tag is None else self._pop_from_any(tag)
+                message = None if tag is None or receive is None else self._take(tag)
+            if receive is None or message is None:
+                break
+            self._unpack(receive, *message)
+        receive, is_reader = None, False
+        try:
+            with self.lock:
+                if self._reader or self._receives or self._is_closed:
+                    return True
+                pair = self._link.connected()
+                found = None if pair is None else pair.look()
+                if pair is None or found is None:
+                    return pair is not None
+                self._reader = _thread.get_ident()
+                is_reader = True
+                tag, kind, length = found
+                receive = self._pop(tag)
+                fits = self._waiting_bytes + length <= LIMIT
+            if receive is not None:
+                self._receive(receive, pair, kind, length)
+            elif fits:
+                self._keep(pair, tag, kind, length)
+        except BaseException as error:
+            if receive is not None and not receive.is_completed():
+                receive.fail(_as_failure(error))
+            raise
+        finally:
+            self._end_look(is_reader)
+        return True
+
+    def join(self, timeout: float) -> bool:
+        """Connects to the rank if it waits to send its first message. Whether it does. Fails if the rank is lost."""
+        if not self._link.is_offered():
+            return False
+        is_reader = False
+        try:
+            with self.lock:
+                if not self._reader and not self._is_closed:
+                    self._reader = _thread.get_ident()
+                    is_reader = True
+            if is_reader:
+                self._link.pair(timeout)
+        finally:
+            self._end_look(is_reader)
+        return True
+
+    def _end_look(self, is_reader: bool) -> None:
+        """Lets the thread of the connection read what was begun meanwhile."""
+        if is_reader:
+            self._reader = 0
+            if self._receives:
+                self._nudge_later(self)
 
     def nudge(self) -> None:
         """Lets the thread of the connection read if no other thread does."""
@@ -209,7 +274,7 @@ class Incoming:
             time.sleep(0.001)
         if thread is not None:
             thread.join()
-        self._fail(_closed())
+        self._fail(closed())
         self._waiting.clear()
         self._link.close()
 
@@ -269,10 +334,17 @@ class Incoming:
         """The next receive with a tag."""
         receives = self._receives.get(tag)
         if receives is None:
-            return None
+            # Those that wait come first.
+            return None if tag in self._waiting else self._pop_from_any(tag)
         receive = receives.popleft()
         if not receives:
             del self._receives[tag]
+        return receive
+
+    def _pop_from_any(self, tag: int) -> Optional[Receive]:
+        receive: Optional[Receive] = self._from_any.pop(tag)
+        if receive is not None:
+            receive.source = self._link.source
         return receive
 
     def _take(self, tag: int) -> Optional[Tuple[int, Any]]:
@@ -360,10 +432,6 @@ def _nothing(_: Any) -> None:
     pass
 
 
-def _closed() -> Failure:
-    return Failure("the group is closed", CANCELED, None)
-
-
 class Nudges:
     """Wakes the threads of connections, but not for what a thread of the program waits for at once.
 
@@ -423,14 +491,21 @@ class Messages:
         self._lock = threading.Lock()
         self._ways: Dict[Tuple[int, int], Any] = {}
         self._nudges = Nudges()
+        self._from_any = FromAny(ranks, self._incoming, self._nudges.later)
 
     def send(self, tensor: Any, to: int, tag: int, timeout: float, failed: Failed) -> Call:
         call: Call = self._way(self._ranks.own, to, Outgoing).begin(tensor, tag, timeout, failed)
         return call
 
     def receive(self, tensor: Any, source: int, tag: int, timeout: float, failed: Failed) -> Call:
-        call: Call = self._way(source, self._ranks.own, Incoming).begin(tensor, tag, timeout, failed)
+        call: Call = self._incoming(source).begin(tensor, tag, timeout, failed)
         return call
+
+    def receive_from_any(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
+        return self._from_any.begin(Receive(self._from_any, -1, tensor, tag, timeout, failed))
+
+    def _incoming(self, source: int) -> Any:
+        return self._way(source, self._ranks.own, functools.partial(Incoming, self._from_any))
 
     def _way(self, source: int, to: int, new: Callable[[Link, Callable[[Any], None]], Any]) -> Any:
         with self._lock:
@@ -440,10 +515,11 @@ class Messages:
         return way
 
     def ways(self) -> List[Any]:
-        """The ways of messages to each rank and from it."""
-        return list(self._ways.values())
+        """The ways of messages to each rank and from it, after those from any rank."""
+        return [self._from_any, *self._ways.values()]
 
     def close(self) -> None:
         """Ends what the ways need. They are closed."""
         self._nudges.close()
+        self._from_any.join()
         self._ranks.store = None

@@ -16,7 +16,7 @@ from torch._C._distributed_c10d import ReduceOp
 
 from . import _sparse
 from ._calls import Call, Calls
-from ._library import CANCELED, LOST, REFUSED, TIMED_OUT, Failure, Group, pieces
+from ._library import LOST, REFUSED, TIMED_OUT, Failure, Group, closed, pieces
 from ._links import Ranks
 from ._meeting import connect, forget, missing
 from ._messages import Messages
@@ -57,7 +57,7 @@ class _Channel:
         """The group, connected in the first call, which then waits so long for a rank. Only the thread that makes a call asks for it."""
         if self._group is None:
             if self._is_closed or self._connect is None:
-                raise Failure("the group is closed", CANCELED, None)
+                raise closed()
             self._group = self._connect()
         if timeout is not None:
             self._group.wait_within(timeout)
@@ -580,15 +580,16 @@ class Operations:
         return self._messages.receive(tensor, source, tag, self._timeout.total_seconds(), self._message_failed("recv"))
 
     def recv_anysource(self, tensors: List[Any], tag: int) -> Any:
-        raise RuntimeError("mpienv: recv needs the rank that sends: pass src, or use the backend gloo for this group")
+        tensor = self._check_message("recv", tensors, None, tag)
+        return self._messages.receive_from_any(tensor, tag, self._timeout.total_seconds(), self._message_failed("recv"))
 
-    def _check_message(self, operation: str, tensors: List[Any], other: int, tag: int) -> Any:
-        """The tensor of a message with another rank."""
+    def _check_message(self, operation: str, tensors: List[Any], other: Optional[int], tag: int) -> Any:
+        """The tensor of a message with another rank, or with any."""
         self._check_process(operation)
         if len(tensors) != 1:
             raise ValueError(f"mpienv: {operation}: {len(tensors)} tensors for one message")
         check(operation, tensors[0], operation == "recv")
-        if not 0 <= other < self._size or other == self._own:
+        if other is not None and (not 0 <= other < self._size or other == self._own):
             raise ValueError(f"mpienv: {operation}: rank {other} is not another rank of a group of {self._size}")
         if not 0 <= tag < 1 << 32:
             raise ValueError(f"mpienv: {operation}: the tag {tag} is negative")
