@@ -13,8 +13,8 @@ pub use crate::group::{Announced, Tagged, Untyped};
 pub use crate::numbers::Numbers;
 pub use crate::reduction::Reduction;
 pub use crate::tcp::{End, Meeting, Pair};
-pub use crate::transport::Connection;
 pub use crate::transport::Transport;
+pub use crate::transport::{Begun, Connection};
 
 /// Returns a group over a transport.
 #[must_use]

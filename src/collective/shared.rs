@@ -22,7 +22,7 @@ use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
 use super::reduction::Reduction;
 use super::tcp::Tcp;
-use super::transport::{Connection, Transport};
+use super::transport::{self, Begun, Connection, Transport};
 use crate::value::printable::printable;
 use crate::value::rank::Rank;
 
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     calls: u32,
     /// The rank that may not have read this one's last message, a short one.
     unread_by: Option<usize>,
+    /// The reduction that waits for its end.
+    begun: Option<Call>,
 }
 
 /// Whether ranks share memory.
@@ -80,7 +82,7 @@ impl Shared {
 
     /// The ranks of `tcp`, each of which has its part of the `memory`.
     pub(super) fn of(tcp: Tcp, memory: Memory, spins: bool) -> Shared {
-        Shared { tcp, memory, spins, published: 0, calls: 0, unread_by: None }
+        Shared { tcp, memory, spins, published: 0, calls: 0, unread_by: None, begun: None }
     }
 
     /// Counts the call of all ranks that comes, before which the group has made `made`.
@@ -118,17 +120,22 @@ impl Shared {
         call: Call,
         fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
     ) -> Result<()> {
+        self.publish(call, fill)?;
+        self.wait_for_others(call)
+    }
+
+    /// As [`Shared::round`], but does not wait for the others.
+    fn publish(
+        &mut self,
+        call: Call,
+        fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
+    ) -> Result<()> {
         let members = self.tcp.members();
         members.begin(call)?;
         let (slot, before) = self.memory.next().map_err(|rank| members.late(rank))?;
         self.published += fill(slot, before) as u64;
-        self.complete(call)
-    }
-
-    /// Publishes this rank's slot, and waits until all others have published theirs.
-    fn complete(&mut self, call: Call) -> Result<()> {
         self.memory.publish(call);
-        self.wait_for_others(call)
+        Ok(())
     }
 
     /// Waits until all others have published the round that this rank has published.
@@ -212,6 +219,33 @@ impl Transport for Shared {
         } else {
             self.reduce_by_parts(call, &mut numbers, by, root)
         }
+    }
+
+    fn begin_reduce(
+        &mut self,
+        call: Call,
+        mut numbers: Numbers<'_>,
+        by: Reduction,
+        longest: Duration,
+    ) -> Result<Begun> {
+        let length = numbers.bytes().len();
+        if length > self.memory.slot() || !self.is_direct(length) {
+            return Ok(Begun::Refused);
+        }
+        self.publish(call, |slot, _| copy(slot, numbers.bytes()))?;
+        self.begun = Some(call);
+        if !self.have_come(longest) {
+            return Ok(Begun::Waits);
+        }
+        self.end_reduce(call, numbers, by).map(|()| Begun::Done)
+    }
+
+    fn end_reduce(&mut self, call: Call, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        if self.begun.take() != Some(call) {
+            return Err(transport::not_begun());
+        }
+        self.wait_for_others(call)?;
+        self.add_up(numbers.kind(), by, 0, numbers.bytes())
     }
 
     fn reduce_in_parts(

@@ -54,6 +54,22 @@ pub struct Connection {
     pub host: String,
 }
 
+pub(super) fn not_begun() -> CollectiveError {
+    let reason = "no reduction of these numbers was begun".to_owned();
+    CollectiveError::Argument { call: "end_reduce", reason }
+}
+
+/// How far a reduction has come that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// The numbers are reduced.
+    Done,
+    /// Other ranks have not begun yet.
+    Waits,
+    /// The ranks have not begun: so many numbers, or this transport, cannot wait in two steps.
+    Refused,
+}
+
 /// What carries the calls of a [`Group`](super::Group): shared memory, TCP or MPI.
 ///
 /// Every rank makes the same calls in the same order, and the group has already checked the
@@ -87,6 +103,25 @@ pub trait Transport: Send {
         by: Reduction,
         root: Option<u32>,
     ) -> Result<()>;
+
+    /// Begins to reduce as [`Transport::reduce`] does, to all ranks, and waits for the others for at
+    /// most `longest`. If they have not come, [`Transport::end_reduce`] is the next call.
+    fn begin_reduce(
+        &mut self,
+        call: Call,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        longest: Duration,
+    ) -> Result<Begun> {
+        let _ = (call, numbers, by, longest);
+        Ok(Begun::Refused)
+    }
+
+    /// Ends what was begun by [`Transport::begin_reduce`] with the same arguments.
+    fn end_reduce(&mut self, call: Call, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let _ = (call, numbers, by);
+        Err(not_begun())
+    }
 
     /// Like [`Transport::reduce`] to all ranks, but `compute` overwrites the numbers first, `part`
     /// bytes at a time: it gets the place of the first byte and the bytes. A transport may reduce

@@ -2,9 +2,10 @@
 
 use std::ffi::c_char;
 use std::fmt;
+use std::time::Duration;
 
 use mpienv_collective::seam::{
-    ElementKind, Numbers, Tagged as _, Untyped as _, built_number, type_number,
+    Begun, ElementKind, Numbers, Tagged as _, Untyped as _, built_number, type_number,
 };
 use mpienv_collective::{Group, Reduction};
 
@@ -19,6 +20,8 @@ use crate::{Failure, Handle, run};
 /// | call | `by` | `root` | `other` | reads | writes |
 /// | --- | --- | --- | --- | --- | --- |
 /// | `reduce` | the reduction | gets the result, or all do | | | the values, which the result replaces |
+/// | `begin_reduce` | the reduction | | how many microseconds to wait for the other ranks | | the values |
+/// | `end_reduce` | the reduction | | | | the values |
 /// | `reduce_scatter` | the reduction | | | the values | this rank's part |
 /// | `broadcast` | | has the values | | | the values |
 /// | `gather` | | gets the values, or all do | | the values | those of each rank, or nothing |
@@ -28,6 +31,10 @@ use crate::{Failure, Handle, run};
 /// | `agree` | what the caller builds of other calls | what else the ranks must agree on | the count of the values | | |
 /// | `send`, in a pair | | | the tag | the values | |
 /// | `receive`, in a pair | | | the tag | | the values |
+///
+/// `begin_reduce` reduces to all ranks and returns 0, or [`WAITS`] if other ranks have not come. Then
+/// `end_reduce` with the same values is the next call. It returns [`REFUSED`] if the group only has
+/// `reduce` for as many values.
 ///
 /// `send` returns once the receiver has begun to receive. If the next message has not the tag, type
 /// and length that `receive` has, both ranks get an error.
@@ -44,6 +51,10 @@ pub struct Request {
     /// How many buffers the call writes.
     pub received: usize,
 }
+
+/// What `begin_reduce` returns if it has not reduced, and has not failed.
+pub(crate) const WAITS: i32 = -1;
+pub(crate) const REFUSED: i32 = -2;
 
 /// Makes a call by its name.
 ///
@@ -80,7 +91,7 @@ fn make(
     &Request { root, other, .. }: &Request,
     sent: &[&[u8]],
     received: &mut [&mut [u8]],
-) -> Result<(), Failure> {
+) -> Result<i32, Failure> {
     let (size, [reads, writes]) = (group.size() as usize, [sent.len(), received.len()]);
     let is_list = |count: usize| count == 0 || count == size;
     let lengths =
@@ -108,6 +119,20 @@ fn make(
             let (values, by) = reduced(values, kind, by)?;
             group.reduce_untyped(values, by, rank(root)?)?;
         }
+        ("begin_reduce", [], [values]) => {
+            let (values, by) = reduced(values, kind, by)?;
+            return Ok(
+                match group.begin_reduce(values, by, Duration::from_micros(number(other)?))? {
+                    Begun::Done => 0,
+                    Begun::Waits => WAITS,
+                    Begun::Refused => REFUSED,
+                },
+            );
+        }
+        ("end_reduce", [], [values]) => {
+            let (values, by) = reduced(values, kind, by)?;
+            group.end_reduce(values, by)?;
+        }
         ("broadcast", [], [values]) => group.broadcast_untyped(kind, values, number(root)?)?,
         ("gather", [values], all) if is_list(writes) => {
             group.gather_untyped(kind, values, all, rank(root)?)?;
@@ -125,7 +150,7 @@ fn make(
         ("receive", [], [into]) => group.receive_tagged(kind, into, SENDER, number(other)?)?,
         _ => return refuse(format!("no call {name} reads {reads} buffers and writes {writes}")),
     }
-    Ok(())
+    Ok(0)
 }
 
 /// The numbers to reduce, and how.

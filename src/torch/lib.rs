@@ -4,7 +4,7 @@
 //! neither on a version of Python nor on PyTorch's C++. It does not know PyTorch: it gets
 //! addresses, lengths and types. The order of calls, threads and PyTorch's own types are Python's.
 //!
-//! The functions return 0, or a code after which `mpienv_torch_error` has the reason. Those of this
+//! The functions return 0, or a positive code after which `mpienv_torch_error` has the reason. Those of this
 //! file are for a group from `mpienv_torch_connect` and a pair from `mpienv_torch_pair` alike.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -78,8 +78,11 @@ impl From<CollectiveError> for Failure {
 }
 
 /// The code of a result. This thread keeps a failure.
-fn code(result: Result<(), Failure>) -> i32 {
-    let Err(failure) = result else { return 0 };
+fn code(result: Result<i32, Failure>) -> i32 {
+    let failure = match result {
+        Ok(code) => return code,
+        Err(failure) => failure,
+    };
     let code = failure.code;
     LAST.set(Some(failure));
     code
@@ -89,7 +92,7 @@ fn code(result: Result<(), Failure>) -> i32 {
 ///
 /// # Safety
 /// `handle` is null, or from `mpienv_torch_connect` or `mpienv_torch_pair` and not yet closed.
-unsafe fn run(handle: *const Handle, make: impl FnOnce(&mut Group) -> Result<(), Failure>) -> i32 {
+unsafe fn run(handle: *const Handle, make: impl FnOnce(&mut Group) -> Result<i32, Failure>) -> i32 {
     // SAFETY: the caller vouches for the handle.
     code(match unsafe { handle.as_ref() } {
         Some(handle) => make(&mut handle.group.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -128,6 +131,7 @@ unsafe fn open(
         let handle = Handle { group: Mutex::new(group), canceller, connections };
         // SAFETY: the place was checked.
         unsafe { into.write(Box::into_raw(Box::new(handle))) };
+        0
     }))
 }
 
@@ -185,7 +189,7 @@ pub unsafe extern "C" fn mpienv_torch_connect(
 pub unsafe extern "C" fn mpienv_torch_set_timeout(handle: *const Handle, timeout_ms: u64) -> i32 {
     let set = |group: &mut Group| {
         set_timeout(group, Duration::from_millis(timeout_ms));
-        Ok(())
+        Ok(0)
     };
     // SAFETY: the caller vouches for the handle.
     unsafe { run(handle, set) }

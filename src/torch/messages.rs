@@ -150,7 +150,7 @@ pub unsafe extern "C" fn mpienv_torch_next(
         if longest_ms == 0 && !group.has_tagged(SENDER)? {
             // SAFETY: the place was checked.
             unsafe { next.write(Next { length: 0, tag: 0, kind: NONE, is_received: 0 }) };
-            return Ok(());
+            return Ok(0);
         }
         let longest = Duration::from_millis(longest_ms);
         let Announced { tag, kind, count } = group.next_tagged(SENDER, longest)?;
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn mpienv_torch_next(
             }
             next.write(Next { is_received: is_received.into(), ..found });
         }
-        Ok(())
+        Ok(0)
     };
     // SAFETY: the caller vouches for the handle.
     unsafe { run(handle, receive) }

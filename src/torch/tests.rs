@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::net::TcpListener;
 use std::os::fd::{AsFd as _, IntoRawFd};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 use std::{array, ptr, slice, thread};
 
@@ -185,6 +186,44 @@ fn values_go_to_places_of_their_own_even_where_the_call_reads() {
 }
 
 #[test]
+fn a_reduction_that_was_begun_ends_once_the_others_have_come() {
+    const PATIENT: i64 = 1000 * TIMEOUT_MS as i64;
+    let (has_begun, float) = (Barrier::new(2), kind("f32"));
+    let step = |handle, name: &str, longest: i64, values: &mut [f32]| {
+        call(handle, (name, "mean"), float, [0, longest], [&[], &[piece(values)]])
+    };
+    let results = run_ranks(2, |rank, handle| {
+        let [mut first, mut second, mut third] = [[rank as f32, 1.0]; 3];
+        let mut large = vec![1.0; 5_000_000];
+        if rank == 0 {
+            let codes = [step(handle, "begin_reduce", 0, &mut first)];
+            has_begun.wait();
+            assert_eq!((codes, step(handle, "end_reduce", 0, &mut first)), ([WAITS], 0));
+        } else {
+            has_begun.wait();
+            assert_eq!(reduce(handle, "mean", float, &mut first), 0);
+        }
+        assert_eq!(step(handle, "begin_reduce", PATIENT, &mut second), 0);
+        // The ranks go on with what they can only do in one step.
+        assert_eq!(step(handle, "begin_reduce", 0, &mut large), REFUSED);
+        is_refused(step(handle, "end_reduce", 0, &mut large), "no reduction of these numbers");
+        assert_eq!(reduce(handle, "mean", float, &mut large), 0);
+        let code = match rank {
+            0 => step(handle, "begin_reduce", PATIENT, &mut third),
+            _ => barrier(handle),
+        };
+        (first, second, code, failure().0)
+    });
+    for (first, second, code, text) in results {
+        assert_eq!((first, second, code), ([0.5, 1.0], [0.5, 1.0], 1));
+        assert!(
+            text.contains("rank 1 barrier") || text.contains("rank 1 called barrier"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn a_failure_has_a_code_a_text_and_the_rank_that_it_names() {
     let results = run_ranks(2, |rank, handle| {
         let code = match rank {
@@ -296,7 +335,7 @@ fn ranks_compare_the_types_and_the_calls_that_their_callers_mean() {
 
 #[test]
 fn a_timeout_that_is_set_later_limits_a_call() {
-    let is_late = std::sync::Barrier::new(2);
+    let is_late = Barrier::new(2);
     let ranks = run_ranks(2, |rank, handle| {
         // SAFETY: the group is open.
         assert_eq!(unsafe { mpienv_torch_set_timeout(handle, 50) }, 0);
@@ -627,7 +666,7 @@ fn any_call(random: &mut Random, handle: *const Handle) -> i32 {
     let (_parts, parts) = list(random, counts[0], length);
     let (_into, into) = list(random, counts[1], length);
     let lists: (&str, [&[Piece]; 2]) = match random.below(9) {
-        0 => ("reduce", [&[], &[own]]),
+        0 => (["reduce", "end_reduce"][random.below(2)], [&[], &[own]]),
         1 => ("reduce_scatter", [&[Piece { length: all, ..wide }], &[own]]),
         2 => ("broadcast", [&[], &[own]]),
         3 => ("gather", [&[Piece { length, ..own }], &into]),

@@ -9,6 +9,7 @@ use crate::element::ElementKind;
 use crate::error::{CollectiveError, Result};
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
+use crate::transport::Begun;
 
 /// Calls for bytes and the type of their numbers. Each is, on other ranks, the same call as the one
 /// of [`Group`] with a generic type.
@@ -28,6 +29,18 @@ pub trait Untyped {
         by: Reduction,
         root: Option<u32>,
     ) -> Result<()>;
+
+    /// Begins [`Group::all_reduce`], and waits for the other ranks for at most `longest`. If they
+    /// have not come, [`Untyped::end_reduce`] is the next call.
+    fn begin_reduce(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        longest: Duration,
+    ) -> Result<Begun>;
+
+    /// Ends what was begun with the same arguments.
+    fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
 
     /// As [`Group::reduce_scatter_into`].
     fn reduce_scatter_untyped(
@@ -99,6 +112,27 @@ impl Untyped for Group {
         self.check_mean(kind, by, results)?;
         let call = Call::reduction(by, results, kind, numbers.count()).meaning(self.meant);
         self.next().reduce(call, numbers, by, root)
+    }
+
+    fn begin_reduce(
+        &mut self,
+        numbers: Numbers<'_>,
+        by: Reduction,
+        longest: Duration,
+    ) -> Result<Begun> {
+        self.check_mean(numbers.kind(), by, Results::ToAll)?;
+        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
+        let (call, made) = (call.meaning(self.meant), self.made);
+        let begun = self.next().begin_reduce(call, numbers, by, longest)?;
+        if begun == Begun::Refused {
+            self.made = made;
+        }
+        Ok(begun)
+    }
+
+    fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
+        self.transport.end_reduce(call.meaning(self.meant), numbers, by)
     }
 
     fn reduce_scatter_untyped(

@@ -26,6 +26,25 @@ impl Shared {
         self.wait(&[rank], has_published, sleep, fault)
     }
 
+    /// Whether all other ranks publish the current round within a moment, for which this rank polls.
+    pub(super) fn have_come(&self, longest: Duration) -> bool {
+        let (memory, begun) = (&self.memory, Instant::now());
+        let others = || (0..memory.ranks()).filter(|&rank| rank != memory.own());
+        loop {
+            if others().all(|rank| memory.has_published(rank)) {
+                return true;
+            }
+            if begun.elapsed() >= longest {
+                return false;
+            }
+            if self.spins && !others().any(|rank| memory.is_on_this_processor(rank)) {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     /// Waits until what ranks must do `has_come`. `sleep` ends early when it comes; after each sleep,
     /// `fault` looks for a rank that makes another call.
     pub(super) fn wait(

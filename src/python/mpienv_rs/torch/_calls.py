@@ -9,10 +9,12 @@ import functools
 import threading
 from collections import deque
 from queue import SimpleQueue
-from typing import Any, Callable, Deque, List, Optional, Protocol
+from typing import Any, Callable, Deque, List, Optional, Protocol, Union
 
 import torch
 from torch.distributed import _Work
+
+from ._library import NOT_BEGUN, WAITS
 
 _NO_TIMEOUT = datetime.timedelta(0)
 
@@ -204,6 +206,38 @@ class Calls:
             self._start()
             if not is_busy:
                 self._wake.put(None)
+        return call
+
+    def begin_here(self, begin: Callable[[], int], end: Callable[[], Any], tensors: List[Any]) -> Union[bool, Call]:
+        """Begins a call in this thread if no other call waits or runs. Returns whether that has made it, or the call that ends it."""
+        code, is_next, call = NOT_BEGUN, False, None
+        try:
+            with self.lock:
+                if not self._is_busy and not self._waiting and not self._is_closed:
+                    self._is_busy = is_next = True
+                    self._maker = _thread.get_ident()
+            if is_next:
+                code = begin()
+        finally:
+            if is_next:
+                if code == WAITS:
+                    call = Call(self, end, tensors)
+                    # Before those that were begun meanwhile.
+                    self._waiting.appendleft(call)
+                self._is_busy = False
+                if self._waiting:
+                    self._start()
+                    self._wake.put(None)
+        return code == 0 if call is None else call
+
+    def failed(self, error: Exception, tensors: List[Any]) -> Call:
+        """A call that has failed."""
+
+        def fail() -> None:
+            raise error
+
+        call = Call(self, fail, tensors)
+        call.run()
         return call
 
     def _start(self) -> None:

@@ -37,6 +37,10 @@ TIMED_OUT = 3
 CANCELED = 4
 ENVIRONMENT = 5
 
+# What `Group.begin_reduce` returns: it waits for `end_reduce`, or has not begun, so that only `reduce` remains.
+WAITS = -1
+NOT_BEGUN = -2
+
 _ENDED = "a signal's handler raised {} during an earlier call, which ended the group: destroy it and make a new one"
 _SIZES = ("connection", "describe", "error")
 _NOTHING = ("cancel", "close", "release")
@@ -129,13 +133,14 @@ class Connected:
         function, handle = getattr(self._library, f"mpienv_torch_{name}"), self._handle
         handlers = self._handlers
 
-        def call(*arguments: Any) -> None:
-            code = function(handle, *arguments)
-            if code:
+        def call(*arguments: Any) -> int:
+            code: int = function(handle, *arguments)
+            if code > 0:
                 handlers.check()
                 if code == CANCELED and handlers.ended_by is not None:
                     raise Failure(_ENDED.format(handlers.ended_by), code, None)
                 check(code)
+            return code
 
         return call
 
@@ -185,6 +190,15 @@ class Group(Connected):
 
     def reduce(self, values: Buffers, kind: int, by: bytes, root: int) -> None:
         self._call(b"reduce", by, request(kind, root, 0, (), values))
+
+    def begin_reduce(self, values: Buffers, kind: int, by: bytes, microseconds: int) -> int:
+        """Reduces to all ranks. Returns 0, WAITS if other ranks have not come within that time, or NOT_BEGUN."""
+        code: int = self._call(b"begin_reduce", by, request(kind, 0, microseconds, (), values))
+        return code
+
+    def end_reduce(self, values: Buffers, kind: int, by: bytes) -> None:
+        """Ends what was begun. No other call of the group may come before it."""
+        self._call(b"end_reduce", by, request(kind, 0, 0, (), values))
 
     def reduce_scatter(self, values: Buffers, part: Buffers, kind: int, by: bytes) -> None:
         self._call(b"reduce_scatter", by, request(kind, 0, 0, values, part))

@@ -6,6 +6,7 @@ import atexit
 import datetime
 import functools
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Callable, List, Optional, Sequence, Tuple
@@ -13,6 +14,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import ReduceOp
+from torch.autograd import graph
 
 from . import _sparse
 from ._calls import Call, Calls
@@ -40,6 +42,9 @@ _BUILT = dict(zip(_BITWISE, ("{} (band)", "{} (bor)", "{} (bxor)")))
 _KEY = "mpienv"
 # Where the store has how many calls the ranks did not make because of their arguments, and why the last of them.
 _REFUSALS, _REFUSAL = "mpienv/refusals", "mpienv/refused"
+# How many bytes the backward pass reduces itself, if the other ranks come within so many microseconds.
+_SHORT, _MOMENT = 128 << 10, 200
+_BACKWARD = graph._engine_run_backward.__code__
 _NO_TIMEOUT = datetime.timedelta(0)
 _OPEN: weakref.WeakSet[Operations] = weakref.WeakSet()
 
@@ -89,6 +94,23 @@ class _Channel:
     def release(self) -> None:
         if self._group is not None:
             self._group.release()
+
+
+class _Reduce:
+    """Reduces a tensor that the library takes as it is."""
+
+    def __init__(self, values: Tuple[int, int], kind: int, by: bytes, root: int) -> None:
+        self._values, self._kind, self._by, self._root = values, kind, by, root
+        self.is_short = values[1] <= _SHORT
+
+    def __call__(self, group: Group) -> None:
+        group.reduce(self._values, self._kind, self._by, self._root)
+
+    def begin(self, group: Group) -> int:
+        return group.begin_reduce(self._values, self._kind, self._by, _MOMENT)
+
+    def end(self, group: Group) -> None:
+        group.end_reduce(self._values, self._kind, self._by)
 
 
 class Operations:
@@ -186,12 +208,21 @@ class Operations:
     ) -> Any:
         """Makes a call at once, or begins it, as the options say."""
         self._number += 1
-        timeout = getattr(opts, "timeout", _NO_TIMEOUT)
-        seconds = (timeout if timeout > _NO_TIMEOUT else self._timeout).total_seconds()
+        seconds = self._seconds(opts)
         if not getattr(opts, "asyncOp", True):
             self._make(operation, make, seconds)
             return self._done
         self._check_process(operation)
+        return self._channel.calls.begin(self._checked(operation, make, seconds), tensors)
+
+    def _seconds(self, opts: Any) -> float:
+        """How long a call waits for another rank."""
+        timeout = getattr(opts, "timeout", _NO_TIMEOUT)
+        seconds: float = (timeout if timeout > _NO_TIMEOUT else self._timeout).total_seconds()
+        return seconds
+
+    def _checked(self, operation: str, make: Callable[[Group], Any], seconds: float) -> Callable[[], None]:
+        """What makes a call, and fails with the errors that the program gets."""
 
         def call() -> None:
             try:
@@ -203,7 +234,7 @@ class Operations:
                 self._note_refusal(error)
                 raise
 
-        return self._channel.calls.begin(call, tensors)
+        return call
 
     def _make(self, operation: str, make: Callable[[Group], Any], seconds: float) -> None:
         self._check_process(operation)
@@ -257,7 +288,29 @@ class Operations:
         if any(tensor.layout is not torch.strided for tensor in tensors):
             return self._allreduce_sparse(tensors, opts)
         reduce = self._reducing("all_reduce", tensors, opts, -1)
+        if isinstance(reduce, _Reduce) and reduce.is_short and getattr(opts, "asyncOp", True) and _is_called_by_backward():
+            return self._reduce_here(reduce, opts, tensors)
         return self._begin("all_reduce", opts, reduce, tensors)
+
+    def _reduce_here(self, reduce: _Reduce, opts: Any, tensors: List[Any]) -> Any:
+        """Reduces the gradients of DistributedDataParallel in this thread if the other ranks come at once.
+
+        It waits for them in C++, for which another thread would otherwise have to wake, make the call and wake this one.
+        """
+        self._check_process("all_reduce")
+        seconds = self._seconds(opts)
+        try:
+            begun = self._channel.calls.begin_here(
+                lambda: reduce.begin(self._channel.group(seconds)),
+                self._checked("all_reduce", lambda group: reduce.end(group), seconds),
+                tensors,
+            )
+        except Failure as failure:
+            return self._channel.calls.failed(self._failed("all_reduce", failure), tensors)
+        if begun is False:
+            return self._begin("all_reduce", opts, reduce, tensors)
+        self._number += 1
+        return _done(tensors) if begun is True else begun
 
     def _allreduce_sparse(self, tensors: List[Any], opts: Any) -> Any:
         _sparse.check("all_reduce", tensors, _reduction_of(opts))
@@ -285,8 +338,7 @@ class Operations:
             tensor = tensors[0]
             kind = KINDS.get(tensor.dtype)
             if kind is not None and tensor.device.type == "cpu" and tensor.is_contiguous() and not tensor.is_neg():
-                values = tensor.data_ptr(), tensor.nbytes
-                return lambda group: group.reduce(values, kind, by, root)
+                return _Reduce((tensor.data_ptr(), tensor.nbytes), kind, by, root)
         for tensor in tensors:
             check(operation, tensor, is_result=True)
             _check_reduction(operation, tensor, number)
@@ -641,11 +693,19 @@ for _name in (
     setattr(Operations, _name, _noting(getattr(Operations, _name)))
 
 
-def _done() -> Any:
+def _done(tensors: Any = None) -> Any:
     """The work of a call that has ended."""
     future: Any = torch.futures.Future()
-    future.set_result(None)
+    future.set_result(tensors)
     return torch._C._distributed_c10d._create_work_from_future(future)
+
+
+def _is_called_by_backward() -> bool:
+    """Whether PyTorch's C++ calls, in the backward pass, and not a hook in Python."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__package__") == __package__:
+        frame = frame.f_back
+    return frame is not None and frame.f_code is _BACKWARD
 
 
 def _reduction_of(opts: Any) -> int:
