@@ -45,17 +45,17 @@
 //! None is on by default: a program that only reads its place compiles serde, envy, thiserror and
 //! once_cell.
 //!
-//! | feature | what it is for | on by default |
+//! | feature | what it is for | includes |
 //! | --- | --- | --- |
-//! | `ask` | asking the launcher for rank 0's host, the system for routes and interfaces ([`ask`]) | with `cli`, `launch` and `rendezvous` |
-//! | `cli` | the command; includes `launch` and `rendezvous` | no |
-//! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | no |
-//! | `gpu` | the command's `check --gpu`; includes `cli` and `collective` | no |
-//! | `half` | `collective` with `f16` and `bf16` of the crate `half` | no |
-//! | `launch` | starting the ranks of a node (`Launch`), which stop with the process that started them | with `cli` |
-//! | `mpi` | collectives over MPI; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | no |
-//! | `rendezvous` | ranks meet at the master and exchange a few bytes | with `cli` |
-//! | `testing` | jobs of every launcher as strategies for property tests; your tests also need proptest | no |
+//! | `ask` | asking the launcher for rank 0's host, the system for routes and interfaces ([`ask`]) | - |
+//! | `cli` | the command | `launch`, `rendezvous` |
+//! | `collective` | ranks sum, gather and broadcast over shared memory, TCP or (with `mpi`) MPI | `rendezvous` |
+//! | `gpu` | the command's `check --gpu` | `cli`, `collective` |
+//! | `half` | `collective` with `f16` and `bf16` of the crate `half` | `collective` |
+//! | `launch` | starting the ranks of a node (`Launch`), which stop with the process that started them | `ask` |
+//! | `mpi` | MPI loaded at run time, and collectives over it; one binary works with Open MPI, MPICH, Intel MPI and MPI 5's standard ABI | - |
+//! | `rendezvous` | ranks meet at the master and exchange a few bytes | `ask` |
+//! | `testing` | jobs of every launcher as strategies for property tests; your tests also need proptest | - |
 //!
 //! # Errors and exit codes
 //!

@@ -32,15 +32,25 @@ fn features() -> Vec<String> {
 fn the_crates_table_of_features_is_the_manifests() {
     let page = text("src/lib.rs").replace("\n//! ", "\n");
     let (_, table) = page
-        .split_once("\n| feature | what it is for | on by default |\n| --- | --- | --- |\n")
+        .split_once("\n| feature | what it is for | includes |\n| --- | --- | --- |\n")
         .unwrap();
-    let rows = table
-        .lines()
-        .map_while(|line| line.strip_prefix("| `"))
-        .filter_map(|row| row.split_once('`'));
-    let mut named: Vec<_> = rows.map(|(name, _)| name).collect();
-    named.sort_unstable();
-    assert_eq!(named, features());
+    let rows = table.lines().map_while(|row| row.strip_prefix("| `")?.strip_suffix(" |"));
+    let mut told: Vec<_> = rows
+        .map(|row| (row.split_once('`').unwrap().0, row.rsplit_once("| ").unwrap().1))
+        .map(|(name, included)| (name.to_owned(), included.replace(['`', '-'], "")))
+        .collect();
+    told.sort_unstable();
+    let manifest = text("Cargo.toml");
+    let included = |feature: &String| {
+        let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{feature} = [")));
+        let parts =
+            line.unwrap().trim_end_matches(']').split(", ").map(|part| part.trim_matches('"'));
+        let features: Vec<_> =
+            parts.filter(|part| !part.contains([':', '/']) && !part.is_empty()).collect();
+        features.join(", ")
+    };
+    let all: Vec<_> = features().into_iter().map(|name| (name.clone(), included(&name))).collect();
+    assert_eq!(told, all);
 }
 
 #[test]
