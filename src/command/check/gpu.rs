@@ -16,12 +16,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::card::Card;
-use self::findings::{Blamed, Findings, shares};
+use self::findings::{Findings, shares};
 use self::log::Log;
 use self::report::{GpuReport, RankGpu};
 use super::{CheckError, GpuTest, Measurement, OpenFiles, SIMULATED};
 use crate::collective::{Backend, CollectiveError, Group};
-use crate::{ClusterInfo, Environment, Finding, host_name, printable};
+use crate::{ClusterInfo, Environment, host_name, printable};
 
 /// How long a rank may take for one step.
 const STEP: Duration = Duration::from_secs(120);
@@ -153,22 +153,8 @@ fn test(info: &ClusterInfo, limits: Limits, log: &Log) -> Result<Measurement, Ch
         share,
     });
     let ranks = ranks.collect();
-    let (findings, bad_hosts) = blamed(findings.found, &hosts);
-    Ok(GpuReport { ranks, nccl, findings: &findings, bad_hosts: &bad_hosts }.measurement())
-}
-
-/// Separates the findings from the hosts that they blame, in the order of ranks.
-fn blamed(found: Vec<Blamed>, hosts: &[&str]) -> (Vec<Finding>, Vec<String>) {
-    let (findings, ranks): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let mut ranks: Vec<u32> = ranks.concat();
-    ranks.sort_unstable();
-    let mut bad: Vec<String> = Vec::new();
-    for host in ranks.into_iter().filter_map(|rank| hosts.get(rank as usize)) {
-        if bad.iter().all(|known| known != host) {
-            bad.push((*host).to_owned());
-        }
-    }
-    (findings, bad)
+    let (findings, bad_hosts) = (&findings.found, &findings.bad_hosts());
+    Ok(GpuReport { ranks, nccl, findings, bad_hosts }.measurement())
 }
 
 /// Gives all ranks what each of them has, in the order of ranks.

@@ -193,18 +193,13 @@ impl Mesh {
         });
         let (mine, theirs) = (outgoing.ok(), lines.incoming);
         // Both hosts choose the connection that the first host made, if it did.
-        let (drives, serves) = if own < partner {
-            (mine.is_some(), theirs.is_some())
-        } else {
-            (mine.is_some() && theirs.is_none(), theirs.is_some())
-        };
         let outcome = match (mine, theirs) {
-            (Some(mut stream), kept) if drives => {
+            (Some(mut stream), kept) if own < partner || kept.is_none() => {
                 let measured = measure::drive(&mut stream, self.most);
                 drop(kept);
                 measured.map(Some)
             }
-            (kept, Some(mut stream)) if serves => {
+            (kept, Some(mut stream)) => {
                 let served = measure::serve(&mut stream);
                 drop(kept);
                 served.map(|()| None)

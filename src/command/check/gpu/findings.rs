@@ -29,24 +29,30 @@ pub(super) fn named(ranks: &[u32], hosts: &[&str]) -> String {
     if left_out == 0 { list } else { format!("{list}, and those of {left_out} more hosts") }
 }
 
-/// A finding, and the ranks whose hosts it blames.
-pub(super) type Blamed = (Finding, Vec<u32>);
-
 /// Collects findings about ranks.
 pub(super) struct Findings<'a> {
     hosts: &'a [&'a str],
     /// Whether speeds are compared: simulated ranks share the cores, and perhaps the GPU, of one host.
     compares: bool,
-    pub found: Vec<Blamed>,
+    pub found: Vec<Finding>,
+    /// The ranks whose hosts they blame.
+    bad_ranks: BTreeSet<u32>,
 }
 
 impl<'a> Findings<'a> {
     pub(super) fn new(hosts: &'a [&'a str], compares: bool) -> Findings<'a> {
-        Findings { hosts, compares, found: Vec::new() }
+        Findings { hosts, compares, found: Vec::new(), bad_ranks: BTreeSet::new() }
     }
 
     pub(super) fn has_error(&self) -> bool {
-        self.found.iter().any(|(finding, _)| finding.severity == Severity::Error)
+        self.found.iter().any(|finding| finding.severity == Severity::Error)
+    }
+
+    /// Returns the hosts that the findings blame, in the order of ranks.
+    pub(super) fn bad_hosts(&self) -> Vec<String> {
+        let host = |&rank: &u32| Some((rank, *self.hosts.get(rank as usize)?));
+        let hosts = grouped(self.bad_ranks.iter().filter_map(host)).into_iter();
+        hosts.map(|(host, _)| host.to_owned()).collect()
     }
 
     /// Adds one finding for all ranks that have the same problem.
@@ -59,21 +65,13 @@ impl<'a> Findings<'a> {
         let same = grouped((0..).zip(of_ranks).filter_map(|(rank, own)| Some((rank, own?))));
         for (Problem { what, remedy }, ranks) in same {
             let what = format!("{}: {what}", named(&ranks, self.hosts));
-            self.add(Severity::Error, code, what, why, remedy, ranks);
+            self.add(Finding::error(code, what, why, remedy), ranks);
         }
     }
 
-    fn add(
-        &mut self,
-        severity: Severity,
-        code: &'static str,
-        what: String,
-        why: &str,
-        remedy: impl Into<String>,
-        blamed: Vec<u32>,
-    ) {
-        let finding = Finding::new(severity, code, what, why, remedy);
-        self.found.push((finding, blamed));
+    fn add(&mut self, finding: Finding, blamed: impl IntoIterator<Item = u32>) {
+        self.found.push(finding);
+        self.bad_ranks.extend(blamed);
     }
 
     /// What the ranks report before they compute anything.
@@ -141,7 +139,7 @@ impl<'a> Findings<'a> {
                     "start as many ranks on each host as it has GPUs, and select the GPU by LOCAL_RANK; to test with fewer GPUs, give each rank another NCCL_HOSTID",
                 ),
             };
-            self.add(severity, "gpu-shared", what, why, remedy, Vec::new());
+            self.add(Finding::new(severity, "gpu-shared", what, why, remedy), []);
         }
     }
 
@@ -168,8 +166,8 @@ impl<'a> Findings<'a> {
             values.iter().map(|(value, ranks)| format!("{value} ({})", named(ranks, self.hosts)));
         let what =
             format!("{what} is not the same on all ranks: {}", list.collect::<Vec<_>>().join("; "));
-        let fewer = values.into_iter().skip(1).flat_map(|(_, ranks)| ranks).collect();
-        self.add(severity, code, what, why, remedy, fewer);
+        let fewer = values.into_iter().skip(1).flat_map(|(_, ranks)| ranks);
+        self.add(Finding::new(severity, code, what, why, remedy), fewer);
     }
 
     /// Devices that other programs use.
@@ -194,7 +192,7 @@ impl<'a> Findings<'a> {
             );
             let remedy = "look at `nvidia-smi` on that host, and end what is left from another job";
             let why = "a program that needs the whole memory fails, and the GPU's time is shared";
-            self.add(Severity::Warning, "gpu-in-use", what, why, remedy, vec![rank]);
+            self.add(Finding::warning("gpu-in-use", what, why, remedy), [rank]);
         }
     }
 
@@ -231,7 +229,7 @@ impl<'a> Findings<'a> {
             );
             let why = "the slowest GPU holds back every step of the whole job";
             let remedy = "look at `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,ECC` on that host for throttling and errors, or leave the host out";
-            self.add(Severity::Warning, "gpu-slow", what, why, remedy, vec![rank]);
+            self.add(Finding::warning("gpu-slow", what, why, remedy), [rank]);
         }
     }
 
@@ -276,7 +274,7 @@ impl<'a> Findings<'a> {
     fn slow_in_nccl(&mut self, code: &'static str, what: String, blamed: Vec<u32>) {
         let why = "the slowest rank holds back every step of the whole job";
         let remedy = "look at the network adapter, the cable and the PCI link of the GPU there (`nvidia-smi topo -m`), or leave the host out";
-        self.add(Severity::Warning, code, what, why, remedy, blamed);
+        self.add(Finding::warning(code, what, why, remedy), blamed);
     }
 
     /// NCCL uses sockets although the hosts have InfiniBand.
@@ -295,7 +293,7 @@ impl<'a> Findings<'a> {
         );
         let why = "NCCL falls back without a word when it cannot use InfiniBand; sockets are 5 to 20 times slower";
         let remedy = "unset NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA; check that libibverbs is installed (in the container too), /dev/infiniband is there, and `ulimit -l` is unlimited";
-        self.add(Severity::Warning, "nccl-sockets", what, why, remedy, Vec::new());
+        self.add(Finding::warning("nccl-sockets", what, why, remedy), []);
     }
 }
 
@@ -350,9 +348,8 @@ mod tests {
     }
 
     fn texts(findings: &Findings<'_>) -> Vec<String> {
-        let text = |(Finding { severity, code, what, .. }, _): &Blamed| {
-            format!("{severity} [{code}]: {what}")
-        };
+        let text =
+            |Finding { severity, code, what, .. }: &Finding| format!("{severity} [{code}]: {what}");
         findings.found.iter().map(text).collect()
     }
 
@@ -432,7 +429,7 @@ mod tests {
             )
         };
         assert_eq!(texts(&findings), [what(1, "b", 69, 100), what(3, "d", 100, 69)]);
-        assert_eq!(findings.found[0].1, [1]);
+        assert_eq!(findings.bad_hosts(), ["b", "d"]);
         assert_eq!(shares(&cards, &reports)[4], Some([1.0, 1.0]));
         let wrong = Alone { wrong: Some("number 7 is 1 in place of 2".into()), ..usual().unwrap() };
         let mut findings = Findings::new(&hosts, true);

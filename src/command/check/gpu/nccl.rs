@@ -23,7 +23,7 @@ const MEASURED: u64 = 256 << 20;
 const REPEATED: (u32, u32) = (3, 20);
 
 /// What NCCL did.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct NcclReport {
     /// How long rank 0 took to connect.
     pub seconds: f64,
@@ -79,15 +79,7 @@ pub(super) fn test(
     let begun = Instant::now();
     let joined = card.join(group, limits.timeout);
     let seconds = begun.elapsed().as_secs_f64();
-    let mut report = NcclReport {
-        seconds,
-        network: None,
-        interfaces: Vec::new(),
-        bootstrap: None,
-        paths: Vec::new(),
-        sums: Vec::new(),
-        pairs: Vec::new(),
-    };
+    let mut report = NcclReport { seconds, ..NcclReport::default() };
     if let Some(joined) = agreed(group, joined, findings)? {
         sums(group, joined, limits.most, findings, &mut report.sums)?;
     }

@@ -45,7 +45,7 @@ impl Context<'_> {
     }
 
     fn blocked_host(&self, host: usize) -> Finding {
-        let own = self.pairs.iter().filter(|pair| pair.hosts.0 == host || pair.hosts.1 == host);
+        let own = self.pairs.iter().filter(|pair| pair.has(host));
         let tried = own.flat_map(tried).next().unwrap_or_default();
         let name = self.names[host];
         Finding::error(

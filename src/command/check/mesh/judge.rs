@@ -43,7 +43,7 @@ impl Between {
         !self.is_blocked() && self.measured.is_none()
     }
 
-    fn has(&self, host: usize) -> bool {
+    pub(super) fn has(&self, host: usize) -> bool {
         self.hosts.0 == host || self.hosts.1 == host
     }
 }
