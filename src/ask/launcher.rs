@@ -47,17 +47,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Returns an error if the variables contradict each other or are incomplete, if the launcher does
 /// not answer, or if not all ranks ask.
 pub fn read(builder: &ClusterInfoBuilder) -> Result<ClusterInfo, Error> {
-    let read = builder.read();
-    if let Some(info) = ask_pmix(builder, &read)? {
-        return Ok(info);
-    }
-    let info = read?;
-    let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
-    let answer = ask_over(&info, &mut link, patience)?;
-    if needs_goodbye(&info, &link) {
-        link.finalize().map_err(|error| no_answer(&info, &error))?;
-    }
-    builder.clone().answer(answer).read()
+    ask_if_needed(builder.read(), builder, None)
 }
 
 /// A connection that must stay open until a process exits.
@@ -72,30 +62,36 @@ pub struct Connection {
     pub process: u32,
 }
 
+/// Keeps a connection open that must outlive this process.
+pub type Keep<'a> = &'a dyn Fn(Connection) -> io::Result<()>;
+
 /// Asks the launcher for rank 0's host if nothing names it, and returns the place with the answer.
 ///
 /// Calls `keep` with the connection that must outlive this process: over PMI, before this rank's
-/// first question.
+/// first question. Without it, this process takes its leave of the launcher after the last one.
 ///
 /// # Errors
 /// Returns an error if the launcher does not answer, or if not all ranks ask.
 pub fn ask_if_needed(
     read: Result<ClusterInfo, Error>,
     builder: &ClusterInfoBuilder,
-    keep: impl FnOnce(Connection) -> io::Result<()>,
+    keep: Option<Keep<'_>>,
 ) -> Result<ClusterInfo, Error> {
     if let Some(info) = ask_pmix(builder, &read)? {
-        keep_pmix(&info, keep)?;
+        keep.map_or(Ok(()), |keep| keep_pmix(&info, keep))?;
         return Ok(info);
     }
     let info = read?;
     let Some((mut link, patience)) = link(&info)? else { return Ok(info) };
     // From the first word on, the launcher takes this process for an MPI program.
-    if needs_goodbye(&info, &link) {
+    if let Some(keep) = keep.filter(|_| needs_goodbye(&info, &link)) {
         let kept = connection(&info, &link).and_then(keep).and_then(|()| link.mark_kept());
         kept.map_err(|error| no_answer(&info, &PmiError::NotKept(error)))?;
     }
     let answer = ask_over(&info, &mut link, patience)?;
+    if needs_goodbye(&info, &link) {
+        link.finalize().map_err(|error| no_answer(&info, &error))?;
+    }
     builder.clone().answer(answer).read()
 }
 
@@ -130,22 +126,8 @@ fn complete_by_pmix(
     builder: &ClusterInfoBuilder,
     launcher: Launcher,
 ) -> Result<ClusterInfo, Error> {
-    let refuse = |error: pmix::PmixError| refused(launcher, error.to_string());
-    let said = pmix::ask(&builder.snapshot()).map_err(refuse)?;
-    let host = said.rank0_host.parse();
-    let host = host.map_err(|error| refused(launcher, format!("{}: {error}", said.rank0_host)))?;
-    let answer = Answer {
-        server: Server::Pmix,
-        rank: Some(said.rank),
-        size: said.job_size,
-        host: Some(host),
-        secret: None,
-        node_rank: said.node_rank,
-        node_count: said.node_count,
-        local_rank: said.local_rank,
-        local_size: said.local_size,
-        hosts: said.hosts,
-    };
+    let answer = pmix::ask(&builder.snapshot());
+    let answer = answer.map_err(|error| refused(launcher, error.to_string()))?;
     builder.clone().answer(answer).read()
 }
 
@@ -153,10 +135,7 @@ fn complete_by_pmix(
 ///
 /// # Errors
 /// Returns an error if the connection cannot be kept.
-pub fn keep_pmix(
-    info: &ClusterInfo,
-    keep: impl FnOnce(Connection) -> io::Result<()>,
-) -> Result<(), Error> {
+pub fn keep_pmix(info: &ClusterInfo, keep: Keep<'_>) -> Result<(), Error> {
     let Some(connection) = pmix::take_connection() else { return Ok(()) };
     let process = process_of_rank(info, None).unwrap_or_else(std::process::id);
     let connection = Connection { server: Server::Pmix, socket: connection.into(), process };

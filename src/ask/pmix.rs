@@ -22,8 +22,8 @@ use std::time::Duration;
 use library::{Client, Got, RANK_WILDCARD};
 use relay::{Relay, Server};
 
-use mpienv_core::Environment;
-use mpienv_core::seam::{PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
+use mpienv_core::seam::{self, Answer, PMIX_NAMESPACE as NAMESPACE, PMIX_RANK as RANK};
+use mpienv_core::{Environment, HostError};
 
 /// Returns whether a rank that asks, and the programs that it starts, can no longer call
 /// `MPI_Init`: under Open MPI 4.
@@ -57,31 +57,6 @@ static CONNECTION: Mutex<Option<TcpStream>> = Mutex::new(None);
 /// stay open until the process exits.
 pub(crate) fn take_connection() -> Option<TcpStream> {
     CONNECTION.lock().unwrap_or_else(PoisonError::into_inner).take()
-}
-
-/// What the launcher's PMIx server says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PmixInfo {
-    /// The host of rank 0, as the launcher names it (`pmix.hname`): a host name, or the address
-    /// from the host list.
-    pub rank0_host: String,
-    /// This process's rank in its job.
-    pub rank: u32,
-    /// The number of ranks in the job (`pmix.job.size`).
-    pub job_size: Option<u32>,
-    /// The number of this process's node, from 0, in the order in which ranks first use the nodes:
-    /// rank 0's node is 0. (Not `pmix.nodeid`, in which Open MPI counts `mpirun`'s node even if it
-    /// holds no rank.)
-    pub node_rank: Option<u32>,
-    /// The number of nodes that hold ranks. (Not `pmix.num.nodes`: for two nodes, Open MPI 5
-    /// reports 4 on every node except `mpirun`'s.)
-    pub node_count: Option<u32>,
-    /// This process's rank among those on its node (`pmix.lrank`).
-    pub local_rank: Option<u32>,
-    /// The number of the job's ranks on this node.
-    pub local_size: Option<u32>,
-    /// The hosts of all nodes, in the order of their numbers.
-    pub hosts: Option<Vec<String>>,
 }
 
 /// Why the launcher's PMIx server did not answer.
@@ -156,6 +131,14 @@ pub(crate) enum PmixError {
         /// The rank, according to the server.
         rank: u32,
     },
+    /// Rank 0's host is neither a name nor an address.
+    #[error("{host}: {error}")]
+    NotAHost {
+        /// The host, as the server names it.
+        host: String,
+        /// What is wrong with it.
+        error: HostError,
+    },
     /// Rank 0's host is not text.
     #[error(
         "PMIx gives a value of type {kind} for the host of rank 0 instead of text; set MASTER_ADDR"
@@ -175,7 +158,7 @@ fn list(tried: &[(OsString, String)]) -> String {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks the PMIx server on this node; takes at most 10 seconds.
-pub(crate) fn ask(environment: &Environment) -> Result<PmixInfo, PmixError> {
+pub(crate) fn ask(environment: &Environment) -> Result<Answer, PmixError> {
     let of_server = |variable| environment.get(variable).ok_or(PmixError::NoServer { variable });
     let (namespace, rank) = (of_server(NAMESPACE)?, of_server(RANK)?);
     let candidates = candidates(environment);
@@ -183,12 +166,14 @@ pub(crate) fn ask(environment: &Environment) -> Result<PmixInfo, PmixError> {
     let server = server.and_then(|(name, uri)| Server::parse(name, uri));
     let (sender, receiver) = mpsc::channel();
     // A call that never returns can only be abandoned, together with its thread.
-    let asking = thread::Builder::new().spawn(move || sender.send(ask_server(candidates, server)));
+    // Once the time is up, nothing waits for the answer.
+    let asked = move || drop(sender.send(ask_server(candidates, server)));
+    let asking = thread::Builder::new().spawn(asked);
     asking.map_err(no_means)?;
-    let (own_namespace, answer) =
+    let (own_namespace, own_rank, answer) =
         receiver.recv_timeout(PATIENCE).map_err(|_| PmixError::Silent)??;
-    if namespace != own_namespace.as_str() || rank != answer.rank.to_string().as_str() {
-        return Err(PmixError::OtherJob { namespace: own_namespace, rank: answer.rank });
+    if namespace != own_namespace.as_str() || rank != own_rank.to_string().as_str() {
+        return Err(PmixError::OtherJob { namespace: own_namespace, rank: own_rank });
     }
     Ok(answer)
 }
@@ -197,39 +182,44 @@ fn no_means(error: io::Error) -> PmixError {
     PmixError::NoMeans { reason: error.to_string() }
 }
 
-/// Returns the name of the job, and what the server says about it.
+/// Returns the names of the job and of this process in it, and what the server says about them.
 fn ask_server(
     candidates: Vec<OsString>,
     server: Option<Server>,
-) -> Result<(String, PmixInfo), PmixError> {
+) -> Result<(String, u32, Answer), PmixError> {
     let pmix = library::load(candidates)?;
     let relay = server.map(Relay::start).transpose().map_err(no_means)?;
     let client = Client::connect(pmix, relay.as_ref().map(Relay::uri))?;
     let answer = read(&client)?;
-    let namespace = client.namespace();
+    let (namespace, rank) = (client.namespace(), client.rank());
     drop(client);
     if let Some(connection) = relay.and_then(Relay::connection) {
         *CONNECTION.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
     }
-    Ok((namespace, answer))
+    Ok((namespace, rank, answer))
 }
 
-fn read(client: &Client) -> Result<PmixInfo, PmixError> {
+fn read(client: &Client) -> Result<Answer, PmixError> {
     let rank = client.rank();
-    let rank0_host = match client.get(0, c"pmix.hname") {
+    // As the launcher names it: a host name, or the address from the host list.
+    let host = match client.get(0, c"pmix.hname") {
         Ok(Got::Text(host)) => host,
         Ok(other) => return Err(PmixError::NotText { kind: other.kind() }),
         Err(status) => {
             return Err(client.failed("PMIx_Get of rank 0's pmix.hname", status));
         }
     };
-    let job_size = client.number(RANK_WILDCARD, c"pmix.job.size");
-    let nodes = job_size.and_then(|size| nodes(client, size));
-    Ok(PmixInfo {
-        rank0_host,
-        rank,
-        job_size,
+    let size = client.number(RANK_WILDCARD, c"pmix.job.size");
+    let nodes = size.and_then(|size| nodes(client, size));
+    Ok(Answer {
+        server: seam::Server::Pmix,
+        rank: Some(rank),
+        size,
+        host: Some(host.parse().map_err(|error| PmixError::NotAHost { host, error })?),
+        secret: None,
+        // Not `pmix.nodeid`, in which Open MPI counts mpirun's node even if it holds no rank.
         node_rank: nodes.as_ref().map(|nodes| nodes.own),
+        // Not `pmix.num.nodes`: for two nodes, Open MPI 5 reports 4 on every node except mpirun's.
         node_count: nodes.as_ref().and_then(|nodes| u32::try_from(nodes.hosts.len()).ok()),
         local_rank: client.number(rank, c"pmix.lrank"),
         local_size: nodes.as_ref().map(|nodes| nodes.local_size),

@@ -4,7 +4,7 @@ use crate::cluster::azure::AzureVars;
 use crate::cluster::discover::unplaced;
 use crate::cluster::info::ClusterInfo;
 use crate::environment::{Environment, Variables as _};
-use crate::error::{Error, Reason};
+use crate::error::Error;
 use crate::launcher::starter::{Starter, ancestors};
 use crate::launcher::{Launcher, markers};
 use crate::value::port::{Port, PortRange};
@@ -116,11 +116,6 @@ impl Environment {
     pub fn number(&self, name: &'static str) -> Result<Option<u32>, Error> {
         Ok(self.setting::<u32>(name)?.map(|number| number.value))
     }
-}
-
-/// Returns the error of a variable or an option that has this value.
-pub fn error(reason: impl Into<Reason>, remedy: String, name: String, value: String) -> Error {
-    Error::new(reason, remedy).of(name).found(value)
 }
 
 /// Returns the launchers that have left variables.

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::topology::{Core, Cpus, Device, Topology, nodes_of};
 use crate::{affinity, cores};
-use mpienv_core::seam::{counted, error, ranges};
+use mpienv_core::seam::{counted, ranges};
 use mpienv_core::{ClusterInfo, Environment, Error, Launcher, Reason};
 
 /// The folder below which the host's files are read, instead of `/`. For tests.
@@ -62,8 +62,7 @@ impl Bind {
     }
 
     fn error(self, reason: String, remedy: &str) -> Error {
-        let reason = Reason::Malformed(reason);
-        error(reason, remedy.to_owned(), "bind".to_owned(), self.name().to_owned())
+        Error::new(Reason::Malformed(reason), remedy.to_owned()).of("bind").found(self.name())
     }
 }
 

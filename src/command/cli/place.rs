@@ -129,7 +129,7 @@ impl PlaceOptions {
             warn_of_asking(environment);
         }
         let info = read_with_pmix(builder)?;
-        keep_pmix(&info, launcher_connection::start)?;
+        keep_pmix(&info, &launcher_connection::start)?;
         Ok(info)
     }
 }
@@ -159,7 +159,7 @@ impl AskOption {
         if self.no_ask {
             return read;
         }
-        ask_if_needed(read, &builder, launcher_connection::start)
+        ask_if_needed(read, &builder, Some(&launcher_connection::start))
     }
 
     /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
@@ -175,7 +175,7 @@ impl AskOption {
             return Ok((read?, None));
         }
         let unasked = read.as_ref().ok().cloned();
-        match (ask_if_needed(read, &builder, launcher_connection::start), unasked) {
+        match (ask_if_needed(read, &builder, Some(&launcher_connection::start)), unasked) {
             (Ok(info), _) => Ok((info, None)),
             (Err(error), None) => Err(error),
             (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),

@@ -2,7 +2,7 @@
 
 use crate::{ClusterInfo, Environment, Error, Finding, Launcher, Reason, Threads};
 use clap::Args;
-use mpienv_core::seam::{Plan, PlanOptions, ThreadCount, error};
+use mpienv_core::seam::{Plan, PlanOptions, ThreadCount};
 use mpienv_launch::seam::{Share, share_of_rank};
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ impl ThreadsOption {
         let text = text.to_string_lossy();
         let wrong = |reason| {
             let remedy = format!("correct or unset {VARIABLE}");
-            error(Reason::Malformed(reason), remedy, VARIABLE.to_owned(), text.clone().into_owned())
+            Error::new(Reason::Malformed(reason), remedy).of(VARIABLE).found(&*text)
         };
         parse(text.trim()).map(|threads| Some((threads, VARIABLE))).map_err(wrong)
     }
@@ -106,7 +106,7 @@ impl ThreadShare {
         if let (Some((Threads::Share, by)), None) = (chosen, &share) {
             let reason = Reason::Malformed(UNKNOWN.to_owned());
             let remedy = format!("give a number, as in {OPTION} 4, or keep");
-            return Err(error(reason, remedy, by.to_owned(), "share".to_owned()));
+            return Err(Error::new(reason, remedy).of(by).found("share"));
         }
         let is_shared = info.launcher() != Launcher::Alone && !is_starter;
         let number = share.as_ref().map(|share| share.threads);

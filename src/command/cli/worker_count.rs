@@ -1,7 +1,7 @@
 //! How many workers `launch` starts on this node.
 
 use crate::{ClusterInfo, Environment, Error, Reason};
-use mpienv_core::seam::{self, Shown, Sourced, shown};
+use mpienv_core::seam::{Shown, Sourced, shown};
 use mpienv_launch::seam::{cores_of_children, topology};
 
 /// The value of `--nproc-per-node`, in torchrun's terms.
@@ -69,15 +69,15 @@ fn of_platform(
         Err(_) => {
             let remedy =
                 format!("correct {variable}, or give the number, as in --nproc-per-node 8");
-            Err(seam::error(Reason::NotANumber, remedy, variable.to_owned(), value.to_owned()))
+            Err(Error::new(Reason::NotANumber, remedy).of(variable.to_owned()).found(value))
         }
     }
 }
 
 fn no_device() -> Error {
     let reason = Reason::Malformed("this node shows no device".to_owned());
-    let remedy = "give the number, as in --nproc-per-node 8, or use auto".to_owned();
-    seam::error(reason, remedy, "--nproc-per-node".to_owned(), "gpu".to_owned())
+    let remedy = "give the number, as in --nproc-per-node 8, or use auto";
+    Error::new(reason, remedy).of("--nproc-per-node").found("gpu")
 }
 
 /// This node's resources for workers.
