@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 
 import mpienv_rs.torch  # Before PyTorch 2.14, only this registers the backend.
 import torch
@@ -109,6 +110,30 @@ def processes(store):
             dist.destroy_process_group()
 
 
+def in_backward(store):
+    """Gradients of DistributedDataParallel, for which ranks come at once or late, before and after other calls."""
+    init(store, "backward")
+    torch.manual_seed(2)
+    net = torch.nn.Sequential(*(torch.nn.Linear(30, 30) for _ in range(4)))
+    net = DistributedDataParallel(net, bucket_cap_mb=0.004)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    sums = []
+    for step in range(20):
+        numbers = torch.full((10,), RANK + 1.0)
+        before = dist.all_reduce(numbers, async_op=True) if step % 2 else None
+        loss = net(torch.full((1, 30), 0.1 * RANK + step % 3)).square().mean()
+        # The ranks take turns.
+        time.sleep(0.01 if step // 2 % 3 == RANK else 0)
+        loss.backward()
+        if before is not None:
+            before.wait()
+        sums += [total(RANK + step), numbers[0].item()]
+        optimizer.step()
+        optimizer.zero_grad()
+    show("in the backward pass", sum(sums), *(f"{weight.abs().sum().item():.3f}" for weight in net.parameters()))
+    dist.destroy_process_group()
+
+
 def compiled(store):
     """Functional collectives and DistributedDataParallel in compiled programs."""
     init(store, "compiled")
@@ -174,7 +199,7 @@ def main():
         return restart()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(host, port, SIZE, RANK == 0)
-    for part in (again, in_turn, workers, processes, compiled, signals):
+    for part in (again, in_turn, workers, processes, in_backward, compiled, signals):
         part(store)
     # The rank with the store ends last.
     init(store, "end", "gloo")

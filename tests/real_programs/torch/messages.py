@@ -593,15 +593,16 @@ CASES = {
     function.__name__: (function, size)
     for function, size in (
         (tags, 3), (large, 2), (threads, 2), (batch, 4), (full, 4), (full_for_good, 4),
-        (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_late, 4), (any_rank_ended, 4), (length, 4), (shorter, 2), (queued_length, 4),
-        (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4), (killed_queued, 4),
-        (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),
+        (any_rank, 4), (any_rank_again, 2), (any_rank_left, 4), (any_rank_late, 4), (any_rank_ended, 4),
+        (length, 4), (shorter, 2), (queued_length, 4), (own, 2), (killed_before, 4), (killed_meanwhile, 4), (killed_waiting, 4), (killed_within, 4),
+        (killed_queued, 4), (left, 4), (forked, 4), (aborted, 4), (destroyed, 4), (waited, 4), (timeouts, 4), (again, 4), (cost, 2), (few_descriptors, 2),
     )
 }
 # Ranks that the parent ends once the others are through, or that end themselves.
 ENDED = {
     "killed_before": {3}, "killed_meanwhile": {3}, "killed_waiting": {3}, "killed_within": {3}, "killed_queued": {3},
-    "any_rank_left": {1, 2, 3}, "any_rank_late": {1, 3}, "any_rank_ended": {1, 2, 3}, "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
+    "left": {3}, "full_for_good": {3}, "forked": {3}, "aborted": {0}, "destroyed": {1, 3}, "timeouts": {3},
+    "any_rank_left": {1, 2, 3}, "any_rank_late": {1, 3}, "any_rank_ended": {1, 2, 3},
 }
 
 

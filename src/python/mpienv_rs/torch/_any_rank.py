@@ -181,8 +181,8 @@ class FromAny:
         failed = []
         with self.lock:
             for receive in receives:
-                of_tag = self._receives.get(receive.tag, ())
-                if receive in of_tag:
+                of_tag = self._receives.get(receive.tag)
+                if of_tag is not None and receive in of_tag:
                     of_tag.remove(receive)
                     failed.append(receive)
                     if not of_tag:

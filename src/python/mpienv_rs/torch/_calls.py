@@ -209,7 +209,7 @@ class Calls:
         return call
 
     def begin_here(self, begin: Callable[[], int], end: Callable[[], Any], tensors: List[Any]) -> Union[bool, Call]:
-        """Begins a call in this thread if no other call waits or runs. Returns whether that has made it, or the call that ends it."""
+        """Begins a call in this thread if no other waits or runs. Returns whether that has made it, or the call that ends it."""
         code, is_next, call = NOT_BEGUN, False, None
         try:
             with self.lock:

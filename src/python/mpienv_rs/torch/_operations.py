@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import weakref
+from types import FrameType
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
@@ -702,7 +703,7 @@ def _done(tensors: Any = None) -> Any:
 
 def _is_called_by_backward() -> bool:
     """Whether PyTorch's C++ calls, in the backward pass, and not a hook in Python."""
-    frame = sys._getframe(1)
+    frame: Optional[FrameType] = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__package__") == __package__:
         frame = frame.f_back
     return frame is not None and frame.f_code is _BACKWARD
