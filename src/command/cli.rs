@@ -75,6 +75,14 @@ enum Verb {
     Man,
 }
 
+/// Parses a whole number of 0 or more.
+fn number(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| match text {
+        "" => "it is empty; expected a whole number, such as 2",
+        _ => "expected a whole number, such as 2",
+    })
+}
+
 /// Parses a time above 0.
 fn time(text: &str) -> Result<Duration, &'static str> {
     let time = time_or_none(text).ok().filter(|time| !time.is_zero());

@@ -46,8 +46,8 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
         cores::binding(info, environment, machine.cores),
         cores::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),
-        interface::nccl(info, machine),
-        interface::gloo(environment, machine),
+        interface::nccl(info, &machine.interfaces),
+        interface::gloo(info, environment, &machine.interfaces),
     ];
     info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
 }
@@ -56,7 +56,7 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
 /// if it is not set, so that NCCL chooses the interfaces itself.
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
-    Some(interface::selected(info.nccl_socket_ifname()?, machine))
+    Some(interface::selected(info.nccl_socket_ifname()?, &machine.interfaces))
 }
 
 /// Returns the finding `cores-shared`.
@@ -78,6 +78,12 @@ pub(crate) fn on_interface(info: ClusterInfo) -> (ClusterInfo, Option<Finding>) 
         Ok(info) => (info, None),
         Err(error) => (info, interface::not_found(&error)),
     }
+}
+
+/// Returns only the findings about interfaces that a user's variables name and this host does not
+/// have. Lists the host's interfaces if there is such a variable.
+pub(crate) fn interfaces_of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
+    interface::of_user(info, environment)
 }
 
 /// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on

@@ -96,8 +96,8 @@ pub enum Reason {
     #[error("not a port from 1 to 65535")]
     NotAPort,
     /// The value is not a range of TCP ports.
-    #[error("not a range of ports from 1 to 65535, as in 1400-1999")]
-    NotAPortRange,
+    #[error("{0}")]
+    NotAPortRange(PortRangeError),
     /// The value is not a network interface or a range of addresses.
     #[error("{0}")]
     NotAnInterface(InterfaceError),
@@ -213,7 +213,7 @@ reasons! {
     MungeError: _ => Reason::NotMunge;
     ParseIntError: _ => Reason::NotANumber;
     PortError: _ => Reason::NotAPort;
-    PortRangeError: _ => Reason::NotAPortRange;
+    PortRangeError: error => Reason::NotAPortRange(error);
 }
 
 impl Environment {

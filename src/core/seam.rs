@@ -15,7 +15,7 @@ pub use crate::cluster::context::Server;
 pub use crate::cluster::device::{Shown, is_device, shown, visible};
 pub use crate::cluster::nccl::{DEFAULT as NCCL_DEFAULT, VARIABLE as NCCL_IFNAME};
 pub use crate::cluster::overrides::{ASK, ASKED, INTERFACE, MASTER_PORT, PORT_RANGE, SIMULATED};
-pub use crate::cluster::own_variables::OWN_VARIABLES;
+pub use crate::cluster::own_variables::{OWN_VARIABLES, mistakes};
 pub use crate::cluster::threads::{ThreadCount, VARIABLES as THREAD_VARIABLES};
 pub use crate::cluster::warn::is_silenced;
 pub use crate::environment::Variable;

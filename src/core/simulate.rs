@@ -385,7 +385,7 @@ impl JobBuilder {
     }
 
     /// Shifts the local ranks by this number, so that they do not follow the ranks. Open MPI 5 may
-    /// assign them so.
+    /// assign them so. It has no effect under Slurm, whose local ranks always follow the ranks.
     pub fn rotate_local_ranks(mut self, by: u32) -> JobBuilder {
         self.rotation = by;
         self
@@ -411,6 +411,7 @@ impl JobBuilder {
             | Starts::Processes
             | Starts::Slots => {}
         }
+        let rotation = if launcher == Launcher::Slurm { 0 } else { rotation };
         let places = places(&counts, cyclic, rotation);
         Ok(Job { launcher, version, number, counts, places, cyclic, master: None })
     }

@@ -210,6 +210,123 @@ fn workers_are_refused_where_the_node_has_other_ranks() {
 }
 
 #[test]
+fn a_setting_that_is_empty_or_no_value_of_its_variable_is_refused_with_what_it_may_be() {
+    let error = |name: &str, value: &str| {
+        let vars = changed(&[("MASTER_ADDR", "-"), (name, value)]);
+        ClusterInfo::from_vars(vars).and_then(|info| info.exports()).unwrap_err().to_string()
+    };
+    for (name, value, why) in [
+        ("MPIENV_ASK", "maybe", "\"maybe\": not 0 (does not ask) or how many seconds"),
+        ("MPIENV_QUIET", "maybe", "\"maybe\": not 0 or 1 (silences warnings)"),
+        (
+            "MPIENV_PORT_RANGE",
+            "30000-20000",
+            "the range runs backwards: the lower port comes first",
+        ),
+        ("MASTER_ADDR", "", "MASTER_ADDR is set but empty, and the 4 ranks may be on several"),
+        ("MPIENV_MASTER_ADDR", " ", "MPIENV_MASTER_ADDR is set but empty"),
+    ] {
+        let error = error(name, value);
+        assert!(error.contains(name) && error.contains(why), "{error}");
+    }
+}
+
+/// Rank 0 of four in a step on two nodes.
+const STEP: &[(&str, &str)] = &[
+    ("SLURM_JOB_ID", "5"),
+    ("SLURM_STEP_ID", "0"),
+    ("SLURM_PROCID", "0"),
+    ("SLURM_LOCALID", "0"),
+    ("SLURM_NODEID", "0"),
+    ("SLURM_STEP_NUM_TASKS", "4"),
+    ("SLURM_STEP_NUM_NODES", "2"),
+    ("SLURM_STEP_NODELIST", "gpu1,gpu10"),
+    ("SLURM_STEP_TASKS_PER_NODE", "2(x2)"),
+];
+
+#[test]
+fn numbers_of_a_step_that_contradict_each_other_are_refused_with_both() {
+    let read = |vars: &[(&str, &str)]| {
+        ClusterInfo::from_vars(STEP.iter().chain(vars).copied()).map_err(|error| error.to_string())
+    };
+    for (vars, one, other) in [
+        (&[("SLURM_STEP_NUM_NODES", "3")][..], "NUM_NODES=\"3\"", "NODELIST=\"gpu1,gpu10\""),
+        (&[("SLURM_LOCALID", "1")], "SLURM_LOCALID=\"1\"", "SLURM_PROCID=\"0\""),
+        (&[("SLURM_PROCID", "3")], "SLURM_PROCID=\"3\"", "TASKS_PER_NODE=\"2(x2)\""),
+        (
+            &[("SLURM_PROCID", "3"), ("SLURM_NODEID", "1"), ("SLURM_GTIDS", "2,3")],
+            "SLURM_PROCID=\"3\"",
+            "SLURM_GTIDS=\"2,3\"",
+        ),
+    ] {
+        let error = read(vars).unwrap_err();
+        assert!(error.contains(one) && error.contains(other), "{error}");
+        assert!(error.contains("start the process with srun, or unset"), "{error}");
+    }
+    for [rank, local, node] in [["1", "0", "1"], ["2", "1", "0"], ["2", "0", "1"], ["3", "1", "1"]]
+    {
+        let place = [("SLURM_PROCID", rank), ("SLURM_LOCALID", local), ("SLURM_NODEID", node)];
+        read(&place).unwrap();
+    }
+}
+
+#[test]
+fn a_pod_whose_variables_count_something_else_than_pods_is_refused_with_both() {
+    let pod = |node: Option<[u32; 2]>, vars: &[(&str, &str)]| {
+        let builder = ClusterInfo::builder().vars(vars.iter().copied());
+        let asked = |[rank, nodes]: [u32; 2]| Rank::new(rank, nodes).unwrap();
+        let builder = node.map(asked).into_iter().fold(builder, |builder, node| builder.node(node));
+        builder.read().map_err(|error| error.to_string())
+    };
+    let [index, first] = ["1", "0"].map(|number| ("JOB_COMPLETION_INDEX", number));
+    let [two, four] = ["2", "4"].map(|size| ("WORLD_SIZE", size));
+    let [local, nodes] = [("LOCAL_WORLD_SIZE", "2"), ("NNODES", "4")];
+    for (node, vars, one, other) in [
+        (None, &[first, two, nodes][..], "NNODES=\"4\"", "WORLD_SIZE=\"2\""),
+        (None, &[index, four, local], "WORLD_SIZE=\"4\"", "LOCAL_WORLD_SIZE=\"2\""),
+        (Some([0, 4]), &[index, four], "JOB_COMPLETION_INDEX=\"1\"", "node 0 of 4"),
+        (Some([0, 2]), &[index], "JOB_COMPLETION_INDEX=\"1\"", "node 0 of 2"),
+    ] {
+        let error = pod(node, vars).unwrap_err();
+        assert!(error.contains(one) && error.contains(other) && error.contains("; "), "{error}");
+    }
+    // Processes of several on each pod, and the second of two groups of two pods.
+    let info = pod(None, &[index, ("WORLD_SIZE", "8"), local, nodes]).unwrap();
+    assert_eq!(info.rank(), Rank::new(1, 4).unwrap());
+    assert_eq!(pod(Some([3, 4]), &[index, two]).unwrap().rank(), Rank::new(3, 4).unwrap());
+}
+
+#[test]
+fn a_master_that_the_list_of_hosts_contradicts_is_a_warning_with_rank_0s_host() {
+    let warned = |master: &str| {
+        let vars = STEP.iter().copied().chain([("MASTER_ADDR", master)]);
+        let warnings = ClusterInfo::from_vars(vars).unwrap().warnings();
+        warnings.into_iter().find(|finding| finding.code == "master-not-rank-0")
+    };
+    for (master, which, remedy) in [
+        ("oldnode", "does not resemble the first host of", "set MPIENV_MASTER_ADDR=oldnode"),
+        ("gpu10", "is another host of", "unset MASTER_ADDR: mpienv then uses gpu1"),
+        ("GPU10-ib0.cluster", "is another host of", "unset MASTER_ADDR"),
+    ] {
+        let found = warned(master).unwrap_or_else(|| panic!("{master}"));
+        let what = format!("MASTER_ADDR is {master}, which {which} SLURM_STEP_NODELIST");
+        assert!(found.what.starts_with(&what) && found.what.ends_with("gpu1"), "{found}");
+        assert!(found.remedy.contains(remedy), "{found}");
+    }
+    for own in ["gpu1", "GPU1.cluster.example", "gpu1-ib0", "gpu1ib", "ib-gpu1", "10.0.0.7"] {
+        assert_eq!(warned(own), None, "{own}");
+    }
+    // Slurm's list is not in the order of the ranks, and an override is deliberate.
+    for vars in [
+        [("SLURM_DISTRIBUTION", "arbitrary"), ("MASTER_ADDR", "gpu10")],
+        [("MPIENV_MASTER_ADDR", "oldnode"), ("MASTER_ADDR", "gpu10")],
+    ] {
+        let info = ClusterInfo::from_vars(STEP.iter().copied().chain(vars)).unwrap();
+        assert!(info.warnings().iter().all(|finding| finding.code != "master-not-rank-0"));
+    }
+}
+
+#[test]
 fn two_sets_of_ranks_that_differ_are_a_finding_with_both() {
     let info = ClusterInfo::from_vars(changed(&[("RANK", "0"), ("WORLD_SIZE", "2")])).unwrap();
     assert_eq!(info.rank(), Rank::new(1, 4).unwrap());

@@ -55,6 +55,23 @@ fn ranks_of_one_user_meet_with_munge_without_a_secret_again_and_again() {
     assert!(text.contains("rejected rank 1, because its token differs"), "{text}");
 }
 
+#[test]
+fn check_of_a_single_rank_fails_if_munge_is_required_and_does_not_answer() {
+    for (auth, code) in [("munge:/no/such/socket", 3), ("auto:/no/such/socket", 0)] {
+        let port = free_port().to_string();
+        let mut check = clean("mpienv");
+        check.args(["check", "--timeout", "5"]).env("MPIENV_AUTH", auth).env("MASTER_PORT", port);
+        let (status, text) =
+            said(check.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        assert_eq!(status, Some(code), "{text}");
+        assert_eq!(
+            text.contains("nothing was checked: MPIENV_AUTH=munge:/no/such"),
+            code == 3,
+            "{text}"
+        );
+    }
+}
+
 /// A folder with a munge and an unmunge that wait for a program of theirs, which never ends.
 fn hanging() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

@@ -109,6 +109,48 @@ fn a_wrong_command_line_is_answered_with_the_line_to_type() {
 }
 
 #[test]
+fn an_option_or_a_value_of_another_launcher_is_answered_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let launch = |options: &str| format!("mpienv launch --nproc-per-node 2 {options} -- true");
+    let tip = |options: &str, tip: &str| (launch(options), format!("\n  tip: {tip}"));
+    for (line, said) in [
+        tip("--rdzv-backend c10d", "omit it: the launcher, MASTER_ADDR or --master-addr names"),
+        tip("--rdzv_id=7", "omit it: the launcher"),
+        tip("--wait-for-master 2", "exec has this option"),
+        tip("--standalone", "omit it: without other nodes"),
+        tip("-m train", "start Python yourself, as in `-- python -m MODULE`"),
+        tip("--log-dri x", "a similar argument exists: '--log-dir'"),
+        (
+            "mpienv launch --ranks 2 -- true".to_owned(),
+            "\n  tip: type mpienv launch --nproc-per-node 2 -- true".to_owned(),
+        ),
+    ] {
+        let (code, _, stderr) = typed(folder.path(), &line);
+        assert!(code == Some(2) && stderr.contains(&said), "{line}: {stderr}");
+        assert_eq!(stderr.matches("tip: ").count(), 1, "{line}: {stderr}");
+    }
+    for (line, said) in [
+        ("mpienv completions tcsh".to_owned(), "[possible values: bash, elvish, fish, "),
+        ("mpienv exec --for nosuch -- true".to_owned(), "[possible values: torch, jax, "),
+        (launch("--max-restarts x"), "'x' for '--max-restarts <N>': expected a whole number"),
+        (launch("--nnodes 2 --node-rank ''"), "'--node-rank <R>': it is empty; expected a whole"),
+        (launch("--nccl-ifname ''"), "'--nccl-ifname <VALUE>': expected NCCL's names of"),
+        (launch("--port-range 9-1"), "the range runs backwards"),
+    ] {
+        let (code, _, stderr) = typed(folder.path(), &line);
+        assert!(code == Some(2) && stderr.contains(said), "{line}: {stderr}");
+        assert!(!stderr.contains("tip: ") && !stderr.contains("Usage: "), "{line}: {stderr}");
+    }
+    let (code, _, stderr) = typed(folder.path(), &launch("--nnodes 2"));
+    let said = "--node-rank: not given, although --nnodes 2 is; give each node its number, 0 to 1";
+    assert!(code == Some(1) && stderr.contains(said), "{stderr}");
+    assert_eq!(
+        typed(folder.path(), &launch("--nnodes=1")),
+        (Some(0), String::new(), String::new())
+    );
+}
+
+#[test]
 fn a_program_that_cannot_be_started_is_answered_with_the_line_to_type() {
     let folder = tempfile::tempdir().unwrap();
     let script = |name, text, mode| write(folder.path(), name, text, mode);

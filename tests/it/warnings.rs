@@ -191,9 +191,9 @@ fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
         let stderr = run(&["exec", "--", "true"], &[&torque]).2;
         assert_eq!(stderr.contains("[pbs-not-a-task]"), warns, "{text:?}: {stderr}");
     }
-    // A container does not have the file.
+    // A container does not have the file, so nothing shows how many processes there are.
     file.close().unwrap();
-    assert_eq!(run(&["exec", "--", "true"], &[&vars]).2, "");
+    assert!(run(&["exec", "--", "true"], &[&vars]).2.contains("warning [pbs-not-a-task]"));
     let shown = run(&["show"], &[&vars]).1;
     assert!(
         shown.contains("[pbs-not-a-task]") && shown.contains(", which cannot be read, are set"),
@@ -204,6 +204,72 @@ fn a_pbs_script_warns_unless_the_file_of_its_nodes_has_one_line() {
             .2
             .contains("warning [pbs-not-a-task]")
     );
+}
+
+/// A pod of Kubeflow's, whose template asks torchrun for eight ranks.
+const POD: Vars = &[
+    ("KUBERNETES_SERVICE_HOST", "10.0.0.1"),
+    ("PET_NODE_RANK", "0"),
+    ("PET_NNODES", "2"),
+    ("PET_NPROC_PER_NODE", "8"),
+    ("PET_MASTER_ADDR", "127.0.0.1"),
+    ("PET_MASTER_PORT", "29400"),
+];
+
+#[test]
+fn exec_and_launch_say_that_a_template_asks_for_another_number_of_ranks() {
+    let exec = &["exec", "--", "true"];
+    let launch = |count| ["launch", "--nproc-per-node", count, "--", "true"];
+    let code = "warning [workers-differ]: PET_NPROC_PER_NODE=8 asks for 8 ranks on each node, and";
+    for (words, starts) in [(&exec[..], "exec starts 1"), (&launch("4"), "launch starts 4")] {
+        let stderr = run(words, &[POD]).2;
+        assert!(stderr.contains(&format!("{code} {starts}\n")), "{stderr}");
+        assert!(stderr.contains("`mpienv launch --nproc-per-node 8`"), "{stderr}");
+    }
+    let per_node = ["exec", "--per-node", "--", "true"];
+    for (words, vars) in [
+        (&launch("8")[..], POD),
+        (&launch("auto"), POD),
+        (&per_node, POD),
+        (exec, &[POD, &[("PET_NPROC_PER_NODE", "auto")]].concat()),
+        (exec, &[("SKYPILOT_NODE_RANK", "0"), ("SKYPILOT_NUM_GPUS_PER_NODE", "8")]),
+    ] {
+        let stderr = run(words, &[vars]).2;
+        assert!(!stderr.contains("workers-differ"), "{words:?}: {stderr}");
+    }
+}
+
+#[test]
+fn an_interface_that_this_host_does_not_have_is_named_by_exec_and_check() {
+    let port = free_port().to_string();
+    let check = ["check", "--timeout", "5"];
+    for (variable, code, remedy) in [
+        ("GLOO_SOCKET_IFNAME", "gloo-no-such-interface", "set GLOO_SOCKET_IFNAME to"),
+        ("NCCL_SOCKET_IFNAME", "nccl-nothing-left", "correct or unset NCCL_SOCKET_IFNAME"),
+        ("MPIENV_NCCL_IFNAME", "nccl-nothing-left", "set MPIENV_NCCL_IFNAME to a name"),
+    ] {
+        for words in [&["exec", "--", "true"][..], &check] {
+            let vars = [(variable, "none9"), ("MASTER_PORT", port.as_str())];
+            let (status, _, stderr) = run(words, &[&vars]);
+            assert_eq!(status, Some(0), "{stderr}");
+            assert!(stderr.contains(&format!("warning [{code}]: ")), "{stderr}");
+            assert!(stderr.contains(&format!("remedy: {remedy}")), "{stderr}");
+        }
+    }
+    assert_eq!(run(&["exec", "--", "true"], &[&[("NCCL_SOCKET_IFNAME", "lo")]]).2, "");
+}
+
+#[test]
+fn a_secret_that_can_be_guessed_is_a_warning_once() {
+    let code = "warning [secret-short]: the secret of MPIENV_TOKEN has 5 bytes";
+    let vars: Vars = &[("MPIENV_TOKEN", "12345")];
+    let launch = ["launch", "--nproc-per-node", "2", "--", "mpienv", "exec", "--", "true"];
+    for words in [&["exec", "--", "mpienv", "exec", "--", "true"][..], &launch] {
+        let stderr = run(words, &[vars]).2;
+        assert_eq!(stderr.matches(code).count(), 1, "{stderr}");
+        assert!(!stderr.contains("12345"), "{stderr}");
+    }
+    assert_eq!(run(&["exec", "--", "true"], &[&[("MPIENV_TOKEN", "0123456789abcdef")]]).2, "");
 }
 
 #[test]

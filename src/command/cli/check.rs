@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
+use crate::command::protection::{ask_munged, no_answer};
 use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
 use clap::Args;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
@@ -97,8 +98,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    // A rank by itself meets no other, so that its meeting does without MUNGE.
+    let munged = if info.world_size() == 1 { ask_munged(&info, timeout) } else { None };
+    let not_a_task = info.findings().iter().find(is_not_a_task).cloned();
     if let Some(Finding { what, why, remedy, .. }) =
-        info.findings().iter().find(is_not_a_task).cloned()
+        not_a_task.or_else(|| no_answer(&info, munged.as_ref()))
     {
         return Err(Failure::NotATask { what, why, remedy });
     }

@@ -6,6 +6,7 @@ use crate::StartError;
 use clap::CommandFactory;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use mpienv_core::seam::mistakes;
 use mpienv_launch::seam::{foreseen, meant};
 
 use super::{Command, program, typed, worker};
@@ -23,8 +24,10 @@ pub(super) fn explain(error: &mut clap::Error) {
     {
         error.remove(ContextKind::Suggested);
     }
-    if let Some(tip) = launcher_tip(error) {
+    drop_distant(error);
+    if let Some(tip) = launcher_tip(error).or_else(|| option_tip(error)) {
         error.remove(ContextKind::SuggestedValue);
+        error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     // A word like one of the subcommands is a misspelled one.
@@ -54,16 +57,50 @@ pub(super) fn explain(error: &mut clap::Error) {
     error.insert(ContextKind::Suggested, tip);
 }
 
-/// Returns which launcher to name in place of a batch system or a program of a launcher.
-fn launcher_tip(error: &clap::Error) -> Option<&'static str> {
-    let text = |kind| match error.get(kind)? {
-        ContextValue::String(text) => Some(text.as_str()),
+fn text(error: &clap::Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        ContextValue::Strings(texts) => texts.first().map(String::as_str),
         _ => None,
-    };
-    if !text(ContextKind::InvalidArg)?.starts_with("--launcher") {
+    }
+}
+
+/// Removes what clap suggests if it hardly resembles what was typed, and the usage with it.
+fn drop_distant(error: &mut clap::Error) {
+    for (kind, typed) in [
+        (ContextKind::SuggestedArg, ContextKind::InvalidArg),
+        (ContextKind::SuggestedValue, ContextKind::InvalidValue),
+    ] {
+        let pair = text(error, kind).zip(text(error, typed));
+        if pair.is_some_and(|(suggested, typed)| !is_close(suggested, typed)) {
+            error.remove(kind);
+            error.remove(ContextKind::Usage);
+        }
+    }
+}
+
+/// Returns whether one of the words may be a misspelling of the other, or is its beginning.
+fn is_close(suggested: &str, typed: &str) -> bool {
+    let [suggested, typed] = [suggested, typed].map(|word| word.trim_start_matches('-'));
+    let most = if typed.len() < 5 { 1 } else { 2 };
+    let is_begun = |word: &str, whole: &str| word.len() > 2 && whole.starts_with(word);
+    mistakes(suggested, typed) <= most || is_begun(suggested, typed) || is_begun(typed, suggested)
+}
+
+/// Returns what to say of an option of another launcher.
+fn option_tip(error: &clap::Error) -> Option<&'static str> {
+    if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
-    typed::launcher(text(ContextKind::InvalidValue)?)
+    typed::option(text(error, ContextKind::InvalidArg)?)
+}
+
+/// Returns which launcher to name in place of a batch system or a program of a launcher.
+fn launcher_tip(error: &clap::Error) -> Option<&'static str> {
+    if !text(error, ContextKind::InvalidArg)?.starts_with("--launcher") {
+        return None;
+    }
+    typed::launcher(text(error, ContextKind::InvalidValue)?)
 }
 
 /// Returns the line to type in place of one whose program cannot be started.

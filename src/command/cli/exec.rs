@@ -19,6 +19,7 @@ use super::threads::{Runs, ThreadShare};
 use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
 use super::worker::worker;
+use super::worker_count::differs;
 use super::{Failure, Program, Quiet, bind, examples, launch, stream, warn};
 
 /// The subcommand's name.
@@ -91,7 +92,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let chosen = options.given.threads.chosen(&environment)?;
     let threads = ThreadShare::new(chosen, &info, &environment, runs)?;
     wanted.threads = threads.count;
-    wanted.said = options.warn(&info, &environment, threads.finding());
+    let of_count = if is_starter { None } else { differs(&info, "exec", 1) };
+    let also = threads.finding().into_iter().chain(of_count);
+    wanted.said = options.warn(&info, &environment, also);
     if options.dry_run {
         return Ok(print(&words)?);
     }
@@ -154,7 +157,7 @@ impl Options {
         &self,
         info: &ClusterInfo,
         environment: &Environment,
-        of_threads: Option<Finding>,
+        also: impl Iterator<Item = Finding>,
     ) -> Vec<String> {
         // A meeting of several ranks finds out by itself whether rank 0 can listen, and fails.
         let is_met = self.meet.is_asked() && info.world_size() > 1;
@@ -162,7 +165,7 @@ impl Options {
         let is_alone = self.dry_run || is_met;
         let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
         let of_words = self.given.template.finding(info, &self.command);
-        let findings = of_words.into_iter().chain(master).chain(of_port).chain(of_threads);
+        let findings = of_words.into_iter().chain(master).chain(of_port).chain(also);
         let said = self.quiet.warn_also(info, environment, findings);
         if !self.dry_run && !self.meet.is_asked() {
             warn::starts_anyway(&said);

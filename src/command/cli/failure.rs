@@ -34,6 +34,9 @@ pub(crate) enum Failure {
     NotCompared,
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// Those that met are the processes that start each node's workers.
+    #[error("the nodes did not meet; here, rank 1 is the mpienv of node 1: {0}")]
+    Nodes(CheckError),
     /// Rank 0 prints why the ranks did not meet.
     #[error("the meeting of the ranks failed; rank 0 at {master} prints why")]
     OfRank0 { master: String, kind: ErrorKind, is_silent: bool },
@@ -88,6 +91,16 @@ impl From<WordsError> for Failure {
 }
 
 impl Failure {
+    /// Returns the same failure of a meeting in which each node has one rank.
+    pub(super) fn of_nodes(self) -> Failure {
+        match self {
+            Failure::Check(error) if !matches!(error, CheckError::Environment(_)) => {
+                Failure::Nodes(error)
+            }
+            other => other,
+        }
+    }
+
     /// Returns what to print, with styles: the failure, what helps, and what a launch has to add.
     pub(super) fn text(&self) -> String {
         if self.is_silent() {
@@ -142,7 +155,7 @@ impl Failure {
     pub(super) fn exit_code(&self) -> ExitCode {
         match self {
             _ if self.is_by_reader() => ExitCode::READER_GONE,
-            Failure::Check(error) => error.kind().into(),
+            Failure::Check(error) | Failure::Nodes(error) => error.kind().into(),
             Failure::OfRank0 { kind, .. } => (*kind).into(),
             Failure::Launch(error) => error.kind().into(),
             Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),

@@ -27,8 +27,8 @@ use super::threads::{Chosen, too_many};
 use super::typed::{self, By, LauncherOption};
 use super::warn::PATIENCE;
 use super::worker::{raised_files, worker};
-use super::worker_count::{Node, WorkerCount};
-use super::{Failure, Program, Quiet, bind, examples, stream, time, time_or_none, warn};
+use super::worker_count::{Node, WorkerCount, differs};
+use super::{Failure, Program, Quiet, bind, examples, number, stream, time, time_or_none, warn};
 
 /// Start this node's workers, and stop them all when one fails
 ///
@@ -92,6 +92,7 @@ pub(super) struct Options {
         value_name = "N",
         alias = "max_restarts",
         default_value_t = 0,
+        value_parser = number,
         allow_negative_numbers = true
     )]
     max_restarts: u32,
@@ -159,7 +160,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
     options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
-    options.meet.wait(&info)?;
+    options.meet.wait(&info).map_err(Failure::of_nodes)?;
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes.
     let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
@@ -221,7 +222,9 @@ impl Options {
         let is_met = self.meet.is_asked();
         let port = if is_met { None } else { port::privileged_of_rank_0(info) };
         let master = if is_met { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
-        let findings = of_words.into_iter().chain(master).chain(too_many).chain(port).chain(few);
+        let of_count = differs(info, "launch", workers);
+        let findings = of_words.into_iter().chain(master).chain(too_many).chain(port);
+        let findings = findings.chain(few).chain(of_count);
         let said = self.quiet.warn_also(&info.starting(workers), environment, findings);
         if !is_met {
             warn::starts_anyway(&said);

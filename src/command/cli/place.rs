@@ -1,11 +1,10 @@
 //! The options that tell where this process is, and how a place is read with them.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 
 use crate::{
     ClusterInfo, ClusterInfoBuilder, Environment, Error, Finding, Host, Interface, Launcher,
-    MasterPort, NcclIfname, PortRange, Rank, UnknownName,
+    MasterPort, NcclIfname, PortRange, Rank, Reason, UnknownName,
 };
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,7 +13,7 @@ use mpienv_ask::seam::{
     ask_if_needed, keep_pmix, on_own_interfaces, precludes_mpi, read_with_pmix,
 };
 
-use super::{Quiet, launcher_connection, stream};
+use super::{Quiet, launcher_connection, number, stream};
 
 /// Values that take precedence over the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -58,12 +57,13 @@ pub(super) struct PlaceOptions {
         value_name = "R",
         alias = "node_rank",
         requires = "nnodes",
-        conflicts_with = "launcher"
+        conflicts_with = "launcher",
+        value_parser = number
     )]
     node_rank: Option<u32>,
-    /// The number of nodes, each with one process; needs --node-rank and, if above 1, a master such
-    /// as --master-addr
-    #[arg(long, value_name = "N", requires = "node_rank")]
+    /// The number of nodes, each with one process; above 1, needs --node-rank and a master such as
+    /// --master-addr
+    #[arg(long, value_name = "N", conflicts_with = "launcher", value_parser = number)]
     nnodes: Option<u32>,
     /// Ask the launcher's PMIx server for the host of rank 0; `mpienv export --help` has its limits
     #[arg(long)]
@@ -81,9 +81,11 @@ where
     PossibleValuesParser::new(all.iter().map(|&one| name_of(one))).try_map(|name| name.parse::<T>())
 }
 
-/// Parses the value of `--nccl-ifname`, which may be any text.
-fn ifname(text: &str) -> Result<NcclIfname, Infallible> {
-    Ok(text.into())
+/// Parses the value of `--nccl-ifname`, which may be any text but none.
+fn ifname(text: &str) -> Result<NcclIfname, &'static str> {
+    let is_empty = text.trim().is_empty();
+    let expected = "expected NCCL's names of interfaces, `keep`, or `unset` to let NCCL choose";
+    if is_empty { Err(expected) } else { Ok(text.into()) }
 }
 
 impl PlaceOptions {
@@ -97,7 +99,14 @@ impl PlaceOptions {
         builder = own.port_range.into_iter().fold(builder, ClusterInfoBuilder::port_range);
         builder = own.nccl_ifname.into_iter().fold(builder, ClusterInfoBuilder::nccl_ifname);
         builder = own.interface.into_iter().fold(builder, ClusterInfoBuilder::interface);
-        if let Some((rank, nodes)) = own.node_rank.zip(own.nnodes) {
+        if let Some(nodes) = own.nnodes {
+            // The only node has number 0.
+            let only = (nodes == 1).then_some(0);
+            let rank = own.node_rank.or(only).ok_or_else(|| {
+                let reason = Reason::Malformed(format!("not given, although --nnodes {nodes} is"));
+                let remedy = format!("give each node its number, 0 to {}", nodes.max(1) - 1);
+                Error::new(reason, remedy).of("--node-rank")
+            })?;
             let outside = |error| {
                 let remedy = "give a number below --nnodes";
                 Error::new(error, remedy).of("--node-rank").found(rank.to_string())

@@ -12,7 +12,7 @@ use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
 
 use super::program::command;
 use super::worker::worker;
-use super::{Failure, examples, launch, stream};
+use super::{Failure, examples, launch, number, stream};
 
 /// Print the environments that a launcher would create, or run a command in each
 ///
@@ -30,7 +30,7 @@ pub(super) struct Options {
     #[command(flatten)]
     shape: Shape,
     /// Simulate only this rank, instead of all
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, value_parser = number, allow_negative_numbers = true)]
     rank: Option<u32>,
     /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
     #[arg(long, conflicts_with = "rank")]

@@ -37,8 +37,38 @@ const LAUNCHERS: &[(&[&str], &str)] = &[
 ];
 
 /// The options of launchers for the number of processes.
-const COUNTS: [&str; 7] =
-    ["-n", "-np", "--np", "--nprocs", "--ntasks", "--num-processes", "--num_processes"];
+const COUNTS: [&str; 11] = [
+    "-n",
+    "-np",
+    "--np",
+    "--nproc",
+    "--nprocs",
+    "--ntasks",
+    "--ranks",
+    "--workers",
+    "--num-workers",
+    "--num-processes",
+    "--num_processes",
+];
+
+/// The options of other launchers, chiefly torchrun's, with hyphens, and what is said of each.
+const OPTIONS: &[(&[&str], &str)] = &[
+    (
+        &["--standalone"],
+        "omit it: without other nodes, the workers of launch are a job of their own",
+    ),
+    (&["-m", "--module"], "start Python yourself, as in `-- python -m MODULE`"),
+    (&["--no-python"], "omit it: the command after `--` may be any program"),
+    (
+        &["--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf"],
+        "omit it: the launcher, MASTER_ADDR or --master-addr names where the ranks meet",
+    ),
+    (
+        &["--wait-for-master"],
+        "exec has this option; on several nodes, `launch --meet TIME` waits for all of them",
+    ),
+    (&["--tee", "--redirects"], "for a file of each worker's output, use `launch --log-dir DIR`"),
+];
 
 /// Programs that start the ranks of their node. Those that start the ranks of a job are described
 /// with their launcher.
@@ -106,6 +136,12 @@ fn inner() -> impl Iterator<Item = Inner> {
 pub(super) fn launcher(name: &str) -> Option<&'static str> {
     let name = name.to_ascii_lowercase().replace(['_', ' '], "-");
     LAUNCHERS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, meant)| *meant)
+}
+
+/// Returns what is said of another launcher's option.
+pub(super) fn option(name: &str) -> Option<&'static str> {
+    let name = name.replace('_', "-");
+    OPTIONS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, said)| *said)
 }
 
 /// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or

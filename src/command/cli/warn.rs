@@ -47,7 +47,9 @@ impl Quiet {
         let mut warnings = info.warnings_and(|| {
             let master = doctor::master_of_one_node(info, PATIENCE)
                 .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-            master.into_iter().chain(doctor::stale_open_mpi(environment)).chain(also).collect()
+            let of_host = master.into_iter().chain(doctor::stale_open_mpi(environment));
+            let of_host = of_host.chain(doctor::interfaces_of_user(info, environment));
+            of_host.chain(also).collect()
         });
         stream::report(lines_of(&warnings).as_bytes());
         warnings.retain(|finding| !of_command.contains(&finding.code));

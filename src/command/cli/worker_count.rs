@@ -1,6 +1,6 @@
 //! How many workers `launch` starts on this node.
 
-use crate::{ClusterInfo, Environment, Error, Reason};
+use crate::{ClusterInfo, Environment, Error, Finding, Reason};
 use mpienv_core::seam::{Shown, Sourced, shown};
 use mpienv_launch::seam::{cores_of_children, topology};
 
@@ -73,6 +73,27 @@ fn of_platform(
         }
     }
 }
+
+/// Reports another number of ranks on this node than a template asks torchrun for. A platform's
+/// number of GPUs is no such request, because one process may use them all.
+pub(super) fn differs(info: &ClusterInfo, by: &str, started: u32) -> Option<Finding> {
+    let Sourced { value, source } = info.workers_of_platform()?;
+    let asked: u32 = value.parse().ok().filter(|_| source == PER_NODE)?;
+    let is_other = asked > 0 && asked != started && info.check_per_node().is_ok();
+    let all = |per_node: u32| u64::from(info.world_size()) * u64::from(per_node);
+    Some(Finding::warning(
+        "workers-differ",
+        format!("{PER_NODE}={asked} asks for {asked} ranks on each node, and {by} starts {started}"),
+        format!("the job has {} ranks in place of {}", all(started), all(asked)),
+        format!(
+            "start them with `mpienv launch --nproc-per-node {asked}`, or set {PER_NODE} to {started}"
+        ),
+    ))
+    .filter(|_| is_other)
+}
+
+/// How many workers a template of Kubeflow's asks each node's torchrun for.
+const PER_NODE: &str = "PET_NPROC_PER_NODE";
 
 fn no_device() -> Error {
     let reason = Reason::Malformed("this node shows no device".to_owned());

@@ -129,10 +129,7 @@ fn others(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let lists = shown(environment).filter(|list| list.variable != CUDA);
     lists.into_iter().find_map(|Shown { variable, value, count }| {
         let (what, remedy) = match count {
-            Err(entry) => (
-                format!("{variable}={value} names no device: {entry:?} is not one"),
-                format!("correct {variable}, or unset it to see all devices"),
-            ),
+            Err(entry) => return Some(no_device(variable, &value, &entry)),
             Ok(count) if count > 1 && count < size as usize => (
                 format!(
                     "{variable}={value} shows {count} devices to the {size} ranks of this node"
@@ -147,13 +144,29 @@ fn others(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     })
 }
 
+fn no_device(variable: &str, value: &str, entry: &str) -> Finding {
+    Finding::warning(
+        CODE,
+        format!("{variable}={value} names no device: {entry:?} is not one"),
+        EFFECT,
+        format!("correct {variable}, or unset it to see all devices"),
+    )
+}
+
+/// What stands in a list of visible devices to hide all of them: Slurm writes `NoDevFiles`.
+const HIDDEN: [&str; 5] = ["", "-1", "nodevfiles", "none", "void"];
+
 /// Compares `CUDA_VISIBLE_DEVICES` with the ranks on this node.
 fn cuda(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let size = info.local_world_size()?;
     let devices = environment.get(CUDA)?.to_string_lossy().into_owned();
     let count = visible(&devices);
+    let first = devices.split(',').next().unwrap_or_default().trim();
+    if !is_device(first) && !HIDDEN.contains(&first.to_ascii_lowercase().as_str()) {
+        return Some(no_device(CUDA, &devices, first));
+    }
     // Users who hide all devices do so on purpose, because the job does not need them.
-    let are_hidden = devices.split(',').next().is_none_or(|first| !is_device(first.trim()));
+    let are_hidden = !is_device(first);
     if count >= size as usize || are_hidden && size == 1 {
         return None;
     }
@@ -193,6 +206,11 @@ mod tests {
         let none = found("ZE_AFFINITY_MASK", "0.").unwrap();
         assert!(none.contains("ZE_AFFINITY_MASK=0. names no device"), "{none}");
         assert!(none.contains("correct ZE_AFFINITY_MASK"), "{none}");
+        let none = found(CUDA, "foo,0").unwrap();
+        assert!(none.starts_with("warning: ") && none.contains("\"foo\" is not one"), "{none}");
+        for hidden in ["", "-1", "NoDevFiles"] {
+            assert!(found(CUDA, hidden).unwrap().starts_with("note: "), "{hidden}");
+        }
         assert_eq!(found("ZE_AFFINITY_MASK", "0.1"), None);
         assert_eq!(found("NEURON_RT_VISIBLE_CORES", "0-3"), None);
     }

@@ -2,13 +2,24 @@
 
 use std::net::IpAddr;
 
-use super::machine::Machine;
 use super::several_nodes;
-use crate::{ClusterInfo, Environment, Error, Finding};
-use mpienv_ask::seam::is_bridge;
+use crate::{ClusterInfo, Environment, Error, Finding, Severity};
+use mpienv_ask::seam::{interfaces, is_bridge, names_of};
+use mpienv_core::seam::ASKED;
+
+/// The variable that NCCL reads.
+const NCCL: &str = "NCCL_SOCKET_IFNAME";
+/// The variable that gloo reads.
+const GLOO: &str = "GLOO_SOCKET_IFNAME";
+
+/// The only finding here about interfaces that the host has.
+const BRIDGE: &str = "nccl-bridge";
+
+/// A host's interfaces: name and address, one entry for each address.
+type Interfaces = [(String, IpAddr)];
 
 /// Evaluates `NCCL_SOCKET_IFNAME` as NCCL does.
-pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
+pub(super) fn nccl(info: &ClusterInfo, interfaces: &Interfaces) -> Option<Finding> {
     let value = info.nccl_socket_ifname()?;
     if let Some(address) =
         value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok())
@@ -19,20 +30,25 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
             "NCCL compares it with the names of interfaces, and none has this name",
             format!(
                 "set NCCL_SOCKET_IFNAME to the interface's name{}",
-                of_address(machine, address)
+                of_address(interfaces, address)
             ),
         ));
     }
-    let (names, left) = (machine.names(), selected(value, machine));
-    if left.is_empty() && !names.is_empty() {
+    let left = selected(value, interfaces);
+    if left.is_empty() && !interfaces.is_empty() {
+        let does =
+            if value.starts_with('^') { "excludes every interface" } else { "names no interface" };
+        let list = instead(info, interfaces).join(", ");
+        let remedy = match &*info.provenance().nccl_socket_ifname {
+            NCCL => format!("correct or unset {NCCL}"),
+            ASKED => "correct the option, or let it be `unset`".to_owned(),
+            _ => "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`".to_owned(),
+        };
         return Some(Finding::warning(
             "nccl-nothing-left",
-            format!(
-                "NCCL_SOCKET_IFNAME={value} excludes all interfaces of this host: {}",
-                names.join(", ")
-            ),
+            format!("{NCCL}={value} {does} of this host, which has {list}"),
             "NCCL fails to initialize, even on a single host without a network",
-            "set MPIENV_NCCL_IFNAME to a name of this list, or to `unset`",
+            remedy,
         ));
     }
     let (bridges, others): (Vec<&str>, Vec<&str>) =
@@ -41,7 +57,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         return None;
     }
     let (what, better) = match others[..] {
-        [] => (format!("only {}", bridges.join(", ")), instead(info, machine)),
+        [] => (format!("only {}", bridges.join(", ")), instead(info, interfaces)),
         _ => (format!("{} in addition to {}", bridges.join(", "), others.join(",")), others),
     };
     let remedy = match better[..] {
@@ -49,7 +65,7 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
         _ => format!("set MPIENV_NCCL_IFNAME={}", better.join(",")),
     };
     Some(Finding::warning(
-        "nccl-bridge",
+        BRIDGE,
         format!("NCCL_SOCKET_IFNAME={value} allows {what}"),
         "a bridge has the same address on every host, so ranks that choose it connect to themselves",
         remedy,
@@ -57,23 +73,22 @@ pub(super) fn nccl(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
 }
 
 /// Returns this host's interfaces that a value of `NCCL_SOCKET_IFNAME` leaves to NCCL.
-pub(super) fn selected<'a>(value: &str, machine: &'a Machine) -> Vec<&'a str> {
-    machine.names().into_iter().filter(|name| nccl_takes(value, name)).collect()
+pub(super) fn selected<'a>(value: &str, interfaces: &'a Interfaces) -> Vec<&'a str> {
+    names_of(interfaces).into_iter().filter(|name| nccl_takes(value, name)).collect()
 }
 
-/// Returns what NCCL could use instead: no bridges, and loopback only on one node without other
+/// Returns what could be used instead: no bridges, and loopback only on one node without other
 /// interfaces.
-fn instead<'a>(info: &ClusterInfo, machine: &'a Machine) -> Vec<&'a str> {
-    let names = machine.names().into_iter().filter(|name| !is_bridge(name));
-    let loopback = |name: &&str| {
-        machine.interfaces.iter().any(|(own, address)| own == name && address.is_loopback())
-    };
+fn instead<'a>(info: &ClusterInfo, interfaces: &'a Interfaces) -> Vec<&'a str> {
+    let names = names_of(interfaces).into_iter().filter(|name| !is_bridge(name));
+    let loopback =
+        |name: &&str| interfaces.iter().any(|(own, address)| own == name && address.is_loopback());
     let (loopback, others): (Vec<&str>, Vec<&str>) = names.partition(loopback);
     if others.is_empty() && !several_nodes(info) { loopback } else { others }
 }
 
-fn of_address(machine: &Machine, address: &str) -> String {
-    let found = machine.interfaces.iter().find(|(_, own)| own.to_string() == address);
+fn of_address(interfaces: &Interfaces, address: &str) -> String {
+    let found = interfaces.iter().find(|(_, own)| own.to_string() == address);
     found.map_or_else(String::new, |(name, _)| format!(": {name}"))
 }
 
@@ -102,9 +117,13 @@ pub(super) fn not_found(error: &Error) -> Option<Finding> {
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
-pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Finding> {
-    let value = environment.get("GLOO_SOCKET_IFNAME")?.to_string_lossy().into_owned();
-    let names = machine.names();
+pub(super) fn gloo(
+    info: &ClusterInfo,
+    environment: &Environment,
+    interfaces: &Interfaces,
+) -> Option<Finding> {
+    let value = environment.get(GLOO)?.to_string_lossy().into_owned();
+    let names = names_of(interfaces);
     let wrong = value
         .split(',')
         .map(str::trim)
@@ -112,10 +131,26 @@ pub(super) fn gloo(environment: &Environment, machine: &Machine) -> Option<Findi
     Some(Finding::error(
         "gloo-no-such-interface",
         format!(
-            "GLOO_SOCKET_IFNAME={value} names {wrong:?}, but this host has {}",
-            names.join(", ")
+            "{GLOO}={value} names {wrong:?}, but this host has {}",
+            instead(info, interfaces).join(", ")
         ),
         "gloo needs complete names: it does not accept NCCL's ^, prefixes or addresses",
         "set GLOO_SOCKET_IFNAME to one of these names",
     ))
+}
+
+/// Returns which variables that a user has set name an interface that this host does not have. The
+/// program may not use the library that reads them, so that none is more than a warning.
+pub(super) fn of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
+    if ![GLOO, NCCL, "MPIENV_NCCL_IFNAME"].iter().any(|name| environment.is_set(name))
+        && info.provenance().nccl_socket_ifname != ASKED
+    {
+        return Vec::new();
+    }
+    let interfaces = interfaces();
+    let found = [nccl(info, &interfaces), gloo(info, environment, &interfaces)];
+    let is_absent = |finding: &Finding| finding.code != BRIDGE;
+    let mut found: Vec<_> = found.into_iter().flatten().filter(is_absent).collect();
+    found.iter_mut().for_each(|finding| finding.severity = Severity::Warning);
+    found
 }

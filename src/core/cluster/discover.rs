@@ -70,7 +70,7 @@ impl ClusterInfoBuilder {
         let placement = self.placement(&detected);
         let Detected { whole, environment, choice, context, is_unplaced } = detected;
         let (placement, choice) = match self.overrides.node {
-            Some(node) => (nodes::node(node, placement)?, nodes::choice()),
+            Some(node) => (nodes::node(node, placement, whole)?, nodes::choice()),
             None => (placement?, choice),
         };
         let mut placement =
@@ -243,6 +243,11 @@ fn decide_meeting(
     let addr_names = [master::MASTER_ADDR, overrides::MASTER_ADDR];
     let port_names = [master::MASTER_PORT, overrides::MASTER_PORT];
     let addr_scope = addr.as_ref().map(|addr| Scope::of(addr, addr_names, comes_along, own_addr));
+    // An override is deliberate, so that only the plain variable can be left from another job.
+    let of_user = addr
+        .as_ref()
+        .filter(|addr| addr_scope == Some(Scope::User) && addr.source == master::MASTER_ADDR);
+    findings.extend(of_user.and_then(|addr| lints::master_of_hosts(placement, &addr.value)));
     let auth = auth::munge(environment)?;
     let (token, token_scope) = match auth::token(environment, placement, own.as_ref())? {
         (_, Scope::Job)
@@ -252,7 +257,8 @@ fn decide_meeting(
         }
         known => known,
     };
-    let addr = addr.ok_or_else(|| master::unknown(placement));
+    findings.extend(auth::short(&token, token_scope).filter(|_| !is_set_by_mpienv));
+    let addr = addr.ok_or_else(|| master::unknown(environment, placement));
     findings.extend(addr.as_ref().err().map(master::unknown_finding));
     Ok(Meeting {
         addr,

@@ -193,15 +193,23 @@ fn unbracketed(environment: &Environment, host: &Sourced<Host>) -> Option<Findin
 }
 
 /// Returns the error for a job on several nodes whose rank 0 is unknown.
-pub(crate) fn unknown(placement: &Placement) -> Error {
+pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error {
     let launcher = placement.launcher();
     let command = launcher.spec().advice.give_master;
     let reason = Reason::MasterUnknown {
         world_size: placement.size.value,
-        why: placement.master_unknown.clone(),
+        why: placement.master_unknown.clone().or_else(|| empty(environment, placement)),
     };
     let remedy = format!("give rank 0's host to all ranks: {command}");
     Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
+}
+
+/// Returns what to say of a job whose users have named the host, but with an empty value.
+fn empty(environment: &Environment, placement: &Placement) -> Option<String> {
+    let names = [MASTER_ADDR, overrides::MASTER_ADDR];
+    let name = names.iter().find(|name| environment.get(name).is_some())?;
+    let ranks = placement.size.value;
+    Some(format!("{name} is set but empty, and the {ranks} ranks may be on several nodes"))
 }
 
 /// Returns the same error as a finding, for commands that only inspect.

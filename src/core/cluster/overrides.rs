@@ -33,6 +33,8 @@ pub const INTERFACE: &str = "MPIENV_INTERFACE";
 pub(crate) use crate::environment::TOKEN;
 /// How long the other ranks may take to ask the launcher too, in seconds; 0 does not ask.
 pub const ASK: &str = "MPIENV_ASK";
+/// Silences the warnings of every program.
+pub(crate) const QUIET: &str = "MPIENV_QUIET";
 /// Names a file that holds the token.
 pub(crate) const TOKEN_FILE: &str = "MPIENV_TOKEN_FILE";
 /// How the ranks authenticate, other than by a token.
@@ -114,6 +116,7 @@ impl Overrides {
     /// Adds overrides from variables for values that the program does not set.
     pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<Overrides, Error> {
         let text = |name| environment.get_str(name).map_err(Error::reading_setting);
+        check_values(environment)?;
         let launcher = || Ok(by(LAUNCHER, text(LAUNCHER)?.map(known_launcher).transpose()?));
         let nccl_ifname = || Ok(by(NCCL_IFNAME, text(NCCL_IFNAME)?.map(NcclIfname::from)));
         Ok(Overrides {
@@ -155,6 +158,23 @@ impl Overrides {
         let has_answer = self.answer.is_some();
         (places || has_answer || self.master_port.is_some()).then_some(launcher)
     }
+}
+
+/// Rejects values of variables that not every process reads, which would otherwise go unnoticed.
+fn check_values(environment: &Environment) -> Result<(), Error> {
+    let is_number = |text: &str| text.parse::<u32>().is_ok();
+    let known: [(&str, fn(&str) -> bool, &str); 2] = [
+        (ASK, is_number, "0 (does not ask) or how many seconds ranks wait for each other"),
+        (QUIET, |text| ["0", "1"].contains(&text), "0 or 1 (silences warnings)"),
+    ];
+    for (name, is_valid, values) in known {
+        let text = environment.get_str(name).map_err(Error::reading_setting)?;
+        if let Some(text) = text.filter(|text| !is_valid(text)) {
+            let reason = Reason::Malformed(format!("not {values}"));
+            return Err(Error::of_setting(reason, name, text));
+        }
+    }
+    Ok(())
 }
 
 fn or_else<T: Clone>(

@@ -120,7 +120,8 @@ fn unknown_variable(name: &str, meant: Option<&str>) -> Finding {
 
 /// Counts the letters that must be added, removed or replaced to turn one name into the other
 /// (Levenshtein).
-fn mistakes(one: &str, other: &str) -> usize {
+#[must_use]
+pub fn mistakes(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (above, letter) in (1..).zip(one.bytes()) {
         let mut diagonal = above - 1;

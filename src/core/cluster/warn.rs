@@ -14,9 +14,6 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::alone::NO_VARIABLES;
 use crate::value::host::host_name;
 
-/// What silences the warnings of every program.
-const QUIET: &str = "MPIENV_QUIET";
-
 /// What this process has printed. Connecting a group warns too, and a program may connect several.
 static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
@@ -113,7 +110,7 @@ impl ClusterInfo {
 
 /// Returns whether a user wants no warnings.
 pub fn is_silenced(environment: &Environment) -> bool {
-    environment.get(QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
+    environment.get(overrides::QUIET).is_some_and(|value| !["", "0"].iter().any(|no| value == *no))
 }
 
 impl ClusterInfo {

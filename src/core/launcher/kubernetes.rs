@@ -5,7 +5,9 @@
 //! [`user`](crate::launcher::user). An indexed job names no host: set `MASTER_ADDR` to
 //! `JOB-0.SERVICE`. A JobSet counts the pods of each of its jobs from 0, so use it with one job.
 
+use crate::error::{Reason, quote};
 use crate::launcher::prelude::*;
+use crate::launcher::user::LOCAL_WORLD_SIZE;
 
 variables! {
     /// The variables of Kubeflow Trainer.
@@ -69,11 +71,7 @@ pub(crate) const SERVICE: &str = "KUBERNETES_SERVICE_HOST";
 fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     if marker.variable == INDEX {
         let vars: IndexedJobVars = marker.read(environment)?;
-        let size = match (vars.nodes, vars.size) {
-            (Some(nodes), _) => by(COUNT, nodes),
-            (None, Some(size)) => by(SIZE, size),
-            (None, None) => return Err(marker.missing(environment, SIZE)),
-        };
+        let size = pods(environment, marker, &vars)?;
         return marker.node(by(INDEX, vars.index), size);
     }
     let vars: PetVars = marker.read(environment)?;
@@ -84,3 +82,35 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
     placement.master_port = environment.setting(MASTER_PORT)?;
     Ok(placement)
 }
+
+/// Returns the number of pods. `WORLD_SIZE` is one only if nothing says that it counts processes.
+fn pods(
+    environment: &Environment,
+    marker: Marker,
+    vars: &IndexedJobVars,
+) -> Result<Sourced<u32>, Error> {
+    let refuse = |name, value, why: String| {
+        let error = Error::new(Reason::Malformed(why), PODS).by(marker.launcher);
+        Err(error.of(name).found(u32::to_string(&value)))
+    };
+    match (vars.nodes, vars.size) {
+        (Some(nodes), Some(size)) if size.checked_rem(nodes) != Some(0) => {
+            let why = format!("{SIZE}=\"{size}\" is neither it nor a multiple of it");
+            refuse(COUNT, nodes, why)
+        }
+        (Some(nodes), _) => Ok(by(COUNT, nodes)),
+        (None, Some(size)) => match environment.text(LOCAL_WORLD_SIZE) {
+            Some(local) if local != "1" => {
+                let why = format!(
+                    "it counts pods here, and {LOCAL_WORLD_SIZE}={} shows that it counts processes",
+                    quote(local)
+                );
+                refuse(SIZE, size, why)
+            }
+            _ => Ok(by(SIZE, size)),
+        },
+        (None, None) => Err(marker.missing(environment, SIZE)),
+    }
+}
+
+const PODS: &str = "set NNODES to the number of pods, and unset WORLD_SIZE and LOCAL_WORLD_SIZE, which mpienv sets for each process";

@@ -69,9 +69,9 @@ fn torque(environment: &Environment) -> Option<Size> {
     counted(environment, "PBS_NP", size).or(nodes)
 }
 
-/// The size of a job whose file of nodes is not there, as in a container. Nothing shows several
-/// processes.
+/// The size of a job whose file of nodes is not there, as in a container: it may have several
+/// processes. The file of another process's environment is not looked for.
 fn unread(environment: &Environment) -> Size {
     let text = format!("{}, which cannot be read,", display_variable(environment, NODE_FILE));
-    Size { is_several: false, hosts: None, text }
+    Size { is_several: environment.is_current(), hosts: None, text }
 }

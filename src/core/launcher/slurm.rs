@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use crate::environment::Environment;
 use crate::error::{Reason, quote};
@@ -169,6 +170,10 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         _ => None,
     };
     let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
+    // Hosts and numbers of a step with several components do not follow one order.
+    if vars.components.is_none() {
+        check_step(marker, &vars, size.value, local_size.as_ref())?;
+    }
     let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
     let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
     let mut placement = marker
@@ -196,6 +201,41 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         placement.job = Some(Sourced::new(Job { id, step, restarts }, source));
     }
     Ok(placement)
+}
+
+/// Rejects numbers that contradict each other however ranks are dealt to nodes. On every node, Slurm
+/// numbers the tasks in the order of their ranks.
+fn check_step(
+    marker: Marker,
+    vars: &SlurmVars,
+    size: u32,
+    local_size: Option<&Sourced<u32>>,
+) -> Result<(), Error> {
+    let refuse = |variable: &str, value: &dyn Display, other: &str, text: &dyn Display| {
+        let reason = Reason::Malformed(format!("it contradicts {other}=\"{text}\""));
+        Err(marker.launcher.refuse(reason, variable, value))
+    };
+    let hosts = vars.nodelist.as_deref().and_then(|list| Hostlist::parse(list).ok());
+    let listed = hosts.map(|hosts| hosts.len()).zip(vars.nodelist.as_ref());
+    if let (Some(nodes), Some((hosts, list))) = (vars.step_nodes, listed)
+        && u64::from(nodes) != hosts
+    {
+        return refuse(STEP_NODES, &nodes, NODELIST, list);
+    }
+    let Some(local) = vars.local_rank else { return Ok(()) };
+    let are_more = |here: &u32| here.saturating_sub(local) > size.saturating_sub(vars.rank);
+    if local > vars.rank {
+        return refuse(LOCAL_RANK, &local, RANK, &vars.rank);
+    }
+    match local_size.filter(|here| are_more(&here.value)) {
+        Some(here) => {
+            let text =
+                if here.source == RANKS_HERE { &vars.ranks_here } else { &vars.ranks_per_node };
+            let others = format!("{RANK}=\"{}\" and {}", vars.rank, here.source);
+            refuse(LOCAL_RANK, &local, &others, text.as_ref().map_or(&"", |text| text))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns how many ranks a text such as `0,1,4` lists.

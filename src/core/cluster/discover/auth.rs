@@ -10,6 +10,7 @@ use crate::cluster::overrides;
 use crate::cluster::overrides::TOKEN_FILE;
 use crate::environment::{Environment, ReadError};
 use crate::error::{Error, Reason};
+use crate::finding::Finding;
 use crate::launcher::placement::Placement;
 use crate::value::token::{Munge, Token};
 
@@ -63,6 +64,24 @@ pub(super) fn token(
     let of_context = context.and_then(|context| context.token.clone()).map(Token::new);
     let of_job = || placement.job.as_ref().map(|job| Token::of_job(&job.value));
     Ok((of_context.or_else(of_job).unwrap_or_default(), Scope::Job))
+}
+
+/// The shortest secret that other programs are unlikely to find by trying, in bytes.
+const SHORTEST: usize = 16;
+
+/// Reports a user's secret that is easy to guess.
+pub(super) fn short(token: &Token, scope: Scope) -> Option<Finding> {
+    let length = token.as_bytes().len();
+    if scope != Scope::User || length >= SHORTEST {
+        return None;
+    }
+    let variable = if token.file().is_some() { TOKEN_FILE } else { overrides::TOKEN };
+    Some(Finding::warning(
+        "secret-short",
+        format!("the secret of {variable} has {length} bytes, fewer than {SHORTEST}"),
+        "whoever can reach the ranks' port may find it by trying, and take part in the job",
+        "use a secret that `openssl rand -hex 32` prints, the same on all ranks",
+    ))
 }
 
 /// The longest secret that a rendezvous accepts, in bytes.

@@ -10,6 +10,7 @@ use crate::finding::{Finding, Severity};
 use crate::launcher::placement::Placement;
 use crate::launcher::torchrun::AGENT_STORE;
 use crate::launcher::{Launcher, Marker, display_variable, open_mpi};
+use crate::value::host::Host;
 use crate::value::port::{PortRange, UNPRIVILEGED};
 use crate::value::sourced::{Known, Sourced, source_of, value_of};
 
@@ -43,6 +44,49 @@ pub(super) fn privileged_ports(range: &Known<PortRange>) -> Option<Finding> {
         "unless a host is set up otherwise, only root can listen there, so rank 0 would fail",
         format!("choose a range from {UNPRIVILEGED} up, the same on all ranks"),
     ))
+}
+
+/// Reports a user's `MASTER_ADDR` that is not rank 0's host, as far as the launcher's list of hosts
+/// shows it without a name service.
+///
+/// Addresses are compared with addresses, and names with names. A name that contains that of rank
+/// 0's host is probably its name in another network, as `node0-ib0` is.
+pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Finding> {
+    let Sourced { value, source } = &placement.hosts;
+    let hosts = value.as_deref().filter(|hosts| hosts.len() > 1)?;
+    let [first, others @ ..] = hosts else { return None };
+    let is_name = master.address().is_none();
+    let is_unknown = is_name && first.address().is_none() && !master.is_loopback();
+    let other = others.iter().find(|other| *other == master || is_name && is_alias(master, other));
+    if master == first || is_name && is_alias(master, first) || other.is_none() && !is_unknown {
+        return None;
+    }
+    let (which, remedy) = match other {
+        Some(_) => ("which is another host of", String::new()),
+        None => (
+            "which does not resemble the first host of",
+            format!("; if it is another name of {first}, set MPIENV_MASTER_ADDR={master} instead"),
+        ),
+    };
+    Some(Finding::warning(
+        "master-not-rank-0",
+        format!("MASTER_ADDR is {master}, {which} {source}, where rank 0 runs on {first}"),
+        "rank 0 listens on its own host, so the other ranks wait for it elsewhere",
+        format!("unset MASTER_ADDR: mpienv then uses {first}{remedy}"),
+    ))
+}
+
+/// Returns whether a name is that of a host, perhaps in another network. Domains do not count.
+fn is_alias(name: &Host, host: &Host) -> bool {
+    let label = |host: &Host| {
+        let text = host.to_string().to_ascii_lowercase();
+        text.split('.').next().unwrap_or_default().to_owned()
+    };
+    let (name, host) = (label(name), label(host));
+    // `node10` is not `node1` in another network.
+    let is_apart = |rest: &str| !rest.starts_with(|next: char| next.is_ascii_digit());
+    name.strip_prefix(&host).is_some_and(is_apart)
+        || name.strip_suffix(&host).is_some_and(|before| before.ends_with(['-', '_']))
 }
 
 /// Returns inherited variables that would mislead the program.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::choice::Choice;
 use crate::cluster::overrides::ASKED;
+use crate::environment::Environment;
 use crate::error::{Error, Reason};
 use crate::launcher::placement::{LaunchStyle, Placement};
-use crate::launcher::{Launcher, Marker, Starts};
+use crate::launcher::{Launcher, Marker, Starts, kubernetes};
 use crate::value::host::Host;
 use crate::value::rank::Rank;
 use crate::value::sourced::{Known, Sourced, by, value_of};
@@ -102,12 +103,26 @@ pub(super) fn hosts(
 
 /// Returns the place of the node's only process, with the platform's master, port, hosts, workers
 /// and job.
-pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placement, Error> {
+pub(super) fn node(
+    node: Rank,
+    read: Result<Placement, Error>,
+    environment: &Environment,
+) -> Result<Placement, Error> {
     let (rank, count) = (by(ASKED, node.index()), by(ASKED, node.size()));
     let placement = Placement::one_per_node(Launcher::User, rank, count)?;
     // The platform's variables may be incomplete: the user provides what is missing.
     let is_platform = |read: &Placement| read.launcher().spec().starts == Starts::OnePerNode;
-    let Some(platform) = read.ok().filter(is_platform) else { return Ok(placement) };
+    let Some(platform) = read.ok().filter(is_platform) else {
+        let index = environment.text(kubernetes::INDEX).and_then(|text| text.parse().ok());
+        return match index.filter(|&index: &u32| index > node.index()) {
+            Some(index) => Err(other_node(node, kubernetes::INDEX, index)),
+            None => Ok(placement),
+        };
+    };
+    // Each of a job's groups of pods may count its own from 0, and the nodes are those of all.
+    if platform.size.value == node.size() && platform.rank.value != node.index() {
+        return Err(other_node(node, &platform.rank.source, platform.rank.value));
+    }
     Ok(Placement {
         master_addr: platform.master_addr,
         master_doubt: platform.master_doubt,
@@ -118,6 +133,14 @@ pub(super) fn node(node: Rank, read: Result<Placement, Error>) -> Result<Placeme
         job: platform.job,
         ..placement
     })
+}
+
+/// Returns the error for a number that is not the platform's: two nodes would have the same ranks.
+fn other_node(node: Rank, variable: &str, found: u32) -> Error {
+    let reason = format!("node {} of {} is asked for", node.index(), node.size());
+    let remedy =
+        format!("ask for the number that the platform gives this node, or unset {variable}");
+    Error::new(Reason::Malformed(reason), remedy).of(variable.to_owned()).found(found.to_string())
 }
 
 /// Returns the choice for a place that does not come from a launcher's variables.
