@@ -117,7 +117,10 @@ pub(crate) fn master_of_one_node(info: &ClusterInfo, patience: Duration) -> Opti
 /// program starts, because the address may lead to this host.
 pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) -> Option<Finding> {
     let host = info.master_addr().ok()?;
+    // The launcher's list of hosts has shown it already.
+    let is_said = info.findings().iter().any(|finding| finding.code == "master-not-rank-0");
     let may_be_elsewhere = info.rank().is_first()
+        && !is_said
         && several_nodes(info)
         && !info.agent_listens()
         && !host.is_loopback()

@@ -216,7 +216,7 @@ fn a_setting_that_is_empty_or_no_value_of_its_variable_is_refused_with_what_it_m
         ClusterInfo::from_vars(vars).and_then(|info| info.exports()).unwrap_err().to_string()
     };
     for (name, value, why) in [
-        ("MPIENV_ASK", "maybe", "\"maybe\": not 0 (does not ask) or how many seconds"),
+        ("MPIENV_ASK", "maybe", "\"maybe\": not a whole number from 0"),
         ("MPIENV_QUIET", "maybe", "\"maybe\": not 0 or 1 (silences warnings)"),
         (
             "MPIENV_PORT_RANGE",

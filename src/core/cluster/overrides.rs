@@ -116,7 +116,7 @@ impl Overrides {
     /// Adds overrides from variables for values that the program does not set.
     pub(crate) fn or_inherited(&self, environment: &Environment) -> Result<Overrides, Error> {
         let text = |name| environment.get_str(name).map_err(Error::reading_setting);
-        check_values(environment)?;
+        check_others(environment)?;
         let launcher = || Ok(by(LAUNCHER, text(LAUNCHER)?.map(known_launcher).transpose()?));
         let nccl_ifname = || Ok(by(NCCL_IFNAME, text(NCCL_IFNAME)?.map(NcclIfname::from)));
         Ok(Overrides {
@@ -161,20 +161,16 @@ impl Overrides {
 }
 
 /// Rejects values of variables that not every process reads, which would otherwise go unnoticed.
-fn check_values(environment: &Environment) -> Result<(), Error> {
-    let is_number = |text: &str| text.parse::<u32>().is_ok();
-    let known: [(&str, fn(&str) -> bool, &str); 2] = [
-        (ASK, is_number, "0 (does not ask) or how many seconds ranks wait for each other"),
-        (QUIET, |text| ["0", "1"].contains(&text), "0 or 1 (silences warnings)"),
-    ];
-    for (name, is_valid, values) in known {
-        let text = environment.get_str(name).map_err(Error::reading_setting)?;
-        if let Some(text) = text.filter(|text| !is_valid(text)) {
-            let reason = Reason::Malformed(format!("not {values}"));
-            return Err(Error::of_setting(reason, name, text));
+fn check_others(environment: &Environment) -> Result<(), Error> {
+    environment.setting::<u32>(ASK)?;
+    let quiet = environment.get_str(QUIET).map_err(Error::reading_setting)?;
+    match quiet.filter(|text| !["0", "1"].contains(text)) {
+        Some(text) => {
+            let reason = Reason::Malformed("not 0 or 1 (silences warnings)".to_owned());
+            Err(Error::of_setting(reason, QUIET, text))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn or_else<T: Clone>(

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fmt::Display;
 
 use crate::environment::Environment;
 use crate::error::{Reason, quote};
@@ -170,10 +169,6 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         _ => None,
     };
     let local_size = by(RANKS_HERE, here).or(by(RANKS_PER_NODE, per_node));
-    // Hosts and numbers of a step with several components do not follow one order.
-    if vars.components.is_none() {
-        check_step(marker, &vars, size.value, local_size.as_ref())?;
-    }
     let nodes = by(STEP_NODES, vars.step_nodes).or(by(NODES, vars.nodes));
     let may_be_several = nodes.as_ref().is_none_or(|nodes| nodes.value > 1);
     let mut placement = marker
@@ -184,6 +179,11 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
         && here != per_node
     {
         placement.findings.push(local_sizes_differ(&vars, here, per_node));
+    }
+    // Hosts and numbers of a step with several components do not follow one order.
+    if vars.components.is_none() {
+        let is_doubtful = placement.findings.iter().any(|finding| finding.code == SIZES_DIFFER);
+        check_step(&placement, &vars, if is_doubtful { None } else { here.or(per_node) })?;
     }
     if let Some(list) = &vars.nodelist {
         placement = with_hosts(marker, placement, list)?;
@@ -206,36 +206,35 @@ fn read(environment: &Environment, marker: Marker) -> Result<Placement, Error> {
 /// Rejects numbers that contradict each other however ranks are dealt to nodes. On every node, Slurm
 /// numbers the tasks in the order of their ranks.
 fn check_step(
-    marker: Marker,
+    placement: &Placement,
     vars: &SlurmVars,
-    size: u32,
-    local_size: Option<&Sourced<u32>>,
+    local_size: Option<u32>,
 ) -> Result<(), Error> {
-    let refuse = |variable: &str, value: &dyn Display, other: &str, text: &dyn Display| {
-        let reason = Reason::Malformed(format!("it contradicts {other}=\"{text}\""));
-        Err(marker.launcher.refuse(reason, variable, value))
+    let refuse = |variable: &str, value: u32, others: &[(&str, String)]| {
+        let shown = |(name, value): &(&str, String)| format!("{name}={}", quote(value));
+        let others: Vec<_> = others.iter().map(shown).collect();
+        let reason = Reason::Malformed(format!("it contradicts {}", others.join(" and ")));
+        Err(placement.launcher().refuse(reason, variable, value))
     };
-    let hosts = vars.nodelist.as_deref().and_then(|list| Hostlist::parse(list).ok());
-    let listed = hosts.map(|hosts| hosts.len()).zip(vars.nodelist.as_ref());
-    if let (Some(nodes), Some((hosts, list))) = (vars.step_nodes, listed)
-        && u64::from(nodes) != hosts
+    if let (Some(nodes), Some(list)) = (vars.step_nodes, &vars.nodelist)
+        && Hostlist::parse(list).is_ok_and(|hosts| hosts.len() != u64::from(nodes))
     {
-        return refuse(STEP_NODES, &nodes, NODELIST, list);
+        return refuse(STEP_NODES, nodes, &[(NODELIST, list.clone())]);
     }
     let Some(local) = vars.local_rank else { return Ok(()) };
-    let are_more = |here: &u32| here.saturating_sub(local) > size.saturating_sub(vars.rank);
+    let rank = (RANK, vars.rank.to_string());
+    let after = placement.size.value - vars.rank;
     if local > vars.rank {
-        return refuse(LOCAL_RANK, &local, RANK, &vars.rank);
+        return refuse(LOCAL_RANK, local, &[rank]);
     }
-    match local_size.filter(|here| are_more(&here.value)) {
-        Some(here) => {
-            let text =
-                if here.source == RANKS_HERE { &vars.ranks_here } else { &vars.ranks_per_node };
-            let others = format!("{RANK}=\"{}\" and {}", vars.rank, here.source);
-            refuse(LOCAL_RANK, &local, &others, text.as_ref().map_or(&"", |text| text))
-        }
-        None => Ok(()),
+    if local_size.is_some_and(|here| here - local > after) {
+        let of_node = if vars.ranks_here.is_some() { RANKS_HERE } else { RANKS_PER_NODE };
+        let text = vars.ranks_here.clone().or_else(|| vars.ranks_per_node.clone());
+        let size = (&*placement.size.source, placement.size.value.to_string());
+        let others = [rank, (of_node, text.unwrap_or_default()), size];
+        return refuse(LOCAL_RANK, local, &others);
     }
+    Ok(())
 }
 
 /// Returns how many ranks a text such as `0,1,4` lists.
@@ -300,10 +299,12 @@ fn with_components(
     })
 }
 
+const SIZES_DIFFER: &str = "slurm-local-sizes-differ";
+
 fn local_sizes_differ(vars: &SlurmVars, here: u32, per_node: u32) -> Finding {
     let text = |value: &Option<String>| quote(value.as_deref().unwrap_or_default());
     Finding::warning(
-        "slurm-local-sizes-differ",
+        SIZES_DIFFER,
         format!(
             "{RANKS_HERE}={} lists {here} ranks, and {RANKS_PER_NODE}={} has {per_node} for this node",
             text(&vars.ranks_here),

@@ -55,10 +55,9 @@ pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Fi
     let Sourced { value, source } = &placement.hosts;
     let hosts = value.as_deref().filter(|hosts| hosts.len() > 1)?;
     let [first, others @ ..] = hosts else { return None };
-    let is_name = master.address().is_none();
-    let is_unknown = is_name && first.address().is_none() && !master.is_loopback();
-    let other = others.iter().find(|other| *other == master || is_name && is_alias(master, other));
-    if master == first || is_name && is_alias(master, first) || other.is_none() && !is_unknown {
+    let is_comparable = master.address().is_none() && first.address().is_none();
+    let other = others.iter().find(|other| is_same(master, other));
+    if is_same(master, first) || master.is_loopback() || other.is_none() && !is_comparable {
         return None;
     }
     let (which, remedy) = match other {
@@ -76,8 +75,12 @@ pub(super) fn master_of_hosts(placement: &Placement, master: &Host) -> Option<Fi
     ))
 }
 
-/// Returns whether a name is that of a host, perhaps in another network. Domains do not count.
-fn is_alias(name: &Host, host: &Host) -> bool {
+/// Returns whether two addresses are the same, or a name is that of a host, perhaps in another
+/// network. Domains do not count.
+fn is_same(name: &Host, host: &Host) -> bool {
+    if name.address().is_some() || host.address().is_some() {
+        return name == host;
+    }
     let label = |host: &Host| {
         let text = host.to_string().to_ascii_lowercase();
         text.split('.').next().unwrap_or_default().to_owned()
