@@ -62,9 +62,13 @@ fn a_range_moves_every_derived_port_and_keeps_the_formula() {
 #[test]
 fn a_range_that_is_none_is_an_error_with_variable_value_reason_and_remedy() {
     for bad in ["1999-1400", "1400", "0-10", "1-70000", "low-high"] {
+        let why = match bad {
+            "1999-1400" => "the range runs backwards: the lower port comes first",
+            _ => "not a range of ports from 1 to 65535",
+        };
         let error = ClusterInfo::from_vars([("MPIENV_PORT_RANGE", bad)]).unwrap_err().to_string();
         let text = format!(
-            "MPIENV_PORT_RANGE=\"{bad}\": not a range of ports from 1 to 65535, as in 1400-1999; correct MPIENV_PORT_RANGE or \
+            "MPIENV_PORT_RANGE=\"{bad}\": {why}, as in 1400-1999; correct MPIENV_PORT_RANGE or \
              unset it"
         );
         assert_eq!(error, text);
@@ -72,7 +76,8 @@ fn a_range_that_is_none_is_an_error_with_variable_value_reason_and_remedy() {
     let output = clean("mpienv").args(["show", "--port-range", "9-1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(2) && said.contains("the lower one first, as in 1400-1999"),
+        output.status.code() == Some(2)
+            && said.contains("the lower port comes first, as in 1400-1999"),
         "{said}"
     );
 }
