@@ -157,6 +157,10 @@ impl Call {
     /// What ranks exchange to share memory. No call of a user is the same.
     pub(super) const CONNECT: Call = Call::of(Connect, 0);
 
+    /// Leaves the group. Over MPI, ranks compare it like every other call; over other transports,
+    /// it is a goodbye.
+    pub(super) const CLOSE: Call = Call::of(Close, 0);
+
     /// What a rank calls that waits for a message, of which it knows nothing yet.
     pub(super) const RECEIVE: Call = Call::of(ReceiveTagged, 0);
 
@@ -239,6 +243,9 @@ impl Call {
 
     /// What this call and a different one of another rank break.
     pub(super) fn rule_broken_with(self, other: Call) -> &'static str {
+        if self.differs_in_length_alone(other) {
+            return "all ranks must run the same program with the same options";
+        }
         if !(self.is_message() && other.is_message()) {
             return "all ranks must make the same calls in the same order";
         }
@@ -351,9 +358,6 @@ const DESCRIBED: usize = 15;
 /// How ranks compare a call over MPI.
 #[cfg(feature = "mpi")]
 impl Call {
-    /// Leaves MPI. Other transports end without a call.
-    pub(crate) const CLOSE: Call = Call::of(Operation::Close, 0);
-
     /// Two numbers that differ between calls. Their sums over 2^21 ranks are exact.
     pub(crate) fn fingerprints(self) -> [f64; 2] {
         // The last step of SplitMix64, once for each of the two parts.

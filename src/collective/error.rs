@@ -28,6 +28,9 @@ pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
     format!("{rank} aborted with exit code {code}{separator}{reason}")
 }
 
+/// Why a rank is lost whose connections are closed: the system closes them when a process ends.
+pub(super) const GONE: &str = "its process exited or was killed";
+
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
 
@@ -115,11 +118,12 @@ pub enum CollectiveError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// An unknown rank did not arrive in time, over MPI. Every rank waited in a call, or no rank
+    /// An unknown rank did not arrive in time: every rank waited in a call or, over MPI, no rank
     /// could be asked.
     #[error(
         "a rank did not arrive within {seconds} s; which one is unknown, because this rank \
-         waited in {call}: compare the calls of the ranks, or use a longer timeout"
+         waited in {call}: compare the calls of the ranks, or use a longer timeout{}",
+        hint(call)
     )]
     #[non_exhaustive]
     SomeTimedOut {
@@ -137,19 +141,6 @@ pub enum CollectiveError {
         /// How long this rank waited.
         seconds: f64,
     },
-    /// A rank contributed another count of numbers.
-    #[error(
-        "rank {rank} brought {found} numbers to a reduction of {expected}: all ranks must run the same program with the same options"
-    )]
-    #[non_exhaustive]
-    Length {
-        /// The other rank, by its number in the job.
-        rank: u32,
-        /// How many numbers the other rank contributed.
-        found: u64,
-        /// How many numbers this rank contributed.
-        expected: u64,
-    },
     /// A rank made another call.
     #[error("rank {rank} called {found}, rank {own} {expected}: {rule}")]
     #[non_exhaustive]
@@ -165,8 +156,7 @@ pub enum CollectiveError {
         /// What the two calls break.
         rule: &'static str,
     },
-    /// Another rank found that ranks made different calls or contributed different counts of
-    /// numbers.
+    /// Another rank found that ranks made different calls.
     #[error("{difference}")]
     #[non_exhaustive]
     Disagree {
@@ -260,10 +250,10 @@ impl CollectiveError {
     /// ```
     #[must_use]
     pub fn rank(&self) -> Option<u32> {
-        use CollectiveError::{Differs, Disagree, Length, Lost, TimedOut};
+        use CollectiveError::{Differs, Disagree, Lost, TimedOut};
         match self {
             Lost { rank, .. } | TimedOut { rank, .. } => Some(*rank),
-            Length { rank, .. } | Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
+            Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
     }
@@ -285,17 +275,15 @@ impl CollectiveError {
         own: u32,
         expected: Call,
     ) -> CollectiveError {
-        if !expected.differs_in_length_alone(found) {
-            return CollectiveError::Differs {
-                rank,
-                found: found.to_string(),
-                own,
-                expected: expected.to_string(),
-                rule: expected.rule_broken_with(found),
-            };
+        // The goodbye of a rank does not say which of the two it was.
+        let ends = found == Call::CLOSE;
+        CollectiveError::Differs {
+            rank,
+            found: if ends { "close or dropped its group".to_owned() } else { found.to_string() },
+            own,
+            expected: expected.to_string(),
+            rule: expected.rule_broken_with(found),
         }
-        let [found, expected] = [found.count, expected.count];
-        CollectiveError::Length { rank, found, expected }
     }
 }
 
@@ -305,7 +293,16 @@ debug_is_text!(CollectiveError);
 pub(super) const OWN_HOST: &str = "this host";
 
 /// What an error calls the host of a rank that is a thread of the same process.
-pub(super) const THIS_PROCESS: &str = "this process";
+pub(super) const THIS_PROCESS: &str = "a thread of this process";
+
+/// What helps ranks that all wait, each of which may send to the next.
+fn hint(call: &str) -> &'static str {
+    if call.starts_with("send ") {
+        "; ranks that send to each other, or in a ring, call send_receive instead"
+    } else {
+        ""
+    }
+}
 
 /// Names a late rank. The rank itself learns that the others no longer wait for it.
 fn late(rank: u32, host: &str) -> String {

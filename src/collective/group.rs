@@ -215,7 +215,7 @@ impl Group {
     /// })?;
     /// assert_eq!(
     ///     errors[0],
-    ///     "rank 1 on this process is lost: it aborted with exit code 3: the matrix is singular"
+    ///     "rank 1 on a thread of this process is lost: it aborted with exit code 3: the matrix is singular"
     /// );
     /// # Ok::<(), mpienv::collective::CollectiveError>(())
     /// ```

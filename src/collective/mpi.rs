@@ -25,7 +25,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::sum::Sum;
-use self::watch::{OnLost, Passing, Socket, Watch};
+use self::watch::{LAUNCHER_FIRST, OnLost, Passing, Socket, Watch};
 use super::builder::Timeouts;
 use super::call::{Call, Message};
 use super::cancel::Cancel;
@@ -40,8 +40,8 @@ use mpienv_mpi::{Communicator, MpiError, Request, World};
 pub(super) use init::{connect, connect_by, is_named};
 
 /// How long to hold back an MPI error so that the watch can name the lost rank. On one machine, it
-/// takes milliseconds.
-const WATCH_FIRST: Duration = Duration::from_secs(1);
+/// takes milliseconds, after what the watch waits for the launcher.
+const WATCH_FIRST: Duration = LAUNCHER_FIRST.saturating_add(Duration::from_secs(1));
 
 /// The most bytes that one MPI call moves, of all ranks together; MPI's own limit is below 2^31.
 const LONGEST: usize = 1 << 30;

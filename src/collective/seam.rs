@@ -23,10 +23,12 @@ pub fn group_over(transport: Box<dyn Transport>) -> Group {
 }
 
 /// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this
-/// rank has `expected`.
+/// rank, `own`, has `expected`.
 #[must_use]
-pub fn other_length(rank: u32, found: u64, expected: u64) -> CollectiveError {
-    CollectiveError::Length { rank, found, expected }
+pub fn other_length(rank: u32, found: u64, own: u32, expected: u64) -> CollectiveError {
+    let [found, expected] = [found, expected].map(|count| format!("all_gather of {count} numbers"));
+    let rule = "all ranks must run the same program with the same options";
+    CollectiveError::Differs { rank, found, own, expected, rule }
 }
 
 /// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks

@@ -26,19 +26,46 @@ pub(super) fn over_each<T: Send>(
     size: u32,
     run: impl Fn(&mut Group) -> T + Sync,
 ) -> Vec<(&'static str, Vec<T>)> {
+    over_each_within(PLENTY, size, run)
+}
+
+/// Like [`over_each`], with another timeout.
+fn over_each_within<T: Send>(
+    timeout: Duration,
+    size: u32,
+    run: impl Fn(&mut Group) -> T + Sync,
+) -> Vec<(&'static str, Vec<T>)> {
+    over_each_owned(timeout, size, |mut group| run(&mut group))
+}
+
+/// Like [`over_each_within`], where each rank has its group to itself.
+fn over_each_owned<T: Send>(
+    timeout: Duration,
+    size: u32,
+    run: impl Fn(Group) -> T + Sync,
+) -> Vec<(&'static str, Vec<T>)> {
     let run = &run;
     #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "one more on Linux"))]
     let mut over = vec![
-        ("shared memory", threads::run(size, PLENTY, |group| run(group)).unwrap()),
-        ("TCP", ranks_within(PLENTY, size, |tcp| run(&mut Group::new(Box::new(tcp))))),
+        ("shared memory", in_threads(timeout, size, run)),
+        ("TCP", ranks_within(timeout, size, |tcp| run(Group::new(Box::new(tcp))))),
     ];
     #[cfg(target_os = "linux")]
     {
         let hosts: Vec<u8> = (0..size).map(|rank| (rank / 2) as u8).collect();
-        let in_pairs = super::two_level::tests::ranks(PLENTY, &hosts, |mut group| run(&mut group));
+        let in_pairs = super::two_level::tests::ranks(timeout, &hosts, run);
         over.push(("two levels", in_pairs));
     }
     over
+}
+
+fn in_threads<T: Send>(timeout: Duration, size: u32, run: &(impl Fn(Group) -> T + Sync)) -> Vec<T> {
+    let ranks = threads::group(size, timeout).unwrap();
+    thread::scope(|scope| {
+        let start = |rank| scope.spawn(|| run(Group::from(rank)));
+        let ranks: Vec<_> = ranks.into_iter().map(start).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
 }
 
 #[test]
@@ -212,8 +239,16 @@ fn lengths_that_differ_are_named_with_both_lengths() {
         let length = 100_000 + group.rank().index() as usize;
         group.all_reduce_sum(&mut vec![1_i32; length]).unwrap_err().to_string()
     }) {
-        let names = |error: &String| error.contains("100001 numbers to a reduction of 100000");
-        assert!(errors.iter().any(names), "{over}: {errors:?}");
+        let sums = [("0", "100000"), ("1", "100001")];
+        let named = |one: usize, other: usize| {
+            let ([(rank, count), (own, expected)], sum) = ([sums[one], sums[other]], "all_reduce_sum");
+            format!(
+                "rank {rank} called {sum} of {count} i32, rank {own} {sum} of {expected} i32: \
+                 all ranks must run the same program with the same options"
+            )
+        };
+        let either = [named(0, 1), named(1, 0)];
+        assert!(errors.iter().all(|error| either.contains(error)), "{over}: {errors:?}");
     }
 }
 
@@ -245,7 +280,7 @@ fn arguments_that_no_rank_could_use_are_errors_that_leave_the_group_usable() {
             group.all_to_all(&[vec![1], vec![1, 2]]).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| matches!(error, CollectiveError::Argument { .. })));
-        assert_eq!(errors[0].to_string(), "broadcast: rank 2 of a group of 2");
+        assert_eq!(errors[0].to_string(), "broadcast: there is no rank 2: the group has ranks 0 and 1");
         let mut sum = [1_u32];
         group.all_reduce_sum(&mut sum).unwrap();
         sum
@@ -361,6 +396,105 @@ fn a_group_goes_on_in_another_thread() {
         sum
     }) {
         assert_eq!(sums, [[3], [3]], "{over}");
+    }
+}
+
+#[test]
+fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_those_that_wait() {
+    let waits: [fn(&mut Group) -> Result<(), CollectiveError>; 3] = [
+        |group| group.all_reduce_sum(&mut [1.0_f64]),
+        |group| group.all_reduce_sum(&mut vec![1.0_f64; 3_000_000]),
+        |group| match group.rank().index() {
+            0 => group.send(&[1.0_f64; 3_000_000], 1),
+            _ => group.receive(&mut [1.0_f64], 1),
+        },
+    ];
+    let calls = ["all_reduce_sum of 1 f64", "all_reduce_sum of 3000000 f64", ""];
+    for ((wait, call), closes) in waits.iter().zip(calls).flat_map(|one| [(one, true), (one, false)]) {
+        let ended = AtomicU32::new(0);
+        for (over, errors) in over_each_owned(PLENTY, 3, |mut group| {
+            group.barrier().unwrap();
+            let all = ended.load(Ordering::Relaxed) / 2 * 2 + 2;
+            if group.rank().index() == 1 {
+                if closes {
+                    group.close().unwrap();
+                } else {
+                    drop(group);
+                }
+                while ended.load(Ordering::Relaxed) < all {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                return String::new();
+            }
+            let error = wait(&mut group).unwrap_err();
+            ended.fetch_add(1, Ordering::Relaxed);
+            error.to_string()
+        }) {
+            for (own, error) in errors.iter().enumerate().filter(|(own, _)| *own != 1) {
+                let is_named = (0..3).any(|rank| {
+                    let own = if rank == 1 { own } else { rank };
+                    let text = "rank 1 called close or dropped its group, rank";
+                    error.starts_with(&format!("{text} {own} {call}"))
+                });
+                assert!(is_named, "{over}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_call_instead() {
+    let right: [fn(&mut Group, u32, u32) -> Result<(), CollectiveError>; 2] = [
+        |group, to, _| group.send(&[1.0_f64], to),
+        |group, _, from| group.receive(&mut [1.0_f64], from),
+    ];
+    for (index, call) in right.iter().enumerate() {
+        for (over, errors) in over_each_within(Duration::from_secs(2), 3, |group| {
+            let own = group.rank().index();
+            let first = call(group, (own + 1) % 3, (own + 2) % 3).unwrap_err();
+            (first, group.barrier().unwrap_err().to_string())
+        }) {
+            for (own, (error, later)) in errors.iter().enumerate() {
+                let (to, from) = ((own + 1) % 3, (own + 2) % 3);
+                let waited = match index {
+                    0 => format!("waited in send of 1 f64 to rank {to}: "),
+                    _ => format!("waited in receive of 1 f64 from rank {from}: "),
+                };
+                let text = error.to_string();
+                assert!(matches!(error, CollectiveError::SomeTimedOut { .. }), "{over}: {text}");
+                assert!(text.contains(&waited), "{over}: {text}");
+                assert_eq!(text.contains("call send_receive instead"), index == 0, "{over}: {text}");
+                assert_eq!(*later, format!("{text} (in an earlier call)"), "{over}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_arguments_says_what_is_needed() {
+    let texts = threads::run(3, PLENTY, |group| {
+        let own = group.rank().index();
+        [
+            group.broadcast(&mut [1_u8], 99).unwrap_err(),
+            group.gather(&[1_u8; 2], &mut [0; 3], own).unwrap_err(),
+            group.all_to_all_into(&[1_u8; 4], &mut [0; 4]).unwrap_err(),
+            group.all_to_all(&[vec![1]]).unwrap_err(),
+            group.send(&[1_u8], own).unwrap_err(),
+            group.receive(&mut [1_u8], 3).unwrap_err(),
+        ]
+        .map(|error| error.to_string())
+    });
+    for (own, texts) in texts.unwrap().into_iter().enumerate() {
+        let itself = format!("send: rank {own} is this rank itself: name another one");
+        let expected = [
+            "broadcast: there is no rank 99: the group has ranks 0 to 2",
+            "gather: 3 values where 6 are needed: 2 for each of 3 ranks",
+            "all_to_all: 4 values, which 3 ranks cannot share equally",
+            "all_to_all: 1 parts where 3 are needed: one for each rank",
+            &itself,
+            "receive: there is no rank 3: the group has ranks 0 to 2",
+        ];
+        assert_eq!(texts, expected);
     }
 }
 

@@ -138,7 +138,8 @@ mod tests {
         assert!(results[0].is_ok() && results[2].is_ok());
         assert_eq!(
             results[1].as_ref().unwrap_err().to_string(),
-            "rank 3 on this process is lost: it exited before this rank did"
+            "rank 3 called close or dropped its group, rank 1 barrier: \
+             all ranks must make the same calls in the same order"
         );
     }
 
@@ -148,7 +149,7 @@ mod tests {
         let mut first = Group::from(ranks.remove(0));
         assert_eq!(
             first.barrier().unwrap_err().to_string(),
-            "rank 1 on this process did not arrive within 0.05 s: it hangs, is cut off, or needs a longer timeout"
+            "rank 1 on a thread of this process did not arrive within 0.05 s: it hangs, is cut off, or needs a longer timeout"
         );
     }
 
@@ -162,7 +163,7 @@ mod tests {
             panic!("the matrix is singular");
         });
         let error = first.barrier().unwrap_err();
-        assert_eq!(error.to_string(), "rank 1 on this process is lost: it panicked");
+        assert_eq!(error.to_string(), "rank 1 on a thread of this process is lost: it panicked");
         assert!(panics.join().is_err());
     }
 

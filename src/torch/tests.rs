@@ -260,7 +260,7 @@ fn arguments_that_no_group_can_take_are_failures() {
     let make = |name: &str, root, lists: [&[Piece]; 2]| {
         call(handle, (name, "sum"), float, [root, 0], lists)
     };
-    is_refused(make("broadcast", 7, [&[], &one]), "rank 7 of a group of 1");
+    is_refused(make("broadcast", 7, [&[], &one]), "there is no rank 7: the group has rank 0 only");
     for length in [0, 4, 12, usize::MAX - 3] {
         let scatter = make("reduce_scatter", 0, [&[at(0, length)], &[at(16, 8)]]);
         let expected = match length {
@@ -519,7 +519,7 @@ fn connections_that_are_released_end_and_their_numbers_stay_taken() {
         (*sender.0).connections.iter().flatten().next().unwrap().descriptor
     };
     assert_eq!(next(receiver, 0, 0, &mut []).0, 2);
-    assert_eq!(failure(), ("rank 5 on node07 is lost: it closed the connection".to_owned(), 5));
+    assert_eq!(failure(), ("rank 5 on node07 is lost: its process exited or was killed".to_owned(), 5));
     {
         let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap();
         assert_eq!(link.to_str(), Some("/dev/null"));

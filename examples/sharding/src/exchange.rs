@@ -58,13 +58,16 @@ impl<'a> Exchange<'a> {
                 *moved = Tensor { shape, data: self.group(axes).reduce_scatter_sum(&flat)? };
             }
             Step::AllGather { dim, axes } => {
-                let all = self.group(axes).all_gather(&to_bytes(&value.data))?;
-                *moved = joined(*dim, &value.shape, all)?;
+                let group = self.group(axes);
+                let all = group.all_gather(&to_bytes(&value.data))?;
+                *moved = joined(*dim, &value.shape, group.rank().index(), all)?;
             }
             Step::AllToAll { from, to, axes } => {
                 let split = value.split(*to, parts);
                 let bytes: Vec<_> = split.iter().map(|part| to_bytes(&part.data)).collect();
-                *moved = joined(*from, &split[0].shape, self.group(axes).all_to_all(&bytes)?)?;
+                let group = self.group(axes);
+                let all = group.all_to_all(&bytes)?;
+                *moved = joined(*from, &split[0].shape, group.rank().index(), all)?;
             }
         }
         Ok(())
@@ -84,9 +87,14 @@ impl<'a> Exchange<'a> {
 }
 
 /// Concatenates the ranks' parts, all of the same shape.
-fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, CollectiveError> {
+fn joined(
+    dim: usize,
+    shape: &[usize],
+    own: u32,
+    parts: Vec<Vec<u8>>,
+) -> Result<Tensor, CollectiveError> {
     let tensor = |data| Tensor { shape: shape.to_vec(), data };
-    let all = decoded(parts, shape.iter().product())?;
+    let all = decoded(parts, own, shape.iter().product())?;
     Ok(Tensor::concat(dim, &all.into_iter().map(tensor).collect::<Vec<_>>()))
 }
 
@@ -97,7 +105,8 @@ fn joined(dim: usize, shape: &[usize], parts: Vec<Vec<u8>>) -> Result<Tensor, Co
 /// If the ranks' tensors differ in size, or a rank is lost.
 pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, CollectiveError> {
     let bytes: Vec<u8> = own.iter().flat_map(|tensor| to_bytes(&tensor.data)).collect();
-    let all = decoded(group.all_gather(&bytes)?, own.iter().map(|tensor| tensor.data.len()).sum())?;
+    let (all, expected) = (group.all_gather(&bytes)?, own.iter().map(|tensor| tensor.data.len()));
+    let all = decoded(all, group.rank().index(), expected.sum())?;
     let tensors = |numbers: Vec<f32>| {
         let mut rest = numbers.into_iter();
         let tensor = |own: &Tensor| {
@@ -108,11 +117,15 @@ pub fn gather(own: &[Tensor], group: &mut Group) -> Result<Vec<Vec<Tensor>>, Col
     Ok(all.into_iter().map(tensors).collect())
 }
 
-/// Decodes each rank's numbers, of which there must be `expected`.
-fn decoded(parts: Vec<Vec<u8>>, expected: usize) -> Result<Vec<Vec<f32>>, CollectiveError> {
+/// Decodes each rank's numbers, of which there must be `expected`, as of rank `own`.
+fn decoded(
+    parts: Vec<Vec<u8>>,
+    own: u32,
+    expected: usize,
+) -> Result<Vec<Vec<f32>>, CollectiveError> {
     let decode = |(rank, bytes): (u32, Vec<u8>)| match from_bytes(&bytes) {
         numbers if numbers.len() == expected => Ok(numbers),
-        numbers => Err(other_length(rank, numbers.len() as u64, expected as u64)),
+        numbers => Err(other_length(rank, numbers.len() as u64, own, expected as u64)),
     };
     (0..).zip(parts).map(decode).collect()
 }
@@ -141,6 +154,8 @@ mod tests {
             let own = [Tensor::zeros(vec![rank.rank().index() as usize + 1])];
             gather(&own, rank).map(drop).map_err(|error| error.to_string())
         });
-        assert!(errors.unwrap()[0].as_ref().unwrap_err().starts_with("rank 1 brought 2 numbers"));
+        assert!(errors.unwrap()[0].as_ref().unwrap_err().starts_with(
+            "rank 1 called all_gather of 2 numbers, rank 0 all_gather of 1 numbers: "
+        ));
     }
 }

@@ -18,6 +18,15 @@ fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
     (0..size).map(part).collect()
 }
 
+/// Why `rank` cannot be the root or the other rank of a call.
+fn no_rank(rank: u32, size: u32) -> String {
+    match size {
+        1 => format!("there is no rank {rank}: the group has rank 0 only"),
+        2 => format!("there is no rank {rank}: the group has ranks 0 and 1"),
+        _ => format!("there is no rank {rank}: the group has ranks 0 to {}", size - 1),
+    }
+}
+
 /// Part r of `bytes` for each rank r of `size`.
 fn parts_of(bytes: &[u8], length: usize, size: usize) -> Vec<&[u8]> {
     (0..size).map(|rank| &bytes[rank * length..(rank + 1) * length]).collect()
@@ -207,10 +216,13 @@ impl Group {
     pub fn all_to_all_into<T: Element>(&mut self, values: &[T], into: &mut [T]) -> Result<()> {
         let (size, length) = (self.size() as usize, values.len());
         if length != into.len() {
-            let reason = format!("{length} values, and room for {}", into.len());
+            let reason = format!("{length} values, and room for {}: both must be the same", into.len());
             return Err(self.refuse(Operation::AllToAll, reason));
         }
-        self.check_parts(Operation::AllToAll, length / size, length)?;
+        if !length.is_multiple_of(size) {
+            let reason = format!("{length} values, which {size} ranks cannot share equally");
+            return Err(self.refuse(Operation::AllToAll, reason));
+        }
         T::with_bytes(into, |into| {
             let sent = parts_of(cast_slice(values), into.len() / size, size);
             self.scatter_untyped(T::KIND, &sent, &mut parts(into, size), None)
@@ -336,8 +348,8 @@ impl Group {
     pub(super) fn check_other(&self, call: &'static str, other: u32) -> Result<()> {
         let (size, own) = (self.size(), self.rank().index());
         let reason = match other {
-            _ if other >= size => format!("rank {other} of a group of {size}"),
-            _ if other == own => format!("rank {other} is this rank"),
+            _ if other >= size => no_rank(other, size),
+            _ if other == own => format!("rank {other} is this rank itself: name another one"),
             _ => return Ok(()),
         };
         Err(CollectiveError::Argument { call, reason })
@@ -349,15 +361,18 @@ impl Group {
         if root < size {
             return Ok(());
         }
-        Err(self.refuse(operation, format!("rank {root} of a group of {size}")))
+        Err(self.refuse(operation, no_rank(root, size)))
     }
 
     /// Fails unless `all` values are `part` values for each rank.
     fn check_parts(&mut self, operation: Operation, part: usize, all: usize) -> Result<()> {
         let size = self.size();
-        if part.checked_mul(size as usize) == Some(all) {
+        let needed = part.checked_mul(size as usize);
+        if needed == Some(all) {
             return Ok(());
         }
-        Err(self.refuse(operation, format!("{all} values for {size} parts of {part}")))
+        let needed = needed.map_or("more than fit into memory".to_owned(), |all| all.to_string());
+        let reason = format!("{all} values where {needed} are needed: {part} for each of {size} ranks");
+        Err(self.refuse(operation, reason))
     }
 }

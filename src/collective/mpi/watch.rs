@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::error::CollectiveError;
+use crate::error::{CollectiveError, GONE};
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::nonce;
@@ -40,6 +40,9 @@ pub(super) fn exit(error: &CollectiveError, on_lost: OnLost) -> ! {
     signal_hook::low_level::exit(code.into())
 }
 
+/// How long a rank that has lost rank 0 without a word waits before it says so. A launcher that ends
+/// all ranks because of one takes milliseconds; a busy machine takes longer.
+pub(super) const LAUNCHER_FIRST: Duration = Duration::from_secs(2);
 /// How long to wait for ranks to read the last message. Closing the connection earlier may lose it.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long a rank waits for its connection to rank 0's watch before it makes its first call. Where
@@ -269,6 +272,16 @@ impl Own {
         self.heartbeat.ended.load(Ordering::Relaxed)
     }
 
+    /// Waits until the main thread ends its calls, but not longer than `longest`. Returns whether it
+    /// has.
+    fn ends_within(&self, longest: Duration) -> bool {
+        let begun = Instant::now();
+        while !self.has_ended() && begun.elapsed() < longest {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.has_ended()
+    }
+
     /// Returns whether the main thread has waited so long that rank 0 will no longer name a late
     /// rank.
     fn has_waited_in_vain(&self, now: Instant) -> bool {
@@ -299,9 +312,7 @@ fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::ConnectionReset
-        | io::ErrorKind::BrokenPipe => {
-            "its connection was closed: the process exited or was killed".to_owned()
-        }
+        | io::ErrorKind::BrokenPipe => GONE.to_owned(),
         _ => format!("its connection broke: {error}"),
     }
 }

@@ -13,7 +13,7 @@ use super::members::Members;
 use super::mesh::new_peer;
 use super::transfer::Links;
 use super::{Tcp, Timeouts};
-use crate::error::CollectiveError;
+use crate::error::{CollectiveError, GONE};
 use crate::rendezvous::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
 use crate::value::rank::Rank;
 
@@ -116,7 +116,7 @@ impl Pair<'_> {
             (connected, None) => connected,
             (_, Some(End::Canceled)) => Err(CollectiveError::Canceled),
             (_, Some(End::Lost)) => {
-                let reason = "it closed the connection".to_owned();
+                let reason = GONE.to_owned();
                 Err(CollectiveError::Lost { rank: other, host, reason })
             }
         }
@@ -404,7 +404,7 @@ mod tests {
             Meeting::To,
         ];
         for (other, meeting) in [3, 5].into_iter().zip(meetings) {
-            let lost = format!("rank {other} on node07 is lost: it closed the connection");
+            let lost = format!("rank {other} on node07 is lost: {GONE}");
             for (end, text) in [
                 (End::Lost, lost.as_str()),
                 (End::Canceled, "the call was canceled by another thread of this process"),

@@ -8,7 +8,7 @@ use mio::net::TcpStream;
 
 use super::seal::{SEALED_HEAD, Seal, TAG, sealed_length};
 use crate::call::Call;
-use crate::error::UNREADABLE;
+use crate::error::{GONE, UNREADABLE};
 use crate::value::printable::printable;
 
 /// The length of a frame's head: kind (1), operation (1), type (1), refused or half (1), transfer
@@ -129,9 +129,13 @@ impl Fault {
         Fault::Lost(UNREADABLE.to_owned())
     }
 
-    /// The peer exited normally, but this rank still waits for it.
-    pub(super) fn left() -> Fault {
-        Fault::Lost("it exited before this rank did".to_owned())
+    /// The peer has closed or dropped the group, but this rank still waits for it in `call`.
+    pub(super) fn left(call: Call) -> Fault {
+        if call == Call::RECEIVE {
+            // The number of messages is known to the sender alone.
+            return Fault::Lost("it exited before this rank did".to_owned());
+        }
+        Fault::Differs(Call::CLOSE)
     }
 }
 
@@ -224,7 +228,7 @@ impl Peer {
                 self.stream.read(&mut into[self.received - HEAD..])
             };
             match read {
-                Ok(0) => return Err(Fault::Lost("it closed the connection".to_owned())),
+                Ok(0) => return Err(Fault::Lost(GONE.to_owned())),
                 Ok(length) => self.received += length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -251,7 +255,7 @@ impl Peer {
             (DATA, Some(_)) => Ok(()),
             (ABORT | DIFFERENCE, _) => Err(self.reason(kind, number, length)),
             (SUSPECT, _) => Err(Fault::Suspect { blamed: number }),
-            (BYE, _) => Err(Fault::left()),
+            (BYE, _) => Err(Fault::left(transfer.call)),
             _ => Err(Fault::unreadable()),
         }
     }
@@ -349,14 +353,14 @@ impl Peer {
         let head = match self.next_head() {
             Ok(Some(head)) => parse(&head),
             Ok(None) if was_closed => {
-                return Err(Fault::Lost("it closed the connection".to_owned()));
+                return Err(Fault::Lost(GONE.to_owned()));
             }
             Ok(None) => return Ok(None),
             Err(error) => return Err(Fault::Lost(meaning(&error))),
         };
         match (head.kind, head.call.filter(|call| call.is_message())) {
             (DATA, Some(call)) if head.number == number => Ok(Some(call)),
-            (BYE, _) => Err(Fault::left()),
+            (BYE, _) => Err(Fault::left(Call::RECEIVE)),
             _ => Err(self.last_words().unwrap_or_else(Fault::unreadable)),
         }
     }
@@ -365,7 +369,7 @@ impl Peer {
     fn next_head(&self) -> io::Result<Option<[u8; HEAD]>> {
         let (mut bytes, length) = ([0; SEALED_HEAD], self.lengths(0).1);
         match self.stream.peek(&mut bytes[..length]) {
-            Ok(0) => Err(io::Error::other("it closed the connection")),
+            Ok(0) => Err(io::Error::other(GONE)),
             Ok(read) if read < length => Ok(None),
             Ok(_) => match &self.seal {
                 Some(seal) => seal.peek(&bytes).map(Some),

@@ -461,7 +461,7 @@ mod tests {
             };
             let found = between((&cut, true), true, sums);
             let error = found[0].as_ref().unwrap_err();
-            assert_eq!(error, "rank 1 on host 1 is lost: it closed the connection", "{at}");
+            assert_eq!(error, "rank 1 on host 1 is lost: its process exited or was killed", "{at}");
             assert!(found[1].is_err());
         }
     }

@@ -290,7 +290,8 @@ impl Links {
                         let is_known = |fault: &Fault| !matches!(fault, Fault::Lost(_));
                         let fault =
                             due.filter(is_known).or_else(|| peer.last_words().filter(is_known));
-                        return Err(Culprit(index, fault.unwrap_or(close)));
+                        let has_left = || peer.has_said_goodbye().then(|| Fault::left(said.call));
+                        return Err(Culprit(index, fault.or_else(has_left).unwrap_or(close)));
                     }
                 };
                 through &= progress.done;

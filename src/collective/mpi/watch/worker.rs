@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Message, Own, host, reason};
+use super::{LAUNCHER_FIRST, Message, Own, host, reason};
 use crate::error::CollectiveError;
 use crate::host_info::Listener;
 use crate::rendezvous::handshake::{ConnectionKey, Introduced, Purpose, Refusal};
@@ -56,6 +56,11 @@ pub(super) fn watch(
                     return Some(own.late(0, hosts));
                 }
                 Err(error) => {
+                    // Ends this process too, if the launcher ends all ranks because of another one:
+                    // rank 0 often ends first, before it can name that rank.
+                    if own.ends_within(LAUNCHER_FIRST) {
+                        return None;
+                    }
                     let (host, reason) = (host(0, hosts), reason(&error));
                     return Some(CollectiveError::Lost { rank: 0, host, reason });
                 }

@@ -66,8 +66,10 @@ impl Links {
                 }
                 silent += usize::from(!alive[index]);
             }
-            // Nothing that the last one could say would change who is to blame.
-            if silent <= 1 && unsent == 0 {
+            // Nothing that the last one could say would change who is to blame, unless each of
+            // three or more ranks passes a message to the next.
+            let last = if self.peers.len() > 2 && self.current.call.is_message() { 0 } else { 1 };
+            if silent <= last && unsent == 0 {
                 break;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -75,8 +77,16 @@ impl Links {
         let silent = |index: &&usize| {
             self.peers.get(**index).is_some_and(Option::is_some) && !alive[**index]
         };
-        let culprit = blamed.iter().find(silent).copied().unwrap_or(suspect) as u32;
+        let silent = blamed.iter().find(silent).copied();
         self.hang_up();
+        if silent.is_none() && reasons.is_empty() {
+            // They wait for each other.
+            let call = self.current.call.to_string();
+            let error = CollectiveError::SomeTimedOut { seconds, call };
+            self.failed = Some((self.own, Reason::Difference(error.to_string())));
+            return error;
+        }
+        let culprit = silent.unwrap_or(suspect) as u32;
         if let Some((_, reason)) = reasons.into_iter().find(|(rank, _)| *rank == culprit) {
             self.failed = Some((culprit, reason.clone()));
             return self.failure(culprit, reason);

@@ -48,7 +48,7 @@ impl Links {
             peer.is_some_and(Peer::has_said_goodbye) && !has_come()
         };
         let left = awaited.iter().find(has_left);
-        let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left())));
+        let culprit = culprit.or(left.map(|&index| Culprit(index, Fault::left(self.current.call))));
         let culprit = culprit.or_else(|| self.noted_since(since).filter(|_| !has_come()));
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
     }

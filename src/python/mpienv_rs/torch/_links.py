@@ -47,7 +47,7 @@ class Ranks:
 
     def lost(self, rank: int, host: str) -> Failure:
         name = self.names[rank]
-        return Failure(f"rank {name} on {host} is lost: it closed the connection", LOST, name)
+        return Failure(f"rank {name} on {host} is lost: its process exited or was killed", LOST, name)
 
     def late(self, rank: int, host: str, seconds: float) -> Failure:
         name = self.names[rank]
