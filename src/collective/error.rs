@@ -39,8 +39,9 @@ pub(super) const PANICKED: &str = "it panicked";
 
 /// Why [`Group::connect`](super::Group::connect) or a call of a group failed.
 ///
-/// Do not use a group after any of these errors except [`CollectiveError::Argument`]. Every later
-/// call fails too and names the same rank, except over MPI.
+/// Do not use a group after an error: every later call fails too and names the same rank, except
+/// over MPI. Only after a [`CollectiveError::Argument`] that every rank got in the same call, or
+/// that a `send`, `receive` or `send_receive` returned, can it still be used.
 ///
 /// `?` turns every error of this crate into this one, so that a program can exit with the codes of
 /// [`ErrorKind`]. A program that has other errors too, such as those of files, puts this one into
@@ -63,7 +64,8 @@ pub(super) const PANICKED: &str = "it panicked";
 ///     match train() {
 ///         Ok(()) => ExitCode::SUCCESS,
 ///         Err(error) => {
-///             eprintln!("{error}");
+///             let line = format!("{error}\n"); // in one piece: the lines of ranks do not mix
+///             eprint!("{line}");
 ///             ExitCode::from(error.kind().exit_code())
 ///         }
 ///     }
@@ -165,8 +167,9 @@ pub enum CollectiveError {
         /// The other rank's error.
         difference: String,
     },
-    /// The arguments of this rank's call are invalid. The group can still be used if all ranks make
-    /// the same call with invalid arguments.
+    /// The arguments of this rank's call are invalid. The group can still be used if every rank
+    /// gets this error in the same call, or if the call is one of two ranks. Otherwise the calls of
+    /// the other ranks fail.
     #[error("{call}: {reason}")]
     #[non_exhaustive]
     Argument {

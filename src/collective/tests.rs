@@ -241,7 +241,8 @@ fn lengths_that_differ_are_named_with_both_lengths() {
     }) {
         let sums = [("0", "100000"), ("1", "100001")];
         let named = |one: usize, other: usize| {
-            let ([(rank, count), (own, expected)], sum) = ([sums[one], sums[other]], "all_reduce_sum");
+            let ([(rank, count), (own, expected)], sum) =
+                ([sums[one], sums[other]], "all_reduce_sum");
             format!(
                 "rank {rank} called {sum} of {count} i32, rank {own} {sum} of {expected} i32: \
                  all ranks must run the same program with the same options"
@@ -280,7 +281,10 @@ fn arguments_that_no_rank_could_use_are_errors_that_leave_the_group_usable() {
             group.all_to_all(&[vec![1], vec![1, 2]]).unwrap_err(),
         ];
         assert!(errors.iter().all(|error| matches!(error, CollectiveError::Argument { .. })));
-        assert_eq!(errors[0].to_string(), "broadcast: there is no rank 2: the group has ranks 0 and 1");
+        assert_eq!(
+            errors[0].to_string(),
+            "broadcast: there is no rank 2: the group has ranks 0 and 1"
+        );
         let mut sum = [1_u32];
         group.all_reduce_sum(&mut sum).unwrap();
         sum
@@ -410,7 +414,9 @@ fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_tho
         },
     ];
     let calls = ["all_reduce_sum of 1 f64", "all_reduce_sum of 3000000 f64", ""];
-    for ((wait, call), closes) in waits.iter().zip(calls).flat_map(|one| [(one, true), (one, false)]) {
+    for ((wait, call), closes) in
+        waits.iter().zip(calls).flat_map(|one| [(one, true), (one, false)])
+    {
         let ended = AtomicU32::new(0);
         for (over, errors) in over_each_owned(PLENTY, 3, |mut group| {
             group.barrier().unwrap();
@@ -463,7 +469,11 @@ fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_cal
                 let text = error.to_string();
                 assert!(matches!(error, CollectiveError::SomeTimedOut { .. }), "{over}: {text}");
                 assert!(text.contains(&waited), "{over}: {text}");
-                assert_eq!(text.contains("call send_receive instead"), index == 0, "{over}: {text}");
+                assert_eq!(
+                    text.contains("call send_receive instead"),
+                    index == 0,
+                    "{over}: {text}"
+                );
                 assert_eq!(*later, format!("{text} (in an earlier call)"), "{over}");
             }
         }

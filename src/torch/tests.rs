@@ -519,7 +519,10 @@ fn connections_that_are_released_end_and_their_numbers_stay_taken() {
         (*sender.0).connections.iter().flatten().next().unwrap().descriptor
     };
     assert_eq!(next(receiver, 0, 0, &mut []).0, 2);
-    assert_eq!(failure(), ("rank 5 on node07 is lost: its process exited or was killed".to_owned(), 5));
+    assert_eq!(
+        failure(),
+        ("rank 5 on node07 is lost: its process exited or was killed".to_owned(), 5)
+    );
     {
         let link = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).unwrap();
         assert_eq!(link.to_str(), Some("/dev/null"));

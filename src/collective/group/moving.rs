@@ -216,7 +216,8 @@ impl Group {
     pub fn all_to_all_into<T: Element>(&mut self, values: &[T], into: &mut [T]) -> Result<()> {
         let (size, length) = (self.size() as usize, values.len());
         if length != into.len() {
-            let reason = format!("{length} values, and room for {}: both must be the same", into.len());
+            let reason =
+                format!("{length} values, and room for {}: both must be the same", into.len());
             return Err(self.refuse(Operation::AllToAll, reason));
         }
         if !length.is_multiple_of(size) {
@@ -372,7 +373,8 @@ impl Group {
             return Ok(());
         }
         let needed = needed.map_or("more than fit into memory".to_owned(), |all| all.to_string());
-        let reason = format!("{all} values where {needed} are needed: {part} for each of {size} ranks");
+        let reason =
+            format!("{all} values where {needed} are needed: {part} for each of {size} ranks");
         Err(self.refuse(operation, reason))
     }
 }

@@ -331,14 +331,18 @@ impl Group {
     ) -> Result<(), CollectiveError> {
         let (size, count) = (self.size(), parts.len());
         if count != size as usize {
-            return Err(self.refuse(operation, format!("{count} parts where {size} are needed: one for each rank")));
+            return Err(self.refuse(
+                operation,
+                format!("{count} parts where {size} are needed: one for each rank"),
+            ));
         }
         let mut others = parts.filter(|&other| other != length);
         match others.next() {
             None => Ok(()),
-            Some(other) => {
-                Err(self.refuse(operation, format!("parts of {length} and {other} bytes: all must have the same length")))
-            }
+            Some(other) => Err(self.refuse(
+                operation,
+                format!("parts of {length} and {other} bytes: all must have the same length"),
+            )),
         }
     }
 }

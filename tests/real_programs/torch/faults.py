@@ -29,7 +29,7 @@ FAULTS = {
     "sigkill": ("rank 1 is killed (SIGKILL)", LOST, 2),
     "sigstop": ("rank 1 is stopped (SIGSTOP)", LATE, 8),
     "hang": ("rank 1 hangs", LATE, 8),
-    "length": ("rank 1 brings another number of values", r"rank 1 brought 999 numbers to a reduction of 1000", 2),
+    "length": ("rank 1 brings another number of values", r"rank 1 called all_reduce_sum of 999 f32, rank 0 all_reduce_sum of 1000 f32", 2),
     "dtype": ("rank 1 brings another type", r"rank 1 called all_reduce_sum of 1000 f64, rank 0 .* of 1000 f32", 2),
     "call": ("rank 1 makes another call", r"rank 1 called barrier, rank 0 all_reduce_sum of 1000 f32", 2),
     "destroyed_twice": ("the group is destroyed twice", r"AssertionError|ValueError", 2),

@@ -297,6 +297,30 @@ fn no_rank_makes_a_call_before_rank_0_knows_it_and_would_notice_that_it_is_kille
 }
 
 #[test]
+fn a_rank_that_loses_rank_0_names_it_only_if_no_launcher_ends_this_rank_too() {
+    let socket = Socket::open().unwrap();
+    let (listens, times) = (socket.listener_info(), Times::of(TIMEOUT));
+    let listens =
+        listens.map(|listens| Listener { addresses: vec![Ipv4Addr::LOCALHOST.into()], ..listens });
+    let mut zero = socket.star(times, 2).unwrap();
+    let one = thread::spawn(move || {
+        let (rank, heartbeat) = (Rank::new(1, 2).unwrap(), Arc::default());
+        let own = Own { rank, heartbeat, calls: 0, since: Instant::now(), times };
+        let hosts = ["node0".to_owned(), "node1".to_owned()];
+        let star = Star::new(times).unwrap();
+        worker::watch(own, listens, star, &hosts, mpsc::channel().0).map(|error| error.to_string())
+    });
+    while !zero.absent().is_empty() {
+        zero.turn(&[]).unwrap();
+    }
+    let begun = Instant::now();
+    drop(zero);
+    let text = "rank 0 on node0 is lost: its process exited or was killed";
+    assert_eq!(one.join().unwrap().as_deref(), Some(text));
+    assert!(begun.elapsed() >= LAUNCHER_FIRST);
+}
+
+#[test]
 fn another_jobs_key_opens_no_watch() {
     let socket = Socket::open().unwrap();
     let address = (Ipv4Addr::LOCALHOST, socket.listener_info().unwrap().port).into();
