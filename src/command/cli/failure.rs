@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     #[error(transparent)]
     Check(#[from] CheckError),
     /// Those that met are the processes that start each node's workers.
-    #[error("the nodes did not meet; here, rank 1 is the mpienv of node 1: {0}")]
+    #[error("{0}; each of these ranks is the mpienv of a node: rank 1 is node 1")]
     Nodes(CheckError),
     /// Rank 0 prints why the ranks did not meet.
     #[error("the meeting of the ranks failed; rank 0 at {master} prints why")]
