@@ -77,7 +77,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l port-range -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand export" -l shell -d 'The shell or file format to print for' -r -f -a "sh\t'Any POSIX shell: sh, dash, ksh'
 bash\t'Same as sh'
 zsh\t'Same as sh'
@@ -150,7 +150,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l port-range -d 'De
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand exec" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 jax\t''
 mindspore\t''
@@ -220,7 +220,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l port-range -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand launch" -l for -d 'Also set the variables that this program reads' -r -f -a "torch\t''
 jax\t''
 mindspore\t''
@@ -293,7 +293,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l port-range -d 'De
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
 complete -c mpienv -n "__fish_mpienv_using_subcommand show" -l own-addr -d 'Show this host\'s own address and interface too, by the route to the master'
@@ -340,7 +340,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l port-range -d '
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l timeout -d 'How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l one-per-node -d 'This is the only process on its node, and its rank is the number of the node'
 complete -c mpienv -n "__fish_mpienv_using_subcommand doctor" -l ask-pmix -d 'Ask the launcher\'s PMIx server for the host of rank 0; `mpienv export --help` has its limits'
@@ -387,7 +387,7 @@ complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l port-range -d 'D
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nccl-ifname -d 'NCCL_SOCKET_IFNAME: a value, `keep` or `unset` [env: MPIENV_NCCL_IFNAME]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l interface -d 'Let gloo, TensorPipe, NCCL, UCX and vLLM use this network interface: `auto`, a name, or a range of addresses such as 10.0.0.0/16 [env: MPIENV_INTERFACE]' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l node-rank -d 'The number of this node, from 0, if the platform does not set it; needs --nnodes' -r
-complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; needs --node-rank and, if above 1, a master such as --master-addr' -r
+complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l nnodes -d 'The number of nodes, each with one process; above 1, needs --node-rank and a master such as --master-addr' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l timeout -d 'How long to wait for all ranks, in seconds or as 90s or 10m' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l bind -d 'The address of its host that rank 0 listens on; 0.0.0.0 or :: for every address' -r
 complete -c mpienv -n "__fish_mpienv_using_subcommand check" -l mesh-bytes -d 'The most bytes that two hosts send each other in each direction in one measurement' -r
