@@ -841,7 +841,7 @@ mod messages {
                 Some(error.to_string())
             }) {
                 for error in errors.into_iter().flatten() {
-                    let is_named = error.starts_with("rank 1 on ");
+                    let is_named = error.starts_with("rank 1 ");
                     assert!(is_named && error.contains("canceled") == cancels, "{over}: {error}");
                 }
             }

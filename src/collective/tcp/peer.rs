@@ -337,12 +337,18 @@ impl Peer {
     /// The call of the next frame, if it is a message between two ranks with this number, and this
     /// rank has not begun to read it.
     pub(super) fn next_message(&self, number: u32) -> Option<Call> {
+        self.unread_message().filter(|(found, _)| *found == number).map(|(_, call)| call)
+    }
+
+    /// The number and call of the next frame, if it is a message between two ranks, and this rank
+    /// has not begun to read it.
+    pub(super) fn unread_message(&self) -> Option<(u32, Call)> {
         if self.received > 0 && self.received < self.due {
             return None;
         }
         let head = parse(&self.next_head().ok()??);
         let call = head.call.filter(|call| call.is_message())?;
-        (head.kind == DATA && head.number == number).then_some(call)
+        (head.kind == DATA).then_some((head.number, call))
     }
 
     /// The call of the next frame, which must be a message with this number, once its head has

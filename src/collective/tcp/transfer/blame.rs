@@ -45,6 +45,8 @@ impl Links {
             alive[accuser] = true;
             blamed.push(other);
         }
+        let call = self.current.call;
+        let passes = call.is_message();
         let until = Instant::now() + self.attribution();
         while Instant::now() < until {
             let (mut silent, mut unsent) = (0, 0);
@@ -62,13 +64,15 @@ impl Links {
                         blamed.push(other as usize);
                         reasons.push((other, reason));
                     }
-                    _ => {}
+                    // It waits for this rank, which has not read its message: what it says after it
+                    // cannot be read either.
+                    _ => alive[index] |= passes && peer.unread_message().is_some(),
                 }
                 silent += usize::from(!alive[index]);
             }
             // Nothing that the last one could say would change who is to blame, unless each of
             // three or more ranks passes a message to the next.
-            let last = if self.peers.len() > 2 && self.current.call.is_message() { 0 } else { 1 };
+            let last = if self.peers.len() > 2 && passes { 0 } else { 1 };
             if silent <= last && unsent == 0 {
                 break;
             }
@@ -79,9 +83,10 @@ impl Links {
         };
         let silent = blamed.iter().find(silent).copied();
         self.hang_up();
-        if silent.is_none() && reasons.is_empty() {
+        let is_sound = accusation.is_none_or(|(accuser, other)| accuser != other);
+        if silent.is_none() && reasons.is_empty() && is_sound && suspect != self.own as usize {
             // They wait for each other.
-            let call = self.current.call.to_string();
+            let call = call.to_string();
             let error = CollectiveError::SomeTimedOut { seconds, call };
             self.failed = Some((self.own, Reason::Difference(error.to_string())));
             return error;
