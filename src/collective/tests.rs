@@ -454,8 +454,14 @@ fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_cal
         |group, to, _| group.send(&[1.0_f64], to),
         |group, _, from| group.receive(&mut [1.0_f64], from),
     ];
+    let timeout = longer_than(Duration::from_secs(4), || {
+        over_each(3, |group| {
+            let own = group.rank().index();
+            group.send_receive(&[1.0_f64], (own + 1) % 3, &mut [0.0], (own + 2) % 3).unwrap();
+        });
+    });
     for (index, call) in right.iter().enumerate() {
-        for (over, errors) in over_each_within(Duration::from_secs(2), 3, |group| {
+        for (over, errors) in over_each_within(timeout, 3, |group| {
             let own = group.rank().index();
             let first = call(group, (own + 1) % 3, (own + 2) % 3).unwrap_err();
             (first, group.barrier().unwrap_err().to_string())

@@ -178,7 +178,7 @@ fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named
         let is_hydra = launcher == "mpiexec.hydra";
         // Hydra would kill the others at once.
         let options: &[&str] = if is_hydra { &["-disable-auto-cleanup"] } else { &[] };
-        let (named, next) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (named, ended, next) = (AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0));
         let kill = || loop {
             let turn = next.fetch_add(1, Ordering::Relaxed);
             if turn >= KILLS {
@@ -187,14 +187,15 @@ fn fifty_kills_at_random_times_over_mpi_end_all_ranks_and_no_other_rank_is_named
             match kill_one_over_mpi(launcher, options, turn) {
                 Named::Nothing => 0,
                 Named::Killed => named.fetch_add(1, Ordering::Relaxed),
+                Named::WithoutRank0 => ended.fetch_add(1, Ordering::Relaxed),
             };
         };
         thread::scope(|scope| (0..LAUNCHERS).for_each(|_| drop(scope.spawn(kill))));
-        let named = named.into_inner();
+        let (named, ended) = (named.into_inner(), ended.into_inner());
         eprintln!(
             "{launcher}: the others named {named} of {KILLS} killed ranks before it ended them"
         );
-        assert!(named > 0, "{launcher}: no killed rank was named");
+        assert!(named > 0 && ended <= KILLS / 5, "{launcher}: {named}, {ended}");
     }
 }
 
@@ -207,6 +208,12 @@ enum Named {
     Nothing,
     /// The killed rank.
     Killed,
+    /// Rank 0, which prints nothing itself. Hydra sees the killed rank's PMI connection close, even
+    /// with `-disable-auto-cleanup`. It sends SIGUSR1 to all ranks, which ends a process without a
+    /// handler, and a few milliseconds later SIGKILL, to rank 0 first (`strace -f -e trace=kill
+    /// mpiexec.hydra` shows them). In about one of 150 jobs, rank 0 ends so before it names the rank
+    /// that it has lost, and the others see only that rank 0 is gone.
+    WithoutRank0,
 }
 
 /// Kills one rank, and returns what the others print before the launcher ends them.
@@ -244,6 +251,12 @@ fn kill_one_over_mpi(launcher: &str, options: &[&str], turn: u32) -> Named {
     // UCX, on which MPICH is built, ends a process that reads the memory of a lost one: then this
     // is lost too.
     let is_another = said.contains("==== backtrace");
+    if !is_another && !options.is_empty() && killed != 0 && !lost.is_empty() {
+        let is_of_rank_0 = |line: &&str| line.contains("rank 0 on ");
+        if lost.iter().all(is_of_rank_0) {
+            return Named::WithoutRank0;
+        }
+    }
     assert!(
         is_another || lost.iter().all(|line| line.contains(&right)),
         "{launcher}, kill {turn} of rank {killed}: {said}"
