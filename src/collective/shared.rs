@@ -229,7 +229,7 @@ impl Transport for Shared {
         longest: Duration,
     ) -> Result<Begun> {
         let length = numbers.bytes().len();
-        if length > self.memory.slot() || !self.is_direct(length) {
+        if !self.spins || length > self.memory.slot() || !self.is_direct(length) {
             return Ok(Begun::Refused);
         }
         self.publish(call, |slot, _| copy(slot, numbers.bytes()))?;

@@ -26,23 +26,20 @@ impl Shared {
         self.wait(&[rank], has_published, sleep, fault)
     }
 
-    /// Whether all other ranks publish the current round within a moment, for which this rank polls.
+    /// Whether all other ranks publish the current round within `longest`, for which this rank polls.
+    /// A rank that shares its core with another does not: it would only keep the other from coming.
     pub(super) fn have_come(&self, longest: Duration) -> bool {
         let (memory, begun) = (&self.memory, Instant::now());
-        let others = || (0..memory.ranks()).filter(|&rank| rank != memory.own());
-        loop {
-            if others().all(|rank| memory.has_published(rank)) {
-                return true;
-            }
-            if begun.elapsed() >= longest {
-                return false;
-            }
-            if self.spins && !others().any(|rank| memory.is_on_this_processor(rank)) {
+        let mut others = (0..memory.ranks()).filter(|&rank| rank != memory.own());
+        others.all(|rank| {
+            while !memory.has_published(rank) {
+                if memory.is_on_this_processor(rank) || begun.elapsed() >= longest {
+                    return false;
+                }
                 std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
             }
-        }
+            true
+        })
     }
 
     /// Waits until what ranks must do `has_come`. `sleep` ends early when it comes; after each sleep,
