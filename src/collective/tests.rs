@@ -405,7 +405,8 @@ fn a_group_goes_on_in_another_thread() {
 
 #[test]
 fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_those_that_wait() {
-    let waits: [fn(&mut Group) -> Result<(), CollectiveError>; 3] = [
+    type Waits = fn(&mut Group) -> Result<(), CollectiveError>;
+    let waits: [Waits; 3] = [
         |group| group.all_reduce_sum(&mut [1.0_f64]),
         |group| group.all_reduce_sum(&mut vec![1.0_f64; 3_000_000]),
         |group| match group.rank().index() {
@@ -450,7 +451,8 @@ fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_tho
 
 #[test]
 fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_call_instead() {
-    let right: [fn(&mut Group, u32, u32) -> Result<(), CollectiveError>; 2] = [
+    type ToAndFrom = fn(&mut Group, u32, u32) -> Result<(), CollectiveError>;
+    let right: [ToAndFrom; 2] = [
         |group, to, _| group.send(&[1.0_f64], to),
         |group, _, from| group.receive(&mut [1.0_f64], from),
     ];

@@ -32,9 +32,9 @@ use crate::{Failure, Handle, run};
 /// | `send`, in a pair | | | the tag | the values | |
 /// | `receive`, in a pair | | | the tag | | the values |
 ///
-/// `begin_reduce` reduces to all ranks and returns 0, or [`WAITS`] if other ranks have not come. Then
-/// `end_reduce` with the same values is the next call. It returns [`REFUSED`] if the group only has
-/// `reduce` for as many values.
+/// `begin_reduce` reduces to all ranks and returns 0, or [`WAITS`] if other ranks have not come.
+/// Then `end_reduce` with the same values is the next call. It returns [`REFUSED`] if the group
+/// only has `reduce` for as many values.
 ///
 /// `send` returns once the receiver has begun to receive. If the next message has not the tag, type
 /// and length that `receive` has, both ranks get an error.

@@ -4,8 +4,9 @@
 //! neither on a version of Python nor on PyTorch's C++. It does not know PyTorch: it gets
 //! addresses, lengths and types. The order of calls, threads and PyTorch's own types are Python's.
 //!
-//! The functions return 0, or a positive code after which `mpienv_torch_error` has the reason. Those of this
-//! file are for a group from `mpienv_torch_connect` and a pair from `mpienv_torch_pair` alike.
+//! The functions return 0, or a positive code after which `mpienv_torch_error` has the reason.
+//! Those of this file are for a group from `mpienv_torch_connect` and a pair from
+//! `mpienv_torch_pair` alike.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 #![expect(unsafe_code, reason = "a C ABI takes addresses")]
