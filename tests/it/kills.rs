@@ -123,7 +123,12 @@ fn fifty_kills_at_random_times_over_each_transport_are_named_by_all_others_and_l
     let mut ways = vec![
         Way { name: "shared memory", backend: "shared-memory", secret: None, hosts: None },
         Way { name: "TCP", backend: "tcp", secret: None, hosts: None },
-        Way { name: "TCP, encrypted", backend: "tcp", secret: Some("a secret of 18 bytes"), hosts: None },
+        Way {
+            name: "TCP, encrypted",
+            backend: "tcp",
+            secret: Some("a secret of 18 bytes"),
+            hosts: None,
+        },
     ];
     if let Some(hosts) = &hosts {
         let name = "shared memory on each host and TCP between 2 hosts";

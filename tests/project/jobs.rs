@@ -85,6 +85,20 @@ fn assert_trained(text: &str) {
     assert_eq!(last, 1, "{text}");
 }
 
+/// A job's command that only tests whether its ranks meet, and not their GPUs.
+fn without_gpu_test(command: &str) -> String {
+    let short = command.replace("mpienv check --timeout 60 --gpu", "mpienv check --timeout 60");
+    assert_ne!(short, command);
+    short
+}
+
+/// A job's command that trains `mnist` on GPUs for one epoch, which takes long enough on stand-ins.
+fn for_one_epoch(command: &str) -> String {
+    let short = command.replace("mnist --device cuda", "mnist --device cuda --epochs 1");
+    assert_ne!(short, command);
+    short
+}
+
 #[test]
 fn every_job_file_says_how_to_run_it_by_names_that_exist() {
     for (folder, count) in
