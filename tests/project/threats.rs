@@ -6,7 +6,7 @@ use std::path::Path;
 /// The sources of the tests that the tables may name.
 fn sources() -> String {
     let files = [
-        "src/collective/mpi/watch",
+        "src/collective/mpi/watch/tests",
         "src/collective/tcp/handshake",
         "src/collective/tcp/seal",
         "src/rendezvous/auth",
