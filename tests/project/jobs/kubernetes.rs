@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{assert_trained, example, for_one_epoch, printed, succeeded, without_gpu_test};
+use super::{assert_trained, example, for_one_epoch, printed, succeeded};
 use crate::support::gpu::with_gpus;
 use crate::support::hosts::Hosts;
 use crate::support::python::from_python;
@@ -94,9 +94,11 @@ fn a_job_for_gpus_tests_them_and_trains_on_each() {
     let Ok([mut container]) = <[Container; 1]>::try_from(containers) else {
         panic!("several containers")
     };
-    // The job file of Slurm runs the test of the GPUs.
+    // Both pods are on this host, which `check` would refuse. The job file of Slurm runs it.
     let last = container.command.pop().unwrap();
-    container.command.push(for_one_epoch(&without_gpu_test(&last)));
+    let (check, training) = last.split_once(" && ").unwrap();
+    assert_eq!(check, "mpienv check --timeout 60 --gpu");
+    container.command.push(for_one_epoch(training));
     let mut commands = Vec::new();
     for index in ["0", "1"] {
         let Some(mut command) = command(&container) else { return };
@@ -104,7 +106,7 @@ fn a_job_for_gpus_tests_them_and_trains_on_each() {
             return;
         }
         command.env("STAND_IN_DEVICES", "2").env("JOB_COMPLETION_INDEX", index);
-        // Both pods are on this host, with the same devices: NCCL is to take them for two hosts.
+        // With the same devices: NCCL is to take them for two hosts.
         command.env("NCCL_HOSTID", index);
         command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", "23458");
         commands.push(command);

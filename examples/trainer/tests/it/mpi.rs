@@ -252,8 +252,10 @@ fn a_killed_rank_ends_the_job_with_an_error() {
 #[test]
 fn a_killed_rank_is_named_by_the_others_where_the_launcher_leaves_them_the_time() {
     let _guard = one_job();
-    let named =
-        format!("mnist: rank 1 on {} is lost: its process exited or was killed", host_name().unwrap());
+    let named = format!(
+        "mnist: rank 1 on {} is lost: its process exited or was killed",
+        host_name().unwrap()
+    );
     for launcher in launchers() {
         // Hydra kills the others at once, unless an option forbids it. With that option, it crashes
         // together with its ranks in about one job in five. UCX, on which MPICH is built, aborts a
