@@ -206,7 +206,7 @@ fn a_job_that_no_machine_holds_is_an_error_with_the_range() {
         (&["--nodes", "1048577"], "expected a whole number from 1 to 1048576"),
         (&["--nodes", "1048576", "--ppn", "2"], "a simulated job has at most 1048576 ranks"),
         (&["--nodes", "-1"], "expected a whole number from 1 to 1048576"),
-        (&["--rank", "-1"], "-1 is not in 0..="),
+        (&["--rank", "-1"], "expected a whole number, such as 2"),
     ] {
         let output = simulate(&[&["--launcher", "slurm"], options].concat(), &["true"]);
         assert_eq!(output.status.code(), Some(2), "{}", said(&output));
