@@ -35,11 +35,11 @@ fn the_crates_table_of_features_is_the_manifests() {
         .split_once("\n| feature | what it is for | includes |\n| --- | --- | --- |\n")
         .unwrap();
     let rows = table.lines().map_while(|row| row.strip_prefix("| `")?.strip_suffix(" |"));
-    let mut told: Vec<_> = rows
+    let mut documented: Vec<_> = rows
         .map(|row| (row.split_once('`').unwrap().0, row.rsplit_once("| ").unwrap().1))
         .map(|(name, included)| (name.to_owned(), included.replace(['`', '-'], "")))
         .collect();
-    told.sort_unstable();
+    documented.sort_unstable();
     let manifest = text("Cargo.toml");
     let included = |feature: &String| {
         let line = manifest.lines().find_map(|line| line.strip_prefix(&format!("{feature} = [")));
@@ -50,7 +50,7 @@ fn the_crates_table_of_features_is_the_manifests() {
         features.join(", ")
     };
     let all: Vec<_> = features().into_iter().map(|name| (name.clone(), included(&name))).collect();
-    assert_eq!(told, all);
+    assert_eq!(documented, all);
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn of_platform(
 }
 
 /// Reports another number of ranks on this node than a template asks torchrun for. A platform's
-/// number of GPUs is no such request, because one process may use them all.
+/// number of GPUs does not count, because one process may use them all.
 pub(super) fn differs(info: &ClusterInfo, by: &str, started: u32) -> Option<Finding> {
     let Sourced { value, source } = info.workers_of_platform()?;
     let asked: u32 = value.parse().ok().filter(|_| source == PER_NODE)?;

@@ -197,7 +197,7 @@ fn slowest(mesh: &MeshReport<'_>) -> Vec<Vec<String>> {
 pub(super) fn show_progress(done: usize, all: usize) {
     let mut stderr = io::stderr().lock();
     if stderr.is_terminal() {
-        // If stderr is closed, there is no one to show it to.
+        // If stderr is closed, nobody reads it.
         let _ = stderr.write_all(bar(done, all).as_bytes()).and_then(|()| stderr.flush());
     }
 }

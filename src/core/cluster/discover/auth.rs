@@ -79,7 +79,7 @@ pub(super) fn short(token: &Token, scope: Scope) -> Option<Finding> {
     Some(Finding::warning(
         "secret-short",
         format!("the secret of {variable} has {length} bytes, fewer than {SHORTEST}"),
-        "whoever can reach the ranks' port may find it by trying, and take part in the job",
+        "an attacker who can reach the ranks' port may guess it, and take part in the job",
         "use a secret that `openssl rand -hex 32` prints, the same on all ranks",
     ))
 }
