@@ -14,6 +14,7 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 use crate::support::script::script;
+use crate::support::timeout::PATIENT;
 
 /// A file of `examples/`.
 fn example(name: &str) -> PathBuf {
@@ -92,9 +93,11 @@ fn without_gpu_test(command: &str) -> String {
     short
 }
 
-/// A job's command that trains `mnist` on GPUs for one epoch, which takes long enough on stand-ins.
+/// A job's command that trains `mnist` on GPUs for one epoch, which takes long enough on stand-ins:
+/// on a busy machine, longer than the trainer waits for a GPU.
 fn for_one_epoch(command: &str) -> String {
-    let short = command.replace("mnist --device cuda", "mnist --device cuda --epochs 1");
+    let short = format!("mnist --device cuda --epochs 1 --timeout {PATIENT}");
+    let short = command.replace("mnist --device cuda", &short);
     assert_ne!(short, command);
     short
 }
