@@ -45,19 +45,32 @@ fn over_each_owned<T: Send>(
     size: u32,
     run: impl Fn(Group) -> T + Sync,
 ) -> Vec<(&'static str, Vec<T>)> {
-    let run = &run;
-    #[cfg_attr(not(target_os = "linux"), expect(unused_mut, reason = "one more on Linux"))]
-    let mut over = vec![
-        ("shared memory", in_threads(timeout, size, run)),
-        ("TCP", ranks_within(timeout, size, |tcp| run(Group::new(Box::new(tcp))))),
-    ];
-    #[cfg(target_os = "linux")]
-    {
-        let hosts: Vec<u8> = (0..size).map(|rank| (rank / 2) as u8).collect();
-        let in_pairs = super::two_level::tests::ranks(timeout, &hosts, run);
-        over.push(("two levels", in_pairs));
+    OVER.iter().map(|&over| (over, over_one(over, timeout, size, &run))).collect()
+}
+
+/// The transports of [`over_each`].
+const OVER: &[&str] =
+    if cfg!(target_os = "linux") { &[SHARED, TCP, TWO_LEVELS] } else { &[SHARED, TCP] };
+const SHARED: &str = "shared memory";
+const TCP: &str = "TCP";
+const TWO_LEVELS: &str = "two levels";
+
+/// What `run` returns on `size` ranks over one of [`OVER`].
+fn over_one<T: Send>(
+    over: &str,
+    timeout: Duration,
+    size: u32,
+    run: &(impl Fn(Group) -> T + Sync),
+) -> Vec<T> {
+    match over {
+        SHARED => in_threads(timeout, size, run),
+        #[cfg(target_os = "linux")]
+        TWO_LEVELS => {
+            let hosts: Vec<u8> = (0..size).map(|rank| (rank / 2) as u8).collect();
+            super::two_level::tests::ranks(timeout, &hosts, run)
+        }
+        _ => ranks_within(timeout, size, |tcp| run(Group::new(Box::new(tcp)))),
     }
-    over
 }
 
 fn in_threads<T: Send>(timeout: Duration, size: u32, run: &(impl Fn(Group) -> T + Sync)) -> Vec<T> {
@@ -517,42 +530,43 @@ fn what_is_wrong_with_arguments_says_what_is_needed() {
     }
 }
 
-/// Checks that no rank returns without an error when rank `odd` makes the call `other` and all
-/// others make `one`, and that every error names what differs.
-fn check(size: u32, one: (&str, Made), other: (&str, Made), odd: u32) {
-    for (over, results) in over_each(size, |group| {
+/// Checks that no rank returns without an error when one of three makes the call `other` and the
+/// others make `one`, and that every error names what differs. Which rank and which transport it
+/// is changes from `turn` to turn.
+fn check(one: (&str, Made), other: (&str, Made), turn: usize) {
+    let (odd, over) = ((turn % 3) as u32, OVER[turn / 3 % OVER.len()]);
+    let results = over_one(over, PLENTY, 3, &|mut group: Group| {
         let begun = Instant::now();
         let call = if group.rank().index() == odd { other.1 } else { one.1 };
-        (call(group), begun.elapsed())
-    }) {
-        let what = format!("{over}: {}, and on rank {odd} {}: {results:?}", one.0, other.0);
-        for (result, took) in &results {
-            assert!(result.as_ref().is_err_and(is_named) && *took < PLENTY, "{what}");
-        }
+        (call(&mut group), begun.elapsed())
+    });
+    let what = format!("{over}: {}, and on rank {odd} {}: {results:?}", one.0, other.0);
+    for (result, took) in &results {
+        assert!(result.as_ref().is_err_and(is_named) && *took < PLENTY, "{what}");
     }
 }
 
 #[test]
 fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank() {
-    let mut odd = 0;
-    for (index, one) in CALLS.iter().enumerate() {
-        for other in &CALLS[index + 1..] {
-            odd = (odd + 1) % 3;
-            check(3, *one, *other, odd);
-        }
+    let pairs = CALLS.iter().enumerate().flat_map(|(index, one)| {
+        // Calls that differ in one parameter stand beside each other: those on every transport.
+        let near = CALLS[index + 1..].iter().take(2).flat_map(|other| [other; 9]);
+        near.chain(CALLS[index + 1..].iter().skip(2)).map(move |other| (one, other))
+    });
+    for (turn, (one, other)) in pairs.enumerate() {
+        check(*one, *other, turn);
     }
 }
 
 #[test]
 fn no_rank_returns_from_a_message_where_another_rank_makes_another_call() {
-    let mut odd = 0;
-    for (index, one) in RINGS.iter().enumerate() {
-        for other in RINGS[index + 1..].iter().chain(CALLS) {
-            odd = (odd + 1) % 3;
-            // Each of three ranks passes messages to both others.
-            check(3, *one, *other, odd);
-            check(3, *other, *one, odd);
-        }
+    let pairs = RINGS.iter().enumerate().flat_map(|(index, one)| {
+        // Each of three ranks passes messages to both others.
+        let others = RINGS[index + 1..].iter().chain(CALLS);
+        others.flat_map(move |other| [(one, other), (other, one)])
+    });
+    for (turn, (one, other)) in pairs.enumerate() {
+        check(*one, *other, turn);
     }
 }
 

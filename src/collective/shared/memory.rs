@@ -249,9 +249,9 @@ impl Memory {
     /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
-        // Populated, because a page fault on each first touch takes longer than copying a page.
-        let (access, flags) =
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // Not populated: a page fault at each first touch takes longer than that, but most groups
+        // touch few of the pages.
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the system chooses an address that nothing else uses.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), length, access, flags, file, 0) }?;

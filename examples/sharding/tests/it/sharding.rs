@@ -163,7 +163,12 @@ fn assert_parts_tile_parameters(plan: &Plan) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    // A case starts up to four groups of ranks. PROPTEST_CASES asks for more of them.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 4,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn losses_and_parameters_are_those_of_dense_training(case in random_network::case()) {
