@@ -1,0 +1,260 @@
+//! What ranks learn that do not make the same calls, or whose arguments cannot be used.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::calls::{CALLS, Made, RINGS, is_named};
+use super::measured::longer_than;
+use super::{OVER, PLENTY, over_each, over_each_owned, over_each_within, over_one};
+use crate::{CollectiveError, Group, threads};
+
+#[test]
+fn ranks_that_call_different_operations_are_named_with_what_they_called() {
+    for (over, errors) in over_each(3, |group| match group.rank().index() {
+        2 => group.barrier().unwrap_err().to_string(),
+        _ => group.all_reduce_sum(&mut [1.0_f32; 10]).unwrap_err().to_string(),
+    }) {
+        // Either rank may have found the difference.
+        let [first, second] =
+            ["rank 2 called barrier, rank ", " called all_reduce_sum of 10 f32, rank 2 barrier: "];
+        for error in &errors {
+            assert!(
+                error.starts_with("rank ") && (error.starts_with(first) || error.contains(second)),
+                "{over}: {errors:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lengths_that_differ_are_named_with_both_lengths() {
+    for (over, errors) in over_each(2, |group| {
+        let length = 100_000 + group.rank().index() as usize;
+        group.all_reduce_sum(&mut vec![1_i32; length]).unwrap_err().to_string()
+    }) {
+        let sums = [("0", "100000"), ("1", "100001")];
+        let named = |one: usize, other: usize| {
+            let ([(rank, count), (own, expected)], sum) =
+                ([sums[one], sums[other]], "all_reduce_sum");
+            format!(
+                "rank {rank} called {sum} of {count} i32, rank {own} {sum} of {expected} i32: \
+                 all ranks must run the same program with the same options"
+            )
+        };
+        let either = [named(0, 1), named(1, 0)];
+        assert!(errors.iter().all(|error| either.contains(error)), "{over}: {errors:?}");
+    }
+}
+
+#[test]
+fn a_group_that_has_failed_fails_again_at_once_and_names_the_same_rank() {
+    for (over, errors) in over_each(3, |group| {
+        let first = if group.rank().index() == 1 {
+            group.barrier()
+        } else {
+            group.all_gather(b"x").map(drop)
+        };
+        let begun = Instant::now();
+        let again = [group.barrier().is_err(), group.all_reduce_sum(&mut [1_u64]).is_err()];
+        (first.unwrap_err().to_string(), again, begun.elapsed())
+    }) {
+        for (error, again, took) in errors {
+            assert_eq!(again, [true; 2], "{over}: {error}");
+            assert!(took < PLENTY, "{over}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn arguments_that_no_rank_could_use_are_errors_that_leave_the_group_usable() {
+    for (over, sums) in over_each(2, |group| {
+        let errors = [
+            group.broadcast(&mut [1_u8], 2).unwrap_err(),
+            group.all_to_all(&[vec![1]]).unwrap_err(),
+            group.all_to_all(&[vec![1], vec![1, 2]]).unwrap_err(),
+        ];
+        assert!(errors.iter().all(|error| matches!(error, CollectiveError::Argument { .. })));
+        assert_eq!(
+            errors[0].to_string(),
+            "broadcast: there is no rank 2: the group has ranks 0 and 1"
+        );
+        let mut sum = [1_u32];
+        group.all_reduce_sum(&mut sum).unwrap();
+        sum
+    }) {
+        assert_eq!(sums, [[2], [2]], "{over}");
+    }
+}
+
+#[test]
+fn a_rank_that_closes_or_drops_its_group_too_early_is_named_with_the_call_of_those_that_wait() {
+    type Waits = fn(&mut Group) -> Result<(), CollectiveError>;
+    let waits: [Waits; 3] = [
+        |group| group.all_reduce_sum(&mut [1.0_f64]),
+        |group| group.all_reduce_sum(&mut vec![1.0_f64; 3_000_000]),
+        |group| match group.rank().index() {
+            0 => group.send(&[1.0_f64; 3_000_000], 1),
+            _ => group.receive(&mut [1.0_f64], 1),
+        },
+    ];
+    let calls = ["all_reduce_sum of 1 f64", "all_reduce_sum of 3000000 f64", ""];
+    for ((wait, call), closes) in
+        waits.iter().zip(calls).flat_map(|one| [(one, true), (one, false)])
+    {
+        let ended = AtomicU32::new(0);
+        for (over, errors) in over_each_owned(PLENTY, 3, |mut group| {
+            group.barrier().unwrap();
+            let all = ended.load(Ordering::Relaxed) / 2 * 2 + 2;
+            if group.rank().index() == 1 {
+                if closes {
+                    group.close().unwrap();
+                } else {
+                    drop(group);
+                }
+                while ended.load(Ordering::Relaxed) < all {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                return String::new();
+            }
+            let error = wait(&mut group).unwrap_err();
+            ended.fetch_add(1, Ordering::Relaxed);
+            error.to_string()
+        }) {
+            for (own, error) in errors.iter().enumerate().filter(|(own, _)| *own != 1) {
+                let is_named = (0..3).any(|rank| {
+                    let own = if rank == 1 { own } else { rank };
+                    let text = "rank 1 called close or dropped its group, rank";
+                    error.starts_with(&format!("{text} {own} {call}"))
+                });
+                assert!(is_named, "{over}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_a_ring_name_their_own_calls_and_what_to_call_instead() {
+    type ToAndFrom = fn(&mut Group, u32, u32) -> Result<(), CollectiveError>;
+    let right: [ToAndFrom; 2] = [
+        |group, to, _| group.send(&[1.0_f64], to),
+        |group, _, from| group.receive(&mut [1.0_f64], from),
+    ];
+    let timeout = longer_than(Duration::from_secs(4), || {
+        over_each(3, |group| {
+            let own = group.rank().index();
+            group.send_receive(&[1.0_f64], (own + 1) % 3, &mut [0.0], (own + 2) % 3).unwrap();
+        });
+    });
+    for (index, call) in right.iter().enumerate() {
+        for (over, errors) in over_each_within(timeout, 3, |group| {
+            let own = group.rank().index();
+            let first = call(group, (own + 1) % 3, (own + 2) % 3).unwrap_err();
+            (first, group.barrier().unwrap_err().to_string())
+        }) {
+            for (own, (error, later)) in errors.iter().enumerate() {
+                let (to, from) = ((own + 1) % 3, (own + 2) % 3);
+                let waited = match index {
+                    0 => format!("waited in send of 1 f64 to rank {to}: "),
+                    _ => format!("waited in receive of 1 f64 from rank {from}: "),
+                };
+                let text = error.to_string();
+                assert!(matches!(error, CollectiveError::SomeTimedOut { .. }), "{over}: {text}");
+                assert!(text.contains(&waited), "{over}: {text}");
+                assert_eq!(
+                    text.contains("call send_receive instead"),
+                    index == 0,
+                    "{over}: {text}"
+                );
+                assert_eq!(*later, format!("{text} (in an earlier call)"), "{over}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_arguments_says_what_is_needed() {
+    let texts = threads::run(3, PLENTY, |group| {
+        let own = group.rank().index();
+        [
+            group.broadcast(&mut [1_u8], 99).unwrap_err(),
+            group.gather(&[1_u8; 2], &mut [0; 3], own).unwrap_err(),
+            group.all_to_all_into(&[1_u8; 4], &mut [0; 4]).unwrap_err(),
+            group.all_to_all(&[vec![1]]).unwrap_err(),
+            group.send(&[1_u8], own).unwrap_err(),
+            group.receive(&mut [1_u8], 3).unwrap_err(),
+        ]
+        .map(|error| error.to_string())
+    });
+    for (own, texts) in texts.unwrap().into_iter().enumerate() {
+        let itself = format!("send: rank {own} is this rank itself: name another one");
+        let expected = [
+            "broadcast: there is no rank 99: the group has ranks 0 to 2",
+            "gather: 3 values where 6 are needed: 2 for each of 3 ranks",
+            "all_to_all: 4 values, which 3 ranks cannot share equally",
+            "all_to_all: 1 parts where 3 are needed: one for each rank",
+            &itself,
+            "receive: there is no rank 3: the group has ranks 0 to 2",
+        ];
+        assert_eq!(texts, expected);
+    }
+}
+
+/// Checks that no rank returns without an error when one of three makes the call `other` and the
+/// others make `one`, and that every error names what differs. Which rank and which transport it
+/// is changes from `turn` to turn.
+fn check(one: (&str, Made), other: (&str, Made), turn: usize) {
+    let (odd, over) = ((turn % 3) as u32, OVER[turn / 3 % OVER.len()]);
+    let results = over_one(over, PLENTY, 3, &|mut group: Group| {
+        let begun = Instant::now();
+        let call = if group.rank().index() == odd { other.1 } else { one.1 };
+        (call(&mut group), begun.elapsed())
+    });
+    let what = format!("{over}: {}, and on rank {odd} {}: {results:?}", one.0, other.0);
+    for (result, took) in &results {
+        assert!(result.as_ref().is_err_and(is_named) && *took < PLENTY, "{what}");
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_call_of_which_any_parameter_differs_on_another_rank() {
+    let pairs = CALLS.iter().enumerate().flat_map(|(index, one)| {
+        // Calls that differ in one parameter stand beside each other: those on every transport.
+        let near = CALLS[index + 1..].iter().take(2).flat_map(|other| [other; 9]);
+        near.chain(CALLS[index + 1..].iter().skip(2)).map(move |other| (one, other))
+    });
+    for (turn, (one, other)) in pairs.enumerate() {
+        check(*one, *other, turn);
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_message_where_another_rank_makes_another_call() {
+    let pairs = RINGS.iter().enumerate().flat_map(|(index, one)| {
+        // Each of three ranks passes messages to both others.
+        let others = RINGS[index + 1..].iter().chain(CALLS);
+        others.flat_map(move |other| [(one, other), (other, one)])
+    });
+    for (turn, (one, other)) in pairs.enumerate() {
+        check(*one, *other, turn);
+    }
+}
+
+#[test]
+fn no_rank_returns_from_a_broadcast_with_a_different_root_on_each_rank_however_often() {
+    for turn in 0..40 {
+        for (over, results) in over_each(4, |group| {
+            let own = group.rank().index();
+            group
+                .broadcast(&mut [own as u8; 16], (own + turn) % 4)
+                .map_err(|error| error.to_string())
+        }) {
+            assert!(
+                results
+                    .iter()
+                    .all(|result| matches!(result, Err(error) if error.contains(" called "))),
+                "{over}: {results:?}"
+            );
+        }
+    }
+}
