@@ -237,16 +237,24 @@ fn a_rank_whose_core_others_use_is_named() {
         command.args(["-n", "-5", "taskset", "-c", "1", "sh", "-c", "while :; do :; done"]);
         command.spawn().unwrap()
     };
-    for run in 0..runs() {
+    let findings = || {
         let mut loops = [busy(), busy(), busy()];
         let port = crate::support::port::free_port();
         let children = vec![rank(0, 0, port), rank(1, 0, port), rank(2, 1, port)];
-        let (map, findings) = measured(children, "compute");
+        let found = measured(children, "compute");
         for busy in &mut loops {
             busy.kill().unwrap();
             busy.wait().unwrap();
         }
-        let [(code, what)] = &findings[..] else { panic!("run {run}: {findings:?}: {map}") };
+        found
+    };
+    for run in 0..runs() {
+        // Other programs of this machine may slow all ranks alike for a while.
+        let mut tries = (0..20).map(|_| findings());
+        let Some((map, found)) = tries.find(|(_, found)| !found.is_empty()) else {
+            panic!("run {run}: it is as fast as the others");
+        };
+        let [(code, what)] = &found[..] else { panic!("run {run}: {found:?}: {map}") };
         assert!(code == "compute-slow" && what.starts_with("rank 2 on "), "run {run}: {map}");
     }
 }
