@@ -48,6 +48,8 @@ pub(crate) const GPU_TEST: Option<unsafe fn(&Environment) -> GpuTest> = None;
 /// Lets all ranks of this process's job meet at the master. Rank 0 listens on its host's address
 /// `bind`, or on every address for `0.0.0.0` or `::`.
 ///
+/// If each rank is the launch of a node, they compare how many `workers` they start.
+///
 /// Rank 0 gets the map. The others get `None` once all ranks have arrived.
 ///
 /// # Errors
@@ -63,6 +65,7 @@ pub(crate) fn check(
     timeout: Duration,
     bind: Option<IpAddr>,
     measures: Measures,
+    workers: Option<u32>,
 ) -> Result<Option<JobMap>, CheckError> {
     let master = info.master_addr()?;
     let is_unspecified = master.address().is_some_and(|address| address.is_unspecified());
@@ -71,6 +74,7 @@ pub(crate) fn check(
         address: None,
         local_rank: info.local_rank(),
         local_size: info.local_world_size(),
+        workers,
         master: master.with_port(info.meeting_port()),
     };
     let own = Contribution { report, measures };

@@ -29,6 +29,8 @@ use mpienv_core::seam::Attempt;
 use mpienv_core::{ClusterInfo, host_name};
 
 pub(super) use self::link::Link;
+pub use self::nodes::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
+
 pub(super) use self::message::{Event, FinalFailure, Urgency};
 
 use self::coordinator::Coordinator;
@@ -286,7 +288,9 @@ impl Launch {
             }
             Some(info) => {
                 let (node_timeout, host) = (self.node_timeout, own_host());
-                let own = Introduction { base, max_restarts, node_timeout, stall_timeout, host };
+                let workers = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
+                let own =
+                    Introduction { base, workers, max_restarts, node_timeout, stall_timeout, host };
                 let Met { nodes, mailbox, base } = meet(info, &own)?;
                 Ok((Link::several(number, nodes, mailbox), base))
             }

@@ -21,6 +21,7 @@ pub use crate::cores::{
     Allowed, Roots, allowed, count as count_cores, of_children as cores_of_children,
 };
 pub use crate::error::for_terminal;
+pub use crate::job::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
 pub use crate::process::{exec, own_program};
 pub use crate::share::{Share, of_rank as share_of_rank, of_workers as share_of_workers};
 pub use crate::start_error::{before, foreseen, meant};

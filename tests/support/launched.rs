@@ -27,9 +27,22 @@ pub fn launch(mark: &str, workers: u32, options: &[&str], script: &str) -> Comma
     command
 }
 
-/// `mpienv launch` on one of two nodes; both nodes are this machine.
+/// `mpienv launch` of two workers on one of two nodes; both nodes are this machine.
 #[must_use]
 pub fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) -> Command {
+    node_of(2, mark, rank, port, options, script)
+}
+
+/// `mpienv launch` of any number of workers on one of two nodes.
+#[must_use]
+pub fn node_of(
+    workers: u32,
+    mark: &str,
+    rank: u32,
+    port: u16,
+    options: &[&str],
+    script: &str,
+) -> Command {
     let (rank, port) = (rank.to_string(), port.to_string());
     let place = [
         "--node-rank",
@@ -44,7 +57,7 @@ pub fn node(mark: &str, rank: u32, port: u16, options: &[&str], script: &str) ->
     // A busy machine may not hear from a node for a long time.
     let patience =
         if options.contains(&"--node-timeout") { &[][..] } else { &["--node-timeout", PATIENT] };
-    launch(mark, 2, &[&place[..], patience, options].concat(), script)
+    launch(mark, workers, &[&place[..], patience, options].concat(), script)
 }
 
 /// A master port; the launches use the port below it.

@@ -9,6 +9,7 @@ use super::Measures;
 use super::measurement::{Measurement, named};
 use crate::command::protection::Protection;
 use crate::{Finding, Severity};
+use mpienv_launch::seam::{SAME_OPTIONS, nodes_differ, per_node, tell_if_on_one_host};
 
 /// The place of every rank of a job, as they reported it when they met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -55,6 +56,9 @@ pub(crate) struct RankReport {
     pub address: Option<IpAddr>,
     pub local_rank: Option<u32>,
     pub local_size: Option<u32>,
+    /// How many workers it starts, if it is the launch of a node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u32>,
     /// Where the rank met the others, as this rank names it.
     pub master: String,
 }
@@ -78,9 +82,10 @@ impl JobMap {
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
-        for (host, ranks) in hosts {
-            findings.extend(same_local_rank(host, &ranks));
-            findings.extend(other_local_size(host, &ranks));
+        findings.extend(self.workers_differ());
+        for (host, ranks) in hosts.iter().filter(|_| !self.is_of_nodes()) {
+            findings.extend(same_local_rank(host, ranks));
+            findings.extend(other_local_size(host, ranks));
         }
         findings.extend(self.options_differ("--mesh", |measures| measures.mesh.is_some()));
         findings.extend(self.options_differ("--compute", |measures| measures.compute));
@@ -88,6 +93,30 @@ impl JobMap {
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
         findings
+    }
+
+    /// Returns whether each rank is the launch of a node, which starts that node's workers.
+    fn is_of_nodes(&self) -> bool {
+        self.ranks.iter().all(|report| report.workers.is_some())
+    }
+
+    /// Says on stderr that two nodes are on one host.
+    pub(crate) fn tell_if_on_one_host(&self) {
+        tell_if_on_one_host(self.ranks.iter().map(|report| &*report.host));
+    }
+
+    /// Reports nodes that start different numbers of workers.
+    fn workers_differ(&self) -> Option<Finding> {
+        let reports = self.ranks.iter();
+        let nodes: Vec<_> = reports
+            .map_while(|report| Some((&*report.host, [per_node(report.workers?)])))
+            .collect();
+        Some(Finding::error(
+            "workers-of-nodes-differ",
+            nodes_differ(&nodes)?,
+            "each node computes the ranks of its workers from its own number",
+            SAME_OPTIONS,
+        ))
     }
 
     /// Returns what was measured.
@@ -221,6 +250,7 @@ mod tests {
             address: None,
             local_rank: Some(0),
             local_size: Some(1),
+            workers: None,
             master: master.to_owned(),
         };
         let map = |master: &str, ranks| JobMap {

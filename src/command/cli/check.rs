@@ -109,7 +109,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
     quiet.warn_also(&info, &environment, port);
-    let mut map = meet(&info, timeout, bind, measures)?;
+    let mut map = meet(&info, timeout, bind, measures, None)?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
@@ -159,14 +159,17 @@ fn bytes(text: &str) -> Result<u64, &'static str> {
     bytes.filter(|&bytes| bytes > 0).ok_or("expected a number of bytes above 0, such as 100M or 2G")
 }
 
-/// Lets all ranks meet. Rank 0 gets the map.
+/// Lets all ranks meet, or the launches of all nodes, each of which starts so many `workers`. Rank
+/// 0 gets the map.
 pub(super) fn meet(
     info: &ClusterInfo,
     timeout: Duration,
     bind: Option<IpAddr>,
     measures: Measures,
+    workers: Option<u32>,
 ) -> Result<Option<JobMap>, Failure> {
-    let met = check::check(info, host_name().unwrap_or_default(), timeout, bind, measures);
+    let host = host_name().unwrap_or_default();
+    let met = check::check(info, host, timeout, bind, measures, workers);
     met.map_err(|error| failure(info, error))
 }
 

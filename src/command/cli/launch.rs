@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::command::check::JobMap;
 use crate::command::doctor::{self, devices, port};
 use crate::command::open_files::OpenFiles;
 use crate::{
@@ -160,10 +161,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
     options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
-    options.meet.wait(&info).map_err(Failure::of_nodes)?;
+    let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
+    let map = options.meet.wait(&info, Some(workers)).map_err(Failure::of_nodes)?;
+    // Launches that stay connected say it themselves.
+    map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
     // Stays in effect while this process is connected to those of the other nodes.
-    let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
     let files = if is_joint { raised_files(&info) } else { None };
     let before = files.as_ref().and_then(OpenFiles::before);
     let mut fault: Option<Failure> = None;

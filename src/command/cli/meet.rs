@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command::check::{Measures, exchange_endpoints, exchange_secret};
+use crate::command::check::{JobMap, Measures, exchange_endpoints, exchange_secret};
 use crate::command::doctor;
 use crate::{ClusterInfo, Error, Host};
 use clap::Args;
@@ -64,21 +64,25 @@ impl MeetOption {
             plan.variables.as_ref().map_err(Error::clone)?;
         }
         let own = needs.endpoints.then(|| info.own_endpoint(&own_addr(info)?)).transpose()?;
-        self.wait(info)?;
+        self.wait(info, None)?;
         let others = own.map(|own| exchange_endpoints(info, &own, patience)).transpose()?;
         options.secret = needs.secret.then(|| exchange_secret(info, patience)).transpose()?;
         let info = others.map_or_else(|| info.clone(), |others| info.with_endpoints(others));
         Ok(Plan::new(&info, options))
     }
 
-    pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
-        let Some(patience) = self.meet else { return Ok(()) };
-        let Some(map) = check::meet(info, patience, None, Measures::default())? else {
-            return Ok(());
-        };
-        let errors = map.errors();
+    /// Lets the ranks meet, or the launches of all nodes, each of which starts so many `workers`.
+    /// Rank 0 gets the map.
+    pub(super) fn wait(
+        self,
+        info: &ClusterInfo,
+        workers: Option<u32>,
+    ) -> Result<Option<JobMap>, Failure> {
+        let Some(patience) = self.meet else { return Ok(None) };
+        let map = check::meet(info, patience, None, Measures::default(), workers)?;
+        let errors = map.as_ref().map(JobMap::errors).unwrap_or_default();
         stream::report(lines_of(&errors).as_bytes());
-        if errors.is_empty() { Ok(()) } else { Err(Failure::Disagreement) }
+        if errors.is_empty() { Ok(map) } else { Err(Failure::Disagreement) }
     }
 }
 

@@ -14,6 +14,8 @@ use crate::wire;
 pub(super) struct Introduction {
     /// How often the platform had restarted the job, as this node knows it.
     pub base: u32,
+    /// How many workers this node starts.
+    pub workers: u32,
     pub max_restarts: u32,
     /// How long a node may be silent.
     #[serde(with = "wire::milliseconds")]

@@ -5,6 +5,7 @@
 //! until the job is over. They carry events to the first node, orders from it, and heartbeats. No
 //! process can join later. `mpienv::guide::wire_format` specifies the messages.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -18,8 +19,9 @@ use super::link::Mailbox;
 use super::message::{Event, Introduction, Order, Verdict};
 use crate::error::LaunchError;
 use crate::process::small_thread;
-use crate::wire;
-use mpienv_core::ClusterInfo;
+use crate::{tell, wire};
+use mpienv_core::seam::SIMULATED;
+use mpienv_core::{ClusterInfo, Environment};
 use mpienv_rendezvous::seam::star::{Heard, Star, Waker};
 use mpienv_rendezvous::seam::{Role, stay_connected};
 use mpienv_rendezvous::{Gathered, Meeting, Member, Rendezvous};
@@ -61,6 +63,7 @@ pub(super) fn meet(info: &ClusterInfo, own: &Introduction) -> Result<Met, Launch
     let waker = star.waker();
     let connections = Connections { star, mailbox: Arc::clone(&mailbox), node_timeout };
     let nodes = if rank.is_first() {
+        tell_if_on_one_host(hosts.iter().map(String::as_str));
         let coordinator = Coordinator::new(rank.size(), max_restarts, stall_timeout);
         Nodes::start(waker, move |own| connections.serve_first(&own, coordinator, &hosts))
     } else {
@@ -77,29 +80,64 @@ fn agree(members: &[Member]) -> Result<(u32, Vec<String>), String> {
             .map_err(|_| format!("node {node} ({}) {other}", member.address()))
     };
     let all: Vec<Introduction> = members.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    for (node, (one, next)) in all.iter().zip(all.iter().skip(1)).enumerate() {
-        let mut options = one.options().into_iter().zip(next.options());
-        if let Some((option, other)) = options.find(|(option, other)| option != other) {
-            let (host, next_host, next_node) = (&one.host, &next.host, node + 1);
-            return Err(format!(
-                "node {node} ({host}) has {option}, and node {next_node} ({next_host}) has \
-                 {other}; pass the same on every node"
-            ));
-        }
+    let options: Vec<_> = all.iter().map(|one| (&*one.host, one.options())).collect();
+    if let Some(differing) = nodes_differ(&options) {
+        return Err(format!("{differing}; {SAME_OPTIONS}"));
     }
     let base = all.iter().fold(0, |base, one| base.max(one.base));
     Ok((base, all.into_iter().map(|one| one.host).collect()))
 }
 
+/// The remedy for nodes that differ.
+pub const SAME_OPTIONS: &str = "pass the same on every node";
+
+/// Returns the first option that a node has and the next one has not. Each node comes with its host
+/// and its options.
+pub fn nodes_differ<const N: usize>(nodes: &[(&str, [String; N])]) -> Option<String> {
+    let next = nodes.iter().skip(1);
+    (0..).zip(nodes.iter().zip(next)).find_map(|(node, ((host, own), (next_host, next)))| {
+        let (option, other) = own.iter().zip(next).find(|(option, other)| option != other)?;
+        let next_node: u32 = node + 1;
+        Some(format!(
+            "node {node} ({host}) has {option}, and node {next_node} ({next_host}) has {other}"
+        ))
+    })
+}
+
+/// Says on stderr that two nodes are on one of these hosts. That is no error: their workers may
+/// see different devices, as in containers.
+pub fn tell_if_on_one_host<'a>(hosts: impl IntoIterator<Item = &'a str>) {
+    if Environment::current().get(SIMULATED).is_some() {
+        return;
+    }
+    let mut first: BTreeMap<&str, u32> = BTreeMap::new();
+    let twice = (0..).zip(hosts).find_map(|(node, host)| {
+        let earlier = first.insert(host, node)?;
+        Some(format!("nodes {earlier} and {node} are both on {host}"))
+    });
+    if let Some(twice) = twice {
+        tell(&format!(
+            "{twice}: their workers have the same local ranks, so they may use the same devices \
+             and cores; start `mpienv launch` once on each host"
+        ));
+    }
+}
+
+/// Returns the option that says how many workers a node starts.
+pub fn per_node(workers: u32) -> String {
+    format!("--nproc-per-node {workers}")
+}
+
 impl Introduction {
     /// The options that must be the same on all nodes.
-    fn options(&self) -> [String; 3] {
+    fn options(&self) -> [String; 4] {
         let (max_restarts, node_timeout) = (self.max_restarts, self.node_timeout.as_secs_f64());
         let stall_timeout = self.stall_timeout.map_or_else(
             || "no --stall-timeout".to_owned(),
             |timeout| format!("--stall-timeout {}", timeout.as_secs_f64()),
         );
         [
+            per_node(self.workers),
             format!("--max-restarts {max_restarts}"),
             format!("--node-timeout {node_timeout}"),
             stall_timeout,

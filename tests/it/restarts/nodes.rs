@@ -9,9 +9,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{has_two, read_to, said, wait_for_two};
 use crate::support::clock::SLACK;
-use crate::support::launched::{launch, living, master_port, node, piped, signal, sorted};
+use crate::support::launched::{launch, living, master_port, node, node_of, piped, signal, sorted};
 use crate::support::processes::until;
-use crate::support::timeout::in_time;
+use crate::support::timeout::{PATIENT, in_time};
 
 /// The outputs of both nodes.
 fn both(mark: &str, options: &[&str], vars: [&[(&str, &str)]; 2], script: &str) -> [Output; 2] {
@@ -127,7 +127,7 @@ fn the_attempt_goes_on_from_the_highest_count_of_any_nodes_platform() {
     printed_by_both(&outputs, |rank| [3, 4].map(|count| format!("[{rank}] {count} {count}")));
     let text = said(&outputs[0]);
     assert!(
-        text.starts_with("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "),
+        text.contains("mpienv: attempt 3 failed: ") && text.contains("; attempt 4 starts in "),
         "{text}"
     );
 }
@@ -299,6 +299,51 @@ fn nodes_with_different_settings_are_named_with_both_values() {
             assert!(names(0, of_first) && names(1, of_other), "{said}");
             assert!(said.ends_with("; pass the same on every node\n"), "{said}");
         }
+    }
+}
+
+#[test]
+fn nodes_with_different_numbers_of_workers_are_named_with_both_before_a_worker_starts() {
+    for options in [&["--meet", PATIENT][..], &["--max-restarts", "1"], &["--stall-timeout", "9m"]]
+    {
+        let port = master_port();
+        let nodes = [(0, 2), (1, 1)].map(|(rank, workers)| {
+            piped(&mut node_of(workers, "numbers", rank, port, options, "echo up"))
+        });
+        let [first, second] = nodes.map(|node| node.wait_with_output().unwrap());
+        for output in [&first, &second] {
+            assert_eq!(output.status.code(), Some(3), "{options:?}: {}", said(output));
+            assert!(output.stdout.is_empty(), "a worker has started: {}", said(output));
+        }
+        let said = said(&first);
+        assert!(
+            said.contains("node 0 (")
+                && said.contains(") has --nproc-per-node 2, and node 1 (")
+                && said.contains(") has --nproc-per-node 1")
+                && said.contains("pass the same on every node\n"),
+            "{options:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn two_nodes_on_one_host_start_and_the_first_says_once_what_that_means() {
+    let restarts = ["--max-restarts", "1"];
+    let meet = ["--meet", PATIENT];
+    for options in [&meet[..], &restarts, &[restarts, meet].concat()] {
+        let outputs = both("host", options, [&[], &[]], "echo $RANK");
+        for (output, ranks) in outputs.iter().zip([["[0] 0", "[1] 1"], ["[2] 2", "[3] 3"]]) {
+            assert_eq!(output.status.code(), Some(0), "{options:?}: {}", said(output));
+            assert_eq!(sorted(&output.stdout), ranks, "{options:?}");
+        }
+        let [first, second] = outputs.map(|output| said(&output));
+        let what = first.strip_prefix("mpienv: nodes 0 and 1 are both on ");
+        let what = what.unwrap_or_else(|| panic!("{options:?}: {first}"));
+        assert!(
+            what.contains(": their workers have the same local ranks, so they may use the same "),
+            "{first}"
+        );
+        assert_eq!((first.lines().count(), second.as_str()), (1, ""), "{options:?}: {first}");
     }
 }
 

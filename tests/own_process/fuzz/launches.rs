@@ -18,7 +18,8 @@ use proptest::test_runner::TestCaseResult;
 
 const TOKEN: &[u8] = b"job 1";
 /// The blob of the simulated launch.
-const BLOB: &[u8] = br#"{"base":2,"max_restarts":1,"node_timeout":30000,"host":"node one"}"#;
+const BLOB: &[u8] =
+    br#"{"base":2,"workers":1,"max_restarts":1,"node_timeout":30000,"host":"node one"}"#;
 
 /// The launch on one of two nodes, whose worker runs until it is stopped.
 fn launch(node: &str, port: Port) -> Result<(), LaunchError> {
