@@ -22,7 +22,7 @@ mod mlp;
 pub(crate) mod mlx;
 pub(crate) mod msrun;
 mod mvapich;
-mod named_file;
+pub(crate) mod named_file;
 pub(crate) mod oneccl;
 pub(crate) mod open_mpi;
 pub(crate) mod paddle;

@@ -273,6 +273,36 @@ fn an_option_that_only_some_ranks_have_is_named_with_these_ranks() {
 }
 
 #[test]
+fn the_file_of_bad_hosts_is_empty_without_one_and_needs_something_that_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.txt");
+    let check = |option: &str| {
+        let mut command = clean("mpienv");
+        command.args(["check", option, "--bad-hosts"]).arg(&file);
+        ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    };
+    let (code, _, stderr) = check("--compute");
+    assert_eq!((code, std::fs::read(&file).unwrap()), (Some(0), Vec::new()), "{stderr}");
+    let (code, stdout, stderr) = check("--json");
+    assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
+    assert!(stderr.contains("<--mesh|--compute|--gpu>"), "{stderr}");
+}
+
+#[test]
+fn an_interface_that_the_host_does_not_have_is_an_error_as_of_exec() {
+    let run = |words: &[&str]| {
+        let mut command = clean("mpienv");
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        ended(command.spawn().unwrap())
+    };
+    let check = run(&["check", "--interface", "ib77"]);
+    let exec = run(&["exec", "--interface", "ib77", "--", "true"]);
+    assert_eq!((check.0, check.1.as_str()), (Some(1), ""), "{}", check.2);
+    assert!(check.2.contains("no interface has this name"), "{}", check.2);
+    assert_eq!(check, exec);
+}
+
+#[test]
 fn a_rank_with_another_world_size_prints_itself_why_it_was_turned_away() {
     let port = free_port();
     let zero = rank(0, 2, port, &[]);

@@ -152,6 +152,19 @@ fn interfaces_in_nccls_own_file_are_not_replaced_by_the_default() {
 }
 
 #[test]
+fn a_device_or_a_pipe_in_the_place_of_nccls_file_is_not_read() {
+    let home = tempfile::tempdir().unwrap();
+    let pipe = home.path().join(".nccl.conf");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+    for (name, value) in [("NCCL_CONF_FILE", Path::new("/dev/zero")), ("HOME", home.path())] {
+        let mut command = clean("mpienv");
+        command.args(["exec", "--", "sh", "-c", "echo [$NCCL_SOCKET_IFNAME]"]).env(name, value);
+        let (code, stdout, stderr) = output(&mut command);
+        assert_eq!((code, stdout.as_str()), (Some(0), "[^docker0,lo]\n"), "{name}: {stderr}");
+    }
+}
+
+#[test]
 fn nccl_interfaces_are_kept_or_unset_when_asked() {
     let export = |words: &[&str], set: Option<&str>| {
         let mut command = clean("mpienv");

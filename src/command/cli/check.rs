@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::command::check::{self, CheckError, GpuTest, JobMap, Measures, table};
 use crate::command::doctor::port;
 use crate::command::protection::{ask_munged, no_answer};
-use crate::{ClusterInfo, Environment, Finding, Launcher, Severity, host_name};
-use clap::Args;
+use crate::{ClusterInfo, Environment, Finding, Interface, Launcher, Severity, host_name};
+use clap::{ArgGroup, Args};
+use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
 
 use super::place::{AskOption, PlaceOptions};
@@ -27,7 +28,10 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 /// prints the hosts and their ranks. If a rank is missing, arrives twice, disagrees or runs
 /// another version, rank 0 names it, and the first rank of every other node refers to rank 0.
 #[derive(Args, Debug)]
-#[command(after_help = examples::CHECK)]
+#[command(
+    after_help = examples::CHECK,
+    group = ArgGroup::new("measures").args(["mesh", "compute", "gpu"]).multiple(true),
+)]
 pub(super) struct Options {
     #[command(flatten)]
     place: PlaceOptions,
@@ -79,7 +83,7 @@ pub(super) struct Options {
     ///
     /// The file is in the form of `srun --exclude`, and empty if no host is to blame. It does not
     /// name the hosts of a pair that is slow or blocked only with each other.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
     /// Print the map as one JSON object
     #[arg(long)]
@@ -95,6 +99,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
     let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
     let info = ask.read(&place, &environment, quiet)?;
+    // The program could not have an interface that the host does not have. For `auto`, names are
+    // resolved, which the meeting reports better.
+    let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();
+    let info = if named.is_some() { on_interface(&info)? } else { info };
     // A process that meets only itself does not show that the job's processes can meet.
     let is_not_a_task =
         |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
@@ -123,8 +131,10 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     let Some(map) = map else { return Ok(()) };
     if let Some(file) = options.bad_hosts.filter(|_| fits) {
-        let list = map.bad_hosts().join(",") + "\n";
-        fs::write(&file, list).map_err(|error| Failure::BadHosts { file, error })?;
+        let list = map.bad_hosts().join(",");
+        // An empty file says that nothing was found: `[ -s FILE ]` in shells.
+        let end = if list.is_empty() { "" } else { "\n" };
+        fs::write(&file, list + end).map_err(|error| Failure::BadHosts { file, error })?;
     }
     let measured = measured(&map);
     if json {

@@ -25,6 +25,10 @@ const FILES: &[(&str, &str)] = &[
         "The output of rank R with launch --log-dir DIR; DIR/attempt_K/rank.R with --max-restarts.",
     ),
     ("$MPIENV_TOKEN_FILE", "The secret of the job."),
+    (
+        "$NCCL_CONF_FILE or ~/.nccl.conf, /etc/nccl.conf",
+        "Read to leave NCCL_SOCKET_IFNAME alone if NCCL's own file sets it.",
+    ),
     ("$PBS_NODEFILE", "Read to see whether a PBS job has several processes."),
     ("/proc, /sys", "Read to find the parent processes, the cores and the devices."),
 ];

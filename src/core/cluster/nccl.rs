@@ -1,11 +1,12 @@
 //! Which network interfaces NCCL may use: `NCCL_SOCKET_IFNAME`.
 
 use std::fmt;
-use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::launcher::named_file::{self, MOST};
 use crate::value::sourced::{Known, Sourced};
 
 /// The variable that NCCL reads.
@@ -107,7 +108,11 @@ fn file_with_value(environment: &Environment) -> Option<PathBuf> {
         false => of_home(),
     };
     let files = of_user.into_iter().chain([PathBuf::from("/etc/nccl.conf")]);
-    files.into_iter().find(|file| fs::read(file).is_ok_and(|text| names_interfaces(&text)))
+    files.into_iter().find(|file| {
+        let mut text = Vec::new();
+        let read = named_file::open(file, MOST).and_then(|mut file| file.read_to_end(&mut text));
+        read.is_ok() && names_interfaces(&text)
+    })
 }
 
 /// Returns whether one of the lines `NAME=VALUE` of a file sets the variable.

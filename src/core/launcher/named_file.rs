@@ -4,23 +4,28 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::{fs, io};
 
 use crate::environment::Environment;
 use crate::error::{Error, Reason};
+use crate::launcher::display_variable;
 use crate::launcher::spec::Marker;
-use crate::launcher::{display_variable, named_file};
 use crate::value::json::{Json, MOST_BYTES};
 use crate::value::printable::counted;
 
-/// Reads the first `most` bytes of a file.
-pub(super) fn text(path: &OsStr, most: u64) -> io::Result<String> {
-    // Opening a named pipe would block until it has a writer.
-    if !fs::metadata(path)?.is_file() {
+/// Opens the first `most` bytes of a file.
+pub(crate) fn open(path: impl AsRef<Path>, most: u64) -> io::Result<io::Take<File>> {
+    // Opening a named pipe would block until it has a writer, and a device may never end.
+    if !fs::metadata(&path)?.is_file() {
         return Err(io::Error::other("not a file"));
     }
+    Ok(File::open(path)?.take(most))
+}
+
+fn text(path: &OsStr, most: u64) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(most).read_to_string(&mut text)?;
+    open(path, most)?.read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -38,8 +43,8 @@ pub(super) fn json(
     Json::parse(&text).map_err(|error| malformed(format!("the file is {error}")))
 }
 
-/// How much of the file is read: enough to see that there are several lines.
-const MOST: u64 = 1 << 20;
+/// How much of a file is read that has lines: enough to see that there are several.
+pub(crate) const MOST: u64 = 1 << 20;
 
 /// How many lines the file has, and how many different ones.
 pub(super) struct NodeFile {
@@ -52,7 +57,7 @@ impl NodeFile {
     /// to the host on which this process runs, so the environment must be this process's.
     pub(super) fn read(environment: &Environment, name: &str) -> Option<NodeFile> {
         let path = environment.get(name).filter(|_| environment.is_current())?;
-        let text = named_file::text(path, MOST).ok()?;
+        let text = text(path, MOST).ok()?;
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let hosts = lines.iter().collect::<BTreeSet<_>>().len();
         Some(NodeFile { lines: lines.len(), hosts })
