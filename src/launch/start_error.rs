@@ -148,7 +148,10 @@ impl Advice {
         let meant = match (error.kind(), path) {
             (ErrorKind::NotFound, None) => not_found(command),
             (ErrorKind::PermissionDenied, Some(path)) if path.is_file() && !is_executable(path) => {
-                let chmod = format!("it is not executable: chmod +x {}", path.display());
+                let chmod = format!(
+                    "it is not executable: if it is your program, run `chmod +x {}`",
+                    path.display()
+                );
                 match interpreter(path) {
                     Some(interpreter) => Some((
                         format!("{chmod}, or name the interpreter"),

@@ -36,8 +36,8 @@ use mpienv_core::{ErrorKind, Port};
 pub enum RendezvousError {
     /// Rank 0 cannot listen, because another program does.
     #[error(
-        "port {port} is in use on this host, where rank 0 must listen: another job, an earlier run, or another program \
-         holds it (`ss -tlnp` shows which); stop it, or give all ranks another MASTER_PORT"
+        "port {port} is in use on this host, where rank 0 must listen: another job, an earlier run, another program, or \
+         another process that is also rank 0 holds it (`ss -tlnp` shows which); stop it, or give all ranks another MASTER_PORT"
     )]
     #[non_exhaustive]
     PortInUse {
@@ -225,7 +225,7 @@ pub enum ConnectFailure {
     /// What answered does not authenticate with MUNGE as this rank expects.
     #[error(
         "what answered does not prove with MUNGE that it is this job's rank 0 ({0}); set MPIENV_AUTH to the same value on all \
-         ranks, run them as one user, and run munged with the same key on all hosts"
+         ranks, as with `mpirun -x MPIENV_AUTH`, run them as one user, and run munged with the same key on all hosts"
     )]
     Munge(String),
     /// The connection failed for another reason.

@@ -16,7 +16,8 @@ const NAMED: usize = 8;
 const REMEMBERED: usize = 10_000;
 
 /// The remedy for different world sizes.
-const SIZES_REMEDY: &str = "two jobs share this MASTER_PORT, or a variable is left from an earlier launch: start all ranks with one command";
+const SIZES_REMEDY: &str = "two jobs share this MASTER_PORT, a variable is left from an earlier launch, or `mpienv launch` has different values of \
+                            --nproc-per-node: start all ranks with one command, with the same --nproc-per-node on every node";
 /// The remedy for different ports.
 const PORTS_REMEDY: &str = "only some ranks have the setting, for example because mpirun passes a shell's variables to its own host only: set \
                             it for all ranks, as with `mpirun -x MASTER_PORT`, or for none";
@@ -47,6 +48,8 @@ pub(super) struct Problems {
     pub(super) rejected: u64,
     /// How many connections had not identified themselves by the deadline.
     pub(super) silent: u64,
+    /// Whether rank 0 uses MUNGE, so that ranks that do not leave without a word.
+    pub(super) has_munge: bool,
     other_jobs: BTreeSet<IpAddr>,
     /// The addresses from which altered messages came.
     altered: BTreeSet<IpAddr>,
@@ -220,6 +223,10 @@ impl Problems {
                 ", with another job's token from {from}: if they belong to this job, give all ranks the same MPIENV_TOKEN"
             );
         }
+        if self.has_munge {
+            text += "; rank 0 authenticates with MUNGE: if they are ranks of this job, set MPIENV_AUTH for all ranks, as with \
+                     `mpirun -x MPIENV_AUTH`";
+        }
         if let Some(from) = some(self.altered.iter()) {
             text += &format!(
                 ", with messages that were changed, repeated or left out on the way from {from}"
@@ -370,6 +377,7 @@ mod tests {
         let text = problems.report(8, MASTER, &[0, 1], MINUTE, true).to_string();
         for part in [
             "ranks 0-1 say 8, ranks 5-6 (10.0.0.2) say 16",
+            "with the same --nproc-per-node on every node",
             "the ranks disagree on MASTER_PORT: ranks 0-1 say 6105, rank 4 (10.0.0.2) says 54965",
             "two processes say they are rank 1: one at 10.0.0.1 and one at 10.0.0.2, two processes say they are rank 0: the master itself and one at 10.0.0.2",
             "rank 3 (10.0.0.2) runs mpienv 0.1.0",

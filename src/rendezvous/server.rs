@@ -142,6 +142,7 @@ impl<'a> Server<'a> {
             scratch: vec![0; SCRATCH].into(),
         };
         server.problems.elsewhere = elsewhere;
+        server.problems.has_munge = !server.secret.credential.is_empty();
         match taken {
             Some((listener, port)) => {
                 server.connections.listen(listener, port).map_err(RendezvousError::System)?;

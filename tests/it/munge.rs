@@ -143,7 +143,7 @@ fn another_users_rank_and_another_users_rank_0_are_refused_and_the_reason_is_nam
     assert!(first.starts_with("mpienv: rank 1 of 2 has not connected to "), "{first}");
     assert!(other.contains(&format!("Unauthorized credential for client UID={OTHER}")), "{other}");
     assert!(
-        other.contains("set MPIENV_AUTH to the same value on all ranks, run them as one user"),
+        other.contains("set MPIENV_AUTH to the same value on all ranks, as with `mpirun -x MPIENV_AUTH`, run them as one user"),
         "{other}"
     );
 
@@ -334,13 +334,16 @@ fn ranks_that_differ_in_whether_they_use_munge_do_not_meet_and_the_error_says_wh
             }
             rank.spawn().unwrap()
         });
-        let [_, (code, text)] = ranks.map(said);
+        let [(_, of_first), (code, text)] = ranks.map(said);
         assert_eq!(code, Some(124), "{text}");
         assert!(
             text.contains(reason)
-                && text.contains("set MPIENV_AUTH to the same value on all ranks"),
+                && text.contains("set MPIENV_AUTH to the same value on all ranks, as with `mpirun"),
             "{text}"
         );
+        // mpirun passes the variable of a shell to the first host only, where rank 0 is.
+        let remedy = "set MPIENV_AUTH for all ranks, as with `mpirun -x MPIENV_AUTH`";
+        assert_eq!(of_first.contains(remedy), without == 1, "{of_first}");
     }
 }
 

@@ -38,7 +38,7 @@ fn the_remedy_fits_what_a_program_lacks() {
         ),
         (&windows, 126, "its first line ends with a carriage return"),
         (foreign, 126, "its dynamic loader is not on this host"),
-        (&plain, 126, "it is not executable: chmod +x "),
+        (&plain, 126, "it is not executable: if it is your program, run `chmod +x "),
         (folder, 126, "it is a folder: choose a program in it"),
     ];
     for verb in [

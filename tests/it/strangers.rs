@@ -277,7 +277,8 @@ fn a_second_job_on_the_port_gets_an_error_and_leaves_the_first_alone() {
     let (code, _, stderr) = ended(rank(0, 2, port, "two", &["--timeout", PATIENT]));
     assert_eq!(code, Some(3), "{stderr}");
     assert!(
-        stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen")),
+        stderr.contains(&format!("port {port} is in use on this host, where rank 0 must listen"))
+            && stderr.contains("or another process that is also rank 0 holds it"),
         "{stderr}"
     );
     let (code, _, stderr) = ended(rank(1, 2, port, "two", &["--timeout", PATIENT]));

@@ -97,7 +97,9 @@ fn a_secret_in_a_file_that_others_can_read_or_write_is_refused() {
             "MPIENV_TOKEN_FILE={path:?}: group or others can read or write the file (mode {mode:04o}); "
         );
         assert!(
-            text.starts_with(&said) && text.contains(&format!("run `chmod 600 {path}`")),
+            text.starts_with(&said)
+                && text
+                    .contains(&format!("; if it holds only your secret, run `chmod 600 {path}`")),
             "{text}"
         );
         assert!(!text.contains("sesame"), "{text}");
@@ -116,6 +118,8 @@ fn a_file_without_a_secret_is_an_error_with_a_remedy() {
         let text =
             ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
         assert!(text.contains(reason) && text.contains("openssl rand -hex 32"), "{text}");
+        // The file may be one that must not be overwritten, such as another program's key.
+        assert_eq!(text.matches(&path).count(), 1, "{text}");
     }
     let text =
         |path: &str| ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path)]).unwrap_err().to_string();
@@ -205,7 +209,8 @@ fn a_secret_in_a_file_of_another_user_is_refused() {
             ClusterInfo::from_vars([("MPIENV_TOKEN_FILE", path.as_str())]).unwrap_err().to_string();
         let expected = format!(
             "MPIENV_TOKEN_FILE={path:?}: user 12345, who owns the file, knows and can change the secret, and this process runs as \
-             user 0; run `chown 0 {path}` and replace the secret, or run as user 12345"
+             user 0; write a new secret with `(umask 077 && openssl rand -hex 32 > ~/.mpienv-secret)`, copy this file to every \
+             host, and name it in MPIENV_TOKEN_FILE; or run as user 12345"
         );
         assert_eq!(text, expected);
     }

@@ -118,6 +118,8 @@ fn an_option_or_a_value_of_another_launcher_is_answered_with_what_to_do() {
         tip("--rdzv_id=7", "omit it: the launcher"),
         tip("--wait-for-master 2", "exec has this option"),
         tip("--standalone", "omit it: without other nodes"),
+        tip("--hostfile FILE", "launch starts the workers of one node: start it on each host, as"),
+        tip("-H a,b", "launch starts the workers of one node"),
         tip("-m train", "start Python yourself, as in `-- python -m MODULE`"),
         tip("--log-dri x", "a similar argument exists: '--log-dir'"),
         (

@@ -29,9 +29,15 @@ fn the_modulefile_puts_the_command_and_its_completions_where_shells_look() {
     script(&bin.join("mpienv"), "#!/bin/sh\necho from the module\n");
     let script =
         r#"eval "$(modulecmd bash load mpienv/0.1.0)"; mpienv; echo "$XDG_DATA_DIRS $MANPATH""#;
-    for modules in [share.join("modulefiles"), site] {
+    let folders = [share.join("modulefiles"), site];
+    // A variable that is empty means the same as one that is not set.
+    for (modules, empty) in folders.iter().flat_map(|folder| [(folder, false), (folder, true)]) {
         let mut command = clean("bash");
-        command.args(["-c", script]).env_remove("MANPATH").env("MODULEPATH", modules);
+        command.args(["-c", script]).env_remove("MANPATH").env_remove("XDG_DATA_DIRS");
+        if empty {
+            command.env("MANPATH", "").env("XDG_DATA_DIRS", "");
+        }
+        command.env("MODULEPATH", modules);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         let share = share.display();

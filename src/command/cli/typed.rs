@@ -67,6 +67,11 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["--wait-for-master"],
         "exec has this option; on several nodes, `launch --meet TIME` waits for all of them",
     ),
+    (
+        &["--hostfile", "--machinefile", "-H", "--host", "--hosts", "--nodelist", "-w"],
+        "launch starts the workers of one node: start it on each host, as with ssh or pdsh, with --node-rank, --nnodes and \
+         --master-addr; or let mpirun start the ranks, as in `mpirun --hostfile FILE mpienv exec -- CMD`",
+    ),
     (&["--tee", "--redirects"], "for a file of each worker's output, use `launch --log-dir DIR`"),
 ];
 

@@ -108,17 +108,19 @@ fn read_token(path: &str) -> Result<Token, Error> {
         let reason = format!(
             "user {owner}, who owns the file, knows and can change the secret, and this process runs as user {own}"
         );
-        let remedy = format!("run `chown {own} {path}` and replace the secret");
-        return Err(refuse(reason, format!("{remedy}, or run as user {owner}")));
+        return Err(refuse(reason, format!("{NEW_SECRET}; or run as user {owner}")));
     }
     if let Some(mode) = shared_mode(&metadata) {
         let reason = format!("group or others can read or write the file (mode {mode:04o})");
-        let remedy = format!("run `chmod 600 {path}`, and replace the secret");
-        return Err(refuse(reason, format!("{remedy} if others may have read it")));
+        let remedy = format!(
+            "if it holds only your secret, run `chmod 600 {path}`, and replace the secret if others \
+             may have read it; if not, name another file"
+        );
+        return Err(refuse(reason, remedy));
     }
     let mut bytes = Vec::new();
     file.take(LONGEST as u64 + 2).read_to_end(&mut bytes).map_err(unreadable)?;
-    let useless = |reason: String| refuse(reason, new_secret(path));
+    let useless = |reason: String| refuse(reason, NEW_SECRET.to_owned());
     let text = String::from_utf8(bytes).map_err(|_| useless("not UTF-8".into()))?;
     match text.trim() {
         "" => Err(useless("the file is empty".into())),
@@ -127,9 +129,10 @@ fn read_token(path: &str) -> Result<Token, Error> {
     }
 }
 
-fn new_secret(path: &str) -> String {
-    format!("write a new secret with `openssl rand -hex 32 > {path}`, and copy it to every host")
-}
+/// The remedy for a file that does not hold a secret of this user. It may be another file that must
+/// stay as it is.
+const NEW_SECRET: &str = "write a new secret with `(umask 077 && openssl rand -hex 32 > ~/.mpienv-secret)`, copy \
+                          this file to every host, and name it in MPIENV_TOKEN_FILE";
 
 /// Returns the file's owner and the user of this process, if the owner is neither this user nor
 /// root.
