@@ -117,7 +117,7 @@ pub(crate) fn check(
         report.unwrap_or_default().into_bytes()
     });
     let gathered = gathered.map_err(|error| match probe.and_then(|probe| probe.end(info)) {
-        Some(seen) => CheckError::Master { seen, error },
+        Some((code, seen)) => CheckError::Master { code, seen, error },
         None if matches!(error, rendezvous::RendezvousError::PortInUse { .. }) => {
             match another(info) {
                 Some((how, own)) => CheckError::PortInUse { error, how, own },
@@ -273,9 +273,10 @@ impl MasterProbe {
         Some(MasterProbe { found })
     }
 
-    /// Returns why the ranks did not meet, if the master's address shows the cause.
-    fn end(self, info: &ClusterInfo) -> Option<String> {
-        let (Finding { what, why, remedy, .. }, addresses) =
+    /// Returns the finding that says why the ranks did not meet, if the master's address shows the
+    /// cause: its code and its text.
+    fn end(self, info: &ClusterInfo) -> Option<(&'static str, String)> {
+        let (Finding { code, what, why, remedy, .. }, addresses) =
             self.found.recv_timeout(PROBE).ok().flatten()?;
         let answers =
             addresses.iter().any(|address| TcpStream::connect_timeout(address, PROBE).is_ok());
@@ -283,7 +284,7 @@ impl MasterProbe {
             true => format!("; another program answers there, on port {}", info.meeting_port()),
             false => String::new(),
         };
-        Some(format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}"))
+        Some((code, format!("{what}{answers}\n  why: {why}\n  remedy: {remedy}")))
     }
 }
 
@@ -298,7 +299,7 @@ pub(crate) enum CheckError {
     Rendezvous(#[from] rendezvous::RendezvousError),
     /// The ranks did not meet, and rank 0 found the cause at the master's address.
     #[error("{seen}\n  {error}")]
-    Master { seen: String, error: rendezvous::RendezvousError },
+    Master { code: &'static str, seen: String, error: rendezvous::RendezvousError },
     /// Another program listens on the port that a user chose, and the job has a port of its own.
     #[error("{error}; or {how}, and the job meets at its own port, {own}")]
     PortInUse { error: rendezvous::RendezvousError, how: String, own: Port },

@@ -58,17 +58,18 @@ fn known(info: &ClusterInfo, munged: Option<&Result<(), String>>) -> (&'static s
     let Some(munge) = info.munge() else { return without };
     let setting = format!("MPIENV_AUTH={munge}");
     match munged {
-        Some(Err(reason)) => {
-            // Nothing replaces MUNGE where ranks must use it.
-            let protection = if munge.is_auto() { without.0 } else { "MUNGE" };
-            (protection, format!("{setting}: {reason}"))
-        }
+        Some(Err(reason)) if munge.is_auto() => (without.0, format!("{setting}: {reason}")),
+        // Nothing replaces MUNGE where ranks must use it.
+        Some(Err(_)) => ("MUNGE", format!("{setting}: see {NO_ANSWER}")),
         None if munge.is_auto() => {
             (if secret.is_some() { "MUNGE or secret" } else { "MUNGE or none" }, setting)
         }
         Some(Ok(())) | None => ("MUNGE", setting),
     }
 }
+
+/// The code of the finding that munged does not answer where ranks must use it.
+pub(crate) const NO_ANSWER: &str = "munge-no-answer";
 
 /// Returns the finding `munge-no-answer`.
 pub(crate) fn no_answer(
@@ -78,7 +79,7 @@ pub(crate) fn no_answer(
     let munge = info.munge().filter(|munge| !munge.is_auto())?;
     let reason = munged?.as_ref().err()?;
     Some(Finding::error(
-        "munge-no-answer",
+        NO_ANSWER,
         format!("MPIENV_AUTH={munge}: {reason}"),
         "the ranks must authenticate with MUNGE, so this rank cannot meet the others",
         MUNGE_REMEDY,

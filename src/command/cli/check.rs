@@ -116,8 +116,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     }
     // One rank meets no other rank, so its meeting does not try the port.
     let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
-    quiet.warn_also(&info, &environment, port);
-    let mut map = meet(&info, timeout, bind, measures, None)?;
+    let said = quiet.warn_also(&info, &environment, port);
+    let mut map = meet(&info, timeout, bind, measures, None)
+        .map_err(|failure| failure.unless_said(said.iter().map(|finding| finding.code)))?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }

@@ -8,7 +8,7 @@ use crate::command::check::{CheckError, named, rendezvous};
 use crate::command::doctor::devices::{self, HostDevices};
 use crate::command::doctor::{self, Machine};
 use crate::command::open_files::OpenFiles;
-use crate::command::protection;
+use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::Member;
 use crate::{ClusterInfo, Environment, Severity, host_name};
 use clap::Args;
@@ -116,10 +116,13 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         Some(Err(error)) => {
             are_compared = false;
             // Otherwise a finding names the reason.
-            let why = info.master_addr().map_or_else(
-                |_| "nothing names the master".to_owned(),
-                |_| check::failure(&info, error).to_string(),
-            );
+            let why = match info.master_addr() {
+                Err(_) => "nothing names the master".to_owned(),
+                Ok(_) if findings.iter().any(|finding| finding.code == NO_ANSWER) => {
+                    format!("MUNGE does not work on this host: see {NO_ANSWER}")
+                }
+                Ok(_) => check::failure(&info, error).to_string(),
+            };
             let why = format!("not compared with the other ranks: {why}\n");
             if !info.rank().is_first() {
                 let on = host_name().map_or(String::new(), |host| format!(" on {host}"));

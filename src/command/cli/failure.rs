@@ -101,6 +101,18 @@ impl Failure {
         }
     }
 
+    /// Returns the same failure without a finding that was printed before the ranks met.
+    pub(super) fn unless_said<'a>(self, mut said: impl Iterator<Item = &'a str>) -> Failure {
+        match self {
+            Failure::Check(CheckError::Master { code, error, .. })
+                if said.any(|said| said == code) =>
+            {
+                Failure::Check(CheckError::Rendezvous(error))
+            }
+            other => other,
+        }
+    }
+
     /// Returns what to print, with styles: the failure, what helps, and what a launch has to add.
     pub(super) fn text(&self) -> String {
         if self.is_silent() {

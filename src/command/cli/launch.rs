@@ -160,9 +160,11 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let named = first.first().map_or(words, |words| words);
     let chosen = options.given.threads.chosen(&environment)?;
     let few = few_devices(places.first(), &environment);
-    options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
+    let said = options.warn(&info, &environment, places.first(), chosen, workers, few.clone());
     let is_joint = options.max_restarts > 0 || options.stall_timeout.is_some();
-    let map = options.meet.wait(&info, Some(workers)).map_err(Failure::of_nodes)?;
+    let map = options.meet.wait(&info, Some(workers)).map_err(|failure| {
+        failure.unless_said(said.iter().map(|finding| finding.code)).of_nodes()
+    })?;
     // Launches that stay connected say it themselves.
     map.iter().filter(|_| !is_joint).for_each(JobMap::tell_if_on_one_host);
     let launch = options.limited(launch, chosen.map(|(threads, _)| threads));
@@ -208,7 +210,8 @@ impl Options {
         }
     }
 
-    /// Prints what is probably wrong with this node, and with starting the workers.
+    /// Prints what is probably wrong with this node, and with starting the workers. Returns what it
+    /// printed about the place.
     fn warn(
         &self,
         info: &ClusterInfo,
@@ -217,7 +220,7 @@ impl Options {
         chosen: Chosen,
         workers: u32,
         few: Option<Finding>,
-    ) {
+    ) -> Vec<Finding> {
         let of_words = first.and_then(|place| self.given.template.finding(place, &self.command));
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
@@ -232,6 +235,7 @@ impl Options {
         if !is_met {
             warn::starts_anyway(&said);
         }
+        said
     }
 
     /// Returns the launch with the options that limit the workers, and say what they get.

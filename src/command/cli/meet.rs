@@ -64,7 +64,8 @@ impl MeetOption {
             plan.variables.as_ref().map_err(Error::clone)?;
         }
         let own = needs.endpoints.then(|| info.own_endpoint(&own_addr(info)?)).transpose()?;
-        self.wait(info, None)?;
+        self.wait(info, None)
+            .map_err(|failure| failure.unless_said(options.said.iter().map(String::as_str)))?;
         let others = own.map(|own| exchange_endpoints(info, &own, patience)).transpose()?;
         options.secret = needs.secret.then(|| exchange_secret(info, patience)).transpose()?;
         let info = others.map_or_else(|| info.clone(), |others| info.with_endpoints(others));

@@ -63,6 +63,31 @@ fn rank_0_says_that_the_masters_name_has_no_address() {
 }
 
 #[test]
+fn a_name_that_does_not_resolve_is_explained_once_before_or_after_the_wait() {
+    for words in [&["check", "--timeout", "1"][..], &["exec", "--meet", "1", "--", "true"]] {
+        for quiet in [false, true] {
+            let mut command: Command = clean("mpienv");
+            command.args(words).env("MASTER_ADDR", "no-such-host.invalid");
+            for (name, value) in
+                [("RANK", "0"), ("SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_SIZE", "2")]
+            {
+                command.env(format!("OMPI_COMM_WORLD_{name}"), value);
+            }
+            command.env("MASTER_PORT", free_port().to_string());
+            if quiet {
+                command.env("MPIENV_QUIET", "1");
+            }
+            let output = command.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(124), "{said}");
+            assert_eq!(said.matches("which does not resolve here").count(), 1, "{words:?}: {said}");
+            assert_eq!(said.contains("[master-unresolved]"), !quiet, "{words:?}: {said}");
+            assert!(said.contains("rank 1 of 2 has not connected"), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
 fn rank_0_whose_port_is_taken_names_the_jobs_own_port() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
