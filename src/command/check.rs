@@ -94,7 +94,7 @@ pub(crate) fn check(
         let (master, seconds) =
             (master.unwrap_or(&own.report.master).to_owned(), begun.elapsed().as_secs_f64());
         let (rejected, listened) = (meeting.rejected(), meeting.listened().to_vec());
-        Ok(JobMap {
+        let map = JobMap {
             master,
             seconds,
             protection,
@@ -103,11 +103,13 @@ pub(crate) fn check(
             listened,
             simulated,
             ranks,
+            findings: Vec::new(),
             measures,
             mesh: None,
             compute: None,
             gpu: None,
-        })
+        };
+        Ok(map.compared())
     };
     let probe = MasterProbe::begin(info);
     let own_bytes = serde_json::to_vec(&own).map_err(CheckError::Report)?;

@@ -142,9 +142,7 @@ fn after_an_error_exec_and_launch_say_that_the_program_starts_anyway() {
         assert!(stderr.contains("error [master-not-here]: "), "{stderr}");
         assert!(stderr.lines().any(|line| line.starts_with(anyway)), "{words:?}: {stderr}");
         // A warning does not look like the end, and a meeting decides by itself.
-        for (more, vars) in
-            [(&[][..], MISSPELLED), (&["--meet", "1"], STALE_MASTER), (&["-q"], STALE_MASTER)]
-        {
+        for (more, vars) in [(&[][..], MISSPELLED), (&["--meet", "1"], STALE_MASTER)] {
             let stderr = said(more, vars);
             assert!(!stderr.contains(anyway), "{words:?} {more:?}: {stderr}");
         }
@@ -383,6 +381,59 @@ fn warnings_accompany_what_show_prints_if_they_are_asked_for() {
 }
 
 #[test]
+fn show_has_each_finding_that_it_prints_as_a_warning() {
+    for vars in [&[][..], &[("MPIENV_QUIET", "1")]] {
+        for (wrong, code) in [(STALE_MASTER, "master-not-here"), (ENDED, "stale-open-mpi")] {
+            let (status, stdout, stderr) = run(&["show", "--json", "--warn"], &[wrong, vars]);
+            assert_eq!(status, Some(0), "{stderr}");
+            let shown: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+            let codes: Vec<_> =
+                shown["findings"].as_array().unwrap().iter().map(|found| &found["code"]).collect();
+            assert_eq!(codes, [code]);
+        }
+    }
+}
+
+#[test]
+fn an_error_is_printed_whatever_a_user_silences() {
+    for words in COMMANDS {
+        let quiet = [&words[..1], &["-q"], &words[1..]].concat();
+        let by_variable: Vars = &[("MPIENV_QUIET", "1")];
+        for (words, vars) in [(&quiet[..], &[][..]), (words, by_variable)] {
+            let (status, _, stderr) = run(words, &[STALE_MASTER, MISSPELLED, vars]);
+            assert_eq!(status, Some(0), "{words:?}: {stderr}");
+            assert!(stderr.starts_with("error [master-not-here]: "), "{words:?}: {stderr}");
+            assert!(!stderr.contains("warning "), "{words:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn check_of_one_rank_fails_if_the_master_or_its_port_cannot_be_right() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().port().to_string();
+    for (vars, code) in [
+        (&[("MASTER_ADDR", "192.0.2.7")], "master-not-here"),
+        (&[("MASTER_ADDR", "no-such-host.invalid")], "master-unresolved"),
+        (&[("MASTER_PORT", &*taken)], "port-in-use"),
+    ] {
+        for words in [&["check"][..], &["check", "--json"], &["check", "-q", "--json"]] {
+            let (status, stdout, stderr) = run(words, &[vars]);
+            assert_eq!(status, Some(3), "{words:?}: {stdout}{stderr}");
+            assert!(stderr.starts_with(&format!("error [{code}]: ")), "{words:?}: {stderr}");
+            assert!(
+                stderr.ends_with("mpienv: check found problems; see the findings above\n"),
+                "{stderr}"
+            );
+            if words.contains(&"--json") {
+                let map: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+                assert_eq!(map["findings"][0]["code"], code, "{stdout}");
+            }
+        }
+    }
+}
+
+#[test]
 fn warnings_can_be_silenced_by_an_option_and_by_a_variable() {
     for words in COMMANDS {
         let quiet = [&words[..1], &["-q"], &words[1..]].concat();
@@ -521,8 +572,8 @@ fn exec_on_one_node_warns_of_a_port_that_is_in_use_and_starts_the_program() {
     assert!(stderr.starts_with(&said), "{stderr}");
     let (code, stdout, stderr) = run(&["check", "--timeout", "5"], &[&[("MASTER_PORT", &taken)]]);
     assert!(stdout.starts_with("1 rank on 1 host"), "{stdout}{stderr}");
-    assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.starts_with(&said), "{stderr}");
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.starts_with(&said.replace("warning", "error")), "{stderr}");
     // A meeting of several ranks says it once, and fails.
     let (code, stdout, stderr) = exec(&taken, &place("0", "2"), &["--meet", "5"]);
     assert_eq!((code, stdout.as_str()), (Some(3), ""), "{stderr}");

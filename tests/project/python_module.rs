@@ -271,6 +271,12 @@ fn the_module_prints_the_commands_warnings_once() {
     {
         assert_eq!(said(call, &script), "", "{call}");
     }
+    // An error is printed whatever the variable says, and is among the findings in any case.
+    let stale = [("MASTER_ADDR", "192.0.2.7"), ("MPIENV_QUIET", "1")];
+    let loud = said("info()", &stale);
+    assert_eq!(loud.matches("error [master-not-here]: ").count(), 1, "{loud}");
+    let found = "info(quiet=True).findings[0].severity == 'error' or 1/0";
+    assert_eq!(said(found, &stale[..1]), "");
     let second = [
         "RANK=1",
         "WORLD_SIZE=2",

@@ -33,6 +33,9 @@ pub(crate) struct JobMap {
     pub simulated: bool,
     /// The ranks, in order.
     pub ranks: Vec<RankReport>,
+    /// What does not fit together although all ranks met, and what is wrong with a rank that is
+    /// alone.
+    pub findings: Vec<Finding>,
     /// What each of them was started to measure.
     #[serde(skip)]
     pub measures: Vec<Measures>,
@@ -78,8 +81,8 @@ impl JobMap {
         hosts
     }
 
-    /// Returns what does not fit together although all ranks met.
-    pub(crate) fn findings(&self) -> Vec<Finding> {
+    /// Returns the map with what does not fit together although all ranks met.
+    pub(super) fn compared(mut self) -> JobMap {
         let mut findings = Vec::new();
         let hosts = if self.simulated { Vec::new() } else { self.hosts() };
         findings.extend(self.workers_differ());
@@ -92,7 +95,8 @@ impl JobMap {
         findings.extend(self.options_differ("--gpu", |measures| measures.gpu.is_some()));
         findings.extend(self.masters_differ());
         findings.extend(self.rejected_connections());
-        findings
+        self.findings = findings;
+        self
     }
 
     /// Returns whether each rank is the launch of a node, which starts that node's workers.
@@ -137,15 +141,14 @@ impl JobMap {
     }
 
     /// Returns those findings that are errors.
-    pub(crate) fn errors(&self) -> Vec<Finding> {
-        let errors = self.findings().into_iter();
-        errors.filter(|finding| finding.severity == Severity::Error).collect()
+    pub(crate) fn errors(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
     /// Returns the first error, for the ranks that have no map.
     pub(super) fn first_error(&self) -> Option<String> {
-        let errors = self.errors().into_iter();
-        errors.map(|Finding { what, why, remedy, .. }| format!("{what}: {why}; {remedy}")).next()
+        let Finding { what, why, remedy, .. } = self.errors().next()?;
+        Some(format!("{what}: {why}; {remedy}"))
     }
 
     /// Reports an option that only some ranks have.
@@ -262,6 +265,7 @@ mod tests {
             listened: Vec::new(),
             simulated: false,
             ranks,
+            findings: Vec::new(),
             measures: Vec::new(),
             mesh: None,
             compute: None,
@@ -269,8 +273,8 @@ mod tests {
         };
         let ranks = vec![rank("main", "0.0.0.0:6105"), rank("node", "10.0.0.9:6105")];
         assert_eq!(as_others_call_it(&ranks), Some("10.0.0.9:6105"));
-        assert_eq!(map("10.0.0.9:6105", ranks).findings(), []);
+        assert_eq!(map("10.0.0.9:6105", ranks).compared().findings, []);
         let elsewhere = vec![rank("main", "a:6105"), rank("node", "b:6105")];
-        assert_eq!(map("a:6105", elsewhere).findings()[0].code, "master-names-differ");
+        assert_eq!(map("a:6105", elsewhere).compared().findings[0].code, "master-names-differ");
     }
 }

@@ -16,7 +16,7 @@ use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
 
 use super::place::{AskOption, PlaceOptions};
-use super::{Failure, Quiet, examples, lines_of, stream, time};
+use super::{Failure, Quiet, examples, lines_of, stream, time, warn};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
 /// has failed, and users look for the text of rank 0, which must print first.
@@ -85,7 +85,7 @@ pub(super) struct Options {
     /// name the hosts of a pair that is slow or blocked only with each other.
     #[arg(long, value_name = "FILE", requires = "measures")]
     bad_hosts: Option<PathBuf>,
-    /// Print the map as one JSON object
+    /// Print the map and the findings as one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -103,26 +103,19 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     // resolved, which the meeting reports better.
     let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();
     let info = if named.is_some() { on_interface(&info)? } else { info };
-    // A process that meets only itself does not show that the job's processes can meet.
-    let is_not_a_task =
-        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
-    // A rank by itself meets no other, so that its meeting does without MUNGE.
-    let munged = if info.world_size() == 1 { ask_munged(&info, timeout) } else { None };
-    let not_a_task = info.findings().iter().find(is_not_a_task).cloned();
-    if let Some(Finding { what, why, remedy, .. }) =
-        not_a_task.or_else(|| no_answer(&info, munged.as_ref()))
-    {
-        return Err(Failure::NotATask { what, why, remedy });
-    }
-    // One rank meets no other rank, so its meeting does not try the port.
-    let port = if info.world_size() == 1 { port::of_rank_0(&info) } else { None };
-    let said = quiet.warn_also(&info, &environment, port);
+    refuse(&info, timeout)?;
+    // One rank meets no other rank, so that its meeting tries neither the port nor the address.
+    let is_alone = info.world_size() == 1;
+    let mut port = if is_alone { port::of_rank_0(&info) } else { None };
+    port.iter_mut().for_each(|found| found.severity = Severity::Error);
+    let warnings = warn::suspicious(&info, &environment, port);
+    let said = quiet.print(&warnings, &environment);
     let mut map = meet(&info, timeout, bind, measures, None)
-        .map_err(|failure| failure.unless_said(said.iter().map(|finding| finding.code)))?;
+        .map_err(|failure| failure.unless_said(said.into_iter()))?;
     if let Some(map) = map.as_ref().filter(|_| !json) {
         stream::print_styled(lines_of_map(map, &info, mesh).as_bytes())?;
     }
-    let fits = map.as_ref().is_none_or(|map| map.errors().is_empty());
+    let fits = map.as_ref().is_none_or(|map| map.errors().next().is_none());
     if fits && (mesh || compute) {
         check::measure(&info, timeout, bind, measures, map.as_mut())?;
     }
@@ -130,7 +123,8 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
         let tested = test(&info, timeout, most)?;
         map.iter_mut().for_each(|map| map.gpu = Some(tested.clone()));
     }
-    let Some(map) = map else { return Ok(()) };
+    let Some(mut map) = map else { return Ok(()) };
+    map.findings.extend(warnings.into_iter().filter(|_| is_alone));
     if let Some(file) = options.bad_hosts.filter(|_| fits) {
         let list = map.bad_hosts().join(",");
         // An empty file says that nothing was found: `[ -s FILE ]` in shells.
@@ -146,6 +140,21 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     match summary(&map) {
         _ if !fits => Err(Failure::Disagreement),
         Some(summary) => Err(Failure::Measured(summary)),
+        None if map.errors().next().is_some() => Err(Failure::Findings("check")),
+        None => Ok(()),
+    }
+}
+
+/// Returns an error if this process's meeting would not show that the job's ranks can meet.
+fn refuse(info: &ClusterInfo, timeout: Duration) -> Result<(), Failure> {
+    // A process that meets only itself does not show that the job's processes can meet.
+    let is_not_a_task =
+        |finding: &&Finding| UNPLACED.contains(&finding.code) && finding.severity > Severity::Note;
+    // A rank by itself meets no other, so that its meeting does without MUNGE.
+    let munged = if info.world_size() == 1 { ask_munged(info, timeout) } else { None };
+    let not_a_task = info.findings().iter().find(is_not_a_task).cloned();
+    match not_a_task.or_else(|| no_answer(info, munged.as_ref())) {
+        Some(Finding { what, why, remedy, .. }) => Err(Failure::NotATask { what, why, remedy }),
         None => Ok(()),
     }
 }
@@ -237,9 +246,8 @@ fn lines_of_map(map: &JobMap, info: &ClusterInfo, tests_all: bool) -> String {
     if hosts.len() > 1 && !tests_all {
         text += "only the master's port was tested: --mesh tests other ports, between all hosts\n";
     }
-    let findings = map.findings();
-    let gap = if findings.is_empty() { "" } else { "\n" };
-    text + gap + &lines_of(&findings)
+    let gap = if map.findings.is_empty() { "" } else { "\n" };
+    text + gap + &lines_of(&map.findings)
 }
 
 /// Returns where rank 0 listened, if the first line does not show it.

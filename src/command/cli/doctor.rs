@@ -141,7 +141,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 }
 
 fn verdict(is_suspicious: bool) -> Result<(), Failure> {
-    if is_suspicious { Err(Failure::Findings) } else { Ok(()) }
+    if is_suspicious { Err(Failure::Findings("doctor")) } else { Ok(()) }
 }
 
 /// Returns this rank's own report.

@@ -25,8 +25,8 @@ pub(crate) enum Failure {
     Template(#[from] TemplateError),
     #[error(transparent)]
     Unresolved(#[from] Unresolved),
-    #[error("doctor found problems; see the findings above")]
-    Findings,
+    #[error("{0} found problems; see the findings above")]
+    Findings(&'static str),
     #[error(
         "doctor found no problem on this host, but could not compare the ranks; see above, or \
          inspect this rank only with --timeout 0"
@@ -175,7 +175,7 @@ impl Failure {
             Failure::Disagreement
             | Failure::Measured(_)
             | Failure::NotATask { .. }
-            | Failure::Findings
+            | Failure::Findings(_)
             | Failure::NotCompared
             | Failure::Reported => ExitCode::CHECK_FAILED,
             Failure::Template(error) if error.is_by_environment() => ExitCode::WRONG_ENVIRONMENT,

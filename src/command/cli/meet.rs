@@ -81,9 +81,9 @@ impl MeetOption {
     ) -> Result<Option<JobMap>, Failure> {
         let Some(patience) = self.meet else { return Ok(None) };
         let map = check::meet(info, patience, None, Measures::default(), workers)?;
-        let errors = map.as_ref().map(JobMap::errors).unwrap_or_default();
-        stream::report(lines_of(&errors).as_bytes());
-        if errors.is_empty() { Ok(map) } else { Err(Failure::Disagreement) }
+        let errors = || map.iter().flat_map(JobMap::errors);
+        stream::report(lines_of(errors()).as_bytes());
+        if errors().next().is_none() { Ok(map) } else { Err(Failure::Disagreement) }
     }
 }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::place::{PlaceOptions, on_known_interface};
 use super::threads::{Runs, ThreadShare, ThreadsOption};
+use super::warn::suspicious;
 use super::{Failure, Quiet, examples, lines_of, stream};
 
 /// How many hosts the table lists in full. JSON lists all.
@@ -44,9 +45,9 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let chosen = ThreadsOption::default().chosen(&environment)?;
     let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
     let too_many = threads.finding();
-    if warn {
-        Quiet::NEVER.warn_also(&info, &environment, too_many.clone());
-    }
+    let warnings =
+        if warn { suspicious(&info, &environment, too_many.clone()) } else { Vec::new() };
+    Quiet::NEVER.print(&warnings, &environment);
     let info = on_known_interface(info)?;
     let own = if own_addr { Some(mpienv_ask::own_addr(&info)?) } else { None };
     let host = topology(&environment);
@@ -62,7 +63,12 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let of_host = loopback.iter().chain(&port).chain(&few).chain(&binding).chain(&too_many);
     let of_place: Vec<Finding> =
         info.findings().iter().cloned().map(|found| as_asked(found, info)).collect();
-    let findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
+    let mut findings: Vec<&Finding> = of_place.iter().chain(of_host).collect();
+    for warning in &warnings {
+        if findings.iter().all(|found| found.code != warning.code) {
+            findings.push(warning);
+        }
+    }
     if json {
         return Ok(stream::print_json(&details.object(&findings)?)?);
     }

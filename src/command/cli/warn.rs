@@ -16,7 +16,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Whether warnings are printed.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Quiet {
-    /// Print no warnings on stderr [env: MPIENV_QUIET=1]
+    /// Print no warnings on stderr, only errors [env: MPIENV_QUIET=1]
     #[arg(short, long)]
     quiet: bool,
 }
@@ -30,31 +30,56 @@ impl Quiet {
         self.quiet || is_silenced(environment)
     }
 
-    /// Prints what is probably wrong with this process's place, and with starting the command. Only
-    /// the first rank on each node does so. Returns what it printed about the place, which is the
-    /// same for the programs that the command starts.
+    /// Prints what is probably wrong with this process's place, and with starting the command.
+    /// Returns what it printed about the place, which is the same for the programs that the command
+    /// starts.
     pub(crate) fn warn_also(
         self,
         info: &ClusterInfo,
         environment: &Environment,
         also: impl IntoIterator<Item = Finding>,
     ) -> Vec<Finding> {
-        if self.is_asked(environment) {
-            return Vec::new();
-        }
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
-        let mut warnings = info.warnings_and(|| {
-            let master = doctor::master_of_one_node(info, PATIENCE)
-                .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-            let of_host = master.into_iter().chain(doctor::stale_open_mpi(environment));
-            let of_host = of_host.chain(doctor::interfaces_of_user(info, environment));
-            of_host.chain(also).collect()
+        let mut warnings = suspicious(info, environment, also);
+        self.print(&warnings, environment);
+        warnings.retain(|finding| {
+            self.shows(finding, environment) && !of_command.contains(&finding.code)
         });
-        stream::report(lines_of(&warnings).as_bytes());
-        warnings.retain(|finding| !of_command.contains(&finding.code));
         warnings
     }
+
+    /// Prints findings, and returns the codes of those that it printed.
+    pub(crate) fn print(
+        self,
+        findings: &[Finding],
+        environment: &Environment,
+    ) -> Vec<&'static str> {
+        let shown = findings.iter().filter(|finding| self.shows(finding, environment));
+        stream::report(lines_of(shown.clone()).as_bytes());
+        shown.map(|finding| finding.code).collect()
+    }
+
+    /// A job with an error cannot work, so its error is printed whatever a user requested.
+    fn shows(self, finding: &Finding, environment: &Environment) -> bool {
+        finding.severity == Severity::Error || !self.is_asked(environment)
+    }
+}
+
+/// Returns what is probably wrong with this process's place, and with starting the command. Only the
+/// first rank on each node looks for it.
+pub(super) fn suspicious(
+    info: &ClusterInfo,
+    environment: &Environment,
+    also: impl IntoIterator<Item = Finding>,
+) -> Vec<Finding> {
+    info.warnings_and(|| {
+        let master = doctor::master_of_one_node(info, PATIENCE)
+            .or_else(|| doctor::loopback_of_several_nodes(info, environment));
+        let of_host = master.into_iter().chain(doctor::stale_open_mpi(environment));
+        let of_host = of_host.chain(doctor::interfaces_of_user(info, environment));
+        of_host.chain(also).collect()
+    })
 }
 
 /// Says that the program starts although an error was printed, which would otherwise look like the

@@ -76,7 +76,8 @@ def info(*, quiet: bool = False) -> Info:
     """The place of this process.
 
     The first call prints what is probably wrong on stderr, once on each node: for example that this is a batch script,
-    whose processes srun has not started. ``quiet=True`` or the variable ``MPIENV_QUIET=1`` silences it.
+    whose processes srun has not started. ``quiet=True`` silences it, and the variable ``MPIENV_QUIET=1`` silences all but
+    errors. `Info.findings` has what it prints in any case.
 
     >>> place = info()
     >>> print(f"rank {place.rank} of {place.world_size}, started by {place.launcher}: {place.sources['rank']}")
