@@ -78,7 +78,8 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
 
 #[test]
 fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
-    let hint = "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
+    let hint = "or, for one process on each node, pass mpienv --node-rank R --nnodes N --master-addr HOST, or set RANK=R \
+                WORLD_SIZE=N LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=HOST";
     let cases: [Pairs; 6] = [
         &[("JOB_COMPLETION_INDEX", "1")],
         &[("LWS_LEADER_ADDRESS", "a"), ("LWS_GROUP_SIZE", "2")],
@@ -100,6 +101,21 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
     );
     let (_, finding, _) = run(&[("LOCAL_RANK", "5")], "show");
     assert!(finding.contains("place-unknown") && finding.contains(hint), "{finding}");
+    // The variables that it names give the place.
+    let named = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "0"),
+        ("LOCAL_WORLD_SIZE", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+    ];
+    for vars in cases {
+        let line = "launch --nproc-per-node 2 -- printenv RANK";
+        let mut lines: Vec<_> =
+            printed(&[vars, &named].concat(), line).lines().map(str::to_owned).collect();
+        lines.sort();
+        assert_eq!(lines, ["[2] 2", "[3] 3"], "{vars:?}");
+    }
 }
 
 #[test]

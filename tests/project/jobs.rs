@@ -130,3 +130,20 @@ fn every_job_file_says_how_to_run_it_by_names_that_exist() {
         assert_eq!(said, count, "{folder}");
     }
 }
+
+#[test]
+fn each_job_file_shows_the_command_for_a_python_program() {
+    for folder in ["azureml", "hostfile", "kubernetes", "slurm"] {
+        for entry in fs::read_dir(example(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.to_str().unwrap();
+            if [".yml", ".yaml", ".sbatch", ".sh"].iter().any(|end| name.ends_with(end)) {
+                let text = fs::read_to_string(&path).unwrap();
+                assert!(
+                    text.contains("With a Python program: ") || text.contains("pytorch/train.py"),
+                    "{name}"
+                );
+            }
+        }
+    }
+}

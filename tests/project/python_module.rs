@@ -306,6 +306,12 @@ fn what_is_wrong_is_an_error_with_the_commands_own_text() {
         ),
         "{text}"
     );
+    // It passes the command no options.
+    let text = raised("os.environ['RANK'] = '0'; mpienv.info()");
+    assert!(text.contains("or set RANK=R WORLD_SIZE=N LOCAL_RANK=0"), "{text}");
+    assert!(text.contains("pass mpienv --node-rank"), "{text}");
+    let version = concat!(env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(raised("print(mpienv.__version__)"), version);
     let pair = "os.environ.update(PMI_RANK='1', PMI_SIZE='2')";
     let text = raised(&format!(
         "{pair}; print(mpienv.info().master_addr, mpienv.info().findings[0].code); mpienv.export()"
@@ -349,6 +355,7 @@ for finding in findings:
     texts: Tuple[str, ...] = (finding.severity, finding.code, finding.what, finding.why, finding.remedy)
 same: mpienv.Info = mpienv.export(overwrite=False, quiet=True)
 path: str = mpienv.find_command()
+version: str = mpienv.__version__
 mpienv.heartbeat()
 try:
     mpienv.init_process_group("gloo", overwrite=True, world_size=2)

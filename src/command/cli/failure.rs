@@ -196,10 +196,10 @@ impl Failure {
     }
 }
 
-/// Two ways to name rank 0's host.
+/// Two ways to name rank 0's host. The Python module, which passes no options, prints it too.
 macro_rules! by_option {
     () => {
-        "or pass --master-addr HOST, or --ask-pmix if the launcher has a PMIx server"
+        "or pass mpienv --master-addr HOST, or --ask-pmix if the launcher has a PMIx server"
     };
 }
 
@@ -214,8 +214,13 @@ const ASKED: &str = concat!(
 );
 
 /// How to provide what a platform does not.
-const NODE: &str =
-    "or, for one process on each node, pass --node-rank R --nnodes N --master-addr HOST";
+macro_rules! by_node {
+    () => {
+        "or, for one process on each node, pass mpienv --node-rank R --nnodes N --master-addr HOST, or set RANK=R \
+         WORLD_SIZE=N LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=HOST"
+    };
+}
+const NODE: &str = by_node!();
 
 /// Variables of processes that a launcher started without a size.
 const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
@@ -223,10 +228,9 @@ const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
 fn hint_for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
         Reason::MasterUnknown { .. } => Some(MASTER),
-        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => Some(
-            "or pass --ask-pmix, which asks the server; or, for one process on each node, pass --node-rank R --nnodes N \
-             --master-addr HOST",
-        ),
+        Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => {
+            Some(concat!("or pass mpienv --ask-pmix, which asks the server; ", by_node!()))
+        }
         Reason::HostsUnknown { .. } => {
             Some("or use `mpienv exec --meet TIME`: the ranks then exchange their addresses")
         }

@@ -20,11 +20,22 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from ._command import Error, find_command
 
 __all__ = ["Error", "Finding", "Info", "export", "find_command", "heartbeat", "info", "init_process_group"]
+
+if TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name):
+        """``__version__``, which takes longer to find than all else to import."""
+        if name != "__version__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return importlib.import_module("importlib.metadata").version("mpienv-rs")
+
 
 # Ranks that differ in one of these cannot meet, or use the same device.
 _PLACE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")

@@ -115,3 +115,22 @@ fn the_guides_script_starts_again_only_without_hosts_that_are_blamed_and_three_t
     assert_eq!(after_check(3, Some("c"), &second), "sbatch --exclude=a,b,c TRIES=3\n");
     assert_eq!(after_check(3, Some("c"), &[("TRIES", "4")]), "");
 }
+
+#[test]
+fn srun_ends_the_job_when_a_rank_is_killed_in_every_job_file_and_example_of_the_guide() {
+    let mut files: Vec<_> = fs::read_dir(example("slurm")).unwrap().collect();
+    files.extend(fs::read_dir(example("../src/guide")).unwrap());
+    let readme = example("../README.md");
+    for path in files.into_iter().map(|file| file.unwrap().path()).chain([readme]) {
+        let text = fs::read_to_string(&path).unwrap();
+        // Where a line starts a training: a check ends by itself.
+        let starts = text.lines().filter(|line| {
+            line.trim_start_matches("| srun of Slurm | `").starts_with("srun ")
+                && ["mpienv exec", "mpienv launch", "mnist "].iter().any(|word| line.contains(word))
+                && !line.contains("--container-image")
+        });
+        for line in starts {
+            assert!(line.contains(" --kill-on-bad-exit=1 "), "{}: {line}", path.display());
+        }
+    }
+}
