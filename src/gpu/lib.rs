@@ -1,8 +1,10 @@
 //! NVIDIA's GPUs and NCCL, for programs whose ranks have met.
 //!
 //! The driver (`libcuda.so.1`), NVRTC (`libnvrtc.so`) and NCCL (`libnccl.so.2`) are loaded at run
-//! time, so nothing of CUDA is needed to compile. What is missing is an error that names the library,
-//! where the loader looked for it, and the remedy.
+//! time, so nothing of CUDA is needed to compile. If the loader does not find the latter two, they are
+//! looked for in the packages of NVIDIA's, such as PyTorch brings, of the virtual environment that has
+//! the program. What is missing is an error that names the library, where it was looked for, and the
+//! remedy.
 //!
 //! [`Device::of_rank`] is the device of a rank, [`compile`] makes kernels for it, and a
 //! [`Communicator`] sums numbers over the devices of all ranks of a
@@ -96,8 +98,10 @@ pub fn compile(context: &Arc<CudaContext>, source: &str) -> Result<Arc<CudaModul
             error => format!("{error:?}"),
         };
         GpuError::new(
-            format!("NVRTC cannot compile the kernels for compute capability {major}.{minor}: {text}"),
-            "install an NVRTC that knows this GPU (pip install nvidia-cuda-nvrtc-cu12), and put its \
+            format!(
+                "NVRTC cannot compile the kernels for compute capability {major}.{minor}: {text}"
+            ),
+            "install an NVRTC that knows this GPU (pip install nvidia-cuda-nvrtc), and put its \
              folder on LD_LIBRARY_PATH",
         )
     })?;

@@ -109,8 +109,8 @@ impl Nccl {
         let old = |version: c_int| {
             GpuError::new(
                 format!("NCCL is {}, and 2.17 or newer is needed", text_of(version)),
-                "install a newer one (pip install nvidia-nccl-cu12), and put its folder first on \
-                 LD_LIBRARY_PATH",
+                "install a newer one (pip install nvidia-nccl-cu13; CUDA 12: nvidia-nccl-cu12), and put \
+                 its folder first on LD_LIBRARY_PATH",
             )
         };
         /// # Safety

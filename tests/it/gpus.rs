@@ -2,11 +2,12 @@
 //! speeds mean nothing.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::gpu::with_gpus;
+use crate::support::gpu::{NVRTC, built, with_gpus};
 use crate::support::timeout::in_time;
 use crate::support::tool::clean;
 
@@ -83,6 +84,53 @@ fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
     let left: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|own| own.unwrap().path()).collect();
     assert_eq!(left, [bad]);
+}
+
+/// `check --gpu` of one rank, whose command is in the `bin` of a folder. Only the driver is where
+/// the loader looks.
+fn from_bin(folder: &Path) -> Option<(String, Option<i32>)> {
+    fs::create_dir(folder.join("bin")).unwrap();
+    let program = folder.join("bin/mpienv");
+    fs::copy(env!("CARGO_BIN_EXE_mpienv"), &program).unwrap();
+    let mut command = clean(program.to_str().unwrap());
+    with_gpus(&mut command, &["nccl", "nvrtc"])?;
+    let own = command.args(["check", "--gpu", "--gpu-bytes", "64"]).output().unwrap();
+    let text = String::from_utf8(own.stdout).unwrap() + &String::from_utf8_lossy(&own.stderr);
+    Some((text, own.status.code()))
+}
+
+#[test]
+fn the_nccl_and_nvrtc_of_pytorch_are_found_in_the_virtual_environment_of_the_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(built) = built() else { return };
+    let packages = folder.path().join("lib/python3.12/site-packages/nvidia");
+    for (from, package, name) in
+        [("nccl/libnccl.so.2", "nccl", "libnccl.so.2"), ("nvrtc/libnvrtc.so", "cu13", NVRTC)]
+    {
+        let into = packages.join(package).join("lib");
+        fs::create_dir_all(&into).unwrap();
+        fs::copy(built.join(from), into.join(name)).unwrap();
+    }
+    let Some((text, code)) = from_bin(folder.path()) else { return };
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("\ngpu: 1 rank, Stand-in GPU, driver 13.0, NCCL 2.28.9\n"), "{text}");
+}
+
+#[test]
+fn where_nccl_and_nvrtc_were_looked_for_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some((text, code)) = from_bin(folder.path()) else { return };
+    assert_eq!(code, Some(3), "{text}");
+    let looked = format!(
+        " and of the system, and {}/lib/python*/site-packages/nvidia/*/lib does not have it",
+        folder.path().canonicalize().unwrap().display()
+    );
+    for (file, package) in
+        [("libnccl.so.2", "nvidia-nccl-cu13"), ("libnvrtc.so", "nvidia-cuda-nvrtc ")]
+    {
+        assert!(text.contains(&format!("the loader found no {file} in the folders")), "{text}");
+        assert!(text.contains(&looked) && text.contains(package), "{text}");
+    }
 }
 
 /// `check --gpu` of one rank, of whose stand-ins this is set. `None` if gcc is missing.

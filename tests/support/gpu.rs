@@ -19,8 +19,11 @@ fn sources() -> PathBuf {
     folder.into_iter().find(|folder| folder.join("cuda.c").is_file()).unwrap()
 }
 
+/// What the loader calls a library of NVRTC's once it is loaded.
+pub const NVRTC: &str = "libnvrtc.so.13";
+
 /// Where each library is, in a folder of its own; `None` if gcc is missing.
-fn built() -> Option<&'static Path> {
+pub fn built() -> Option<&'static Path> {
     static BUILT: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
         if !is_there("gcc") {
             return None;
@@ -34,10 +37,16 @@ fn built() -> Option<&'static Path> {
             let into = folder.join(source);
             fs::create_dir_all(&into).unwrap();
             let mut gcc = Command::new("gcc");
-            gcc.args(["-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-o"]);
+            gcc.args(["-std=gnu11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden"]);
+            if source == "nvrtc" {
+                gcc.arg(format!("-Wl,-soname,{NVRTC}"));
+            }
             // A running program keeps the file that it has loaded.
             let new = into.join("new");
-            gcc.arg(&new).arg(sources.join(source).with_extension("c")).args(["-ldl", "-lpthread"]);
+            gcc.arg("-o")
+                .arg(&new)
+                .arg(sources.join(source).with_extension("c"))
+                .args(["-ldl", "-lpthread"]);
             let output = gcc.output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             fs::rename(new, into.join(library)).unwrap();
