@@ -39,7 +39,7 @@ pub mod cluster {
     pub(crate) mod provenance;
     pub(crate) mod threads;
     pub(crate) mod warn;
-    mod workers;
+    pub(crate) mod workers;
 }
 #[doc(hidden)]
 pub mod environment;

@@ -74,6 +74,11 @@ fn a_node_that_no_variable_numbers_is_numbered_by_options() {
         printed(&[], "exec --node_rank 0 --nnodes 1 -- printenv MASTER_ADDR"),
         "127.0.0.1\n"
     );
+    let logs = tempfile::tempdir().unwrap();
+    let log_dir = logs.path().to_str().unwrap();
+    let line = "--nproc_per_node 1 --master_addr 127.0.0.1 --master_port 29500";
+    printed(&[], &format!("launch {line} --log_dir {log_dir} -- printenv MASTER_PORT"));
+    assert_eq!(std::fs::read_to_string(logs.path().join("rank.0/stdout")).unwrap(), "29500\n");
 }
 
 #[test]
@@ -119,6 +124,20 @@ fn errors_and_findings_of_a_place_that_is_not_there_name_the_options() {
 }
 
 #[test]
+fn the_option_for_azuremls_pytorch_jobs_comes_before_other_cures() {
+    let node = [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("NODE_RANK", "1")];
+    let master = [("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "6105")];
+    let vars = [&node[..], &master].concat();
+    let (code, _, err) = run(&vars, "launch --nproc-per-node 2 -- true");
+    let cure = "the local size; pass --one-per-node if no other process of the job is on its node; or start";
+    assert!(code == Some(1) && err.contains(cure), "{err}");
+    let line = "launch --one-per-node --nproc-per-node 2 -- printenv RANK";
+    let mut lines: Vec<_> = printed(&vars, line).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["[2] 2", "[3] 3"]);
+}
+
+#[test]
 fn what_contradicts_an_option_is_named() {
     let text = |vars: Pairs, line: &str| {
         let (code, _, err) = run(vars, line);
@@ -145,9 +164,13 @@ fn what_contradicts_an_option_is_named() {
     assert!(
         text(&[], "show --one-per-node --nnodes 2 --node-rank 1").contains("cannot be used with")
     );
-    // Several nodes need a master.
-    let err = text(&[], "exec --node-rank 1 --nnodes 2 -- true");
-    assert!(err.contains("--master-addr HOST"), "{err}");
+    // Several nodes need a master. No launcher is there to ask, and each node may have many ranks.
+    for start in ["exec", "launch --nproc-per-node 2"] {
+        let err = text(&[], &format!("{start} --node-rank 1 --nnodes 2 -- true"));
+        let end = "MASTER_ADDR=HOST; or pass mpienv --master-addr HOST\n";
+        assert!(err.ends_with(end), "{err}");
+        assert!(err.contains("the job has 2 nodes, and no variable names rank 0's host"), "{err}");
+    }
 }
 
 #[test]

@@ -122,6 +122,11 @@ fn an_option_or_a_value_of_another_launcher_is_answered_with_what_to_do() {
         tip("-H a,b", "launch starts the workers of one node"),
         tip("-m train", "start Python yourself, as in `-- python -m MODULE`"),
         tip("--log-dri x", "a similar argument exists: '--log-dir'"),
+        ("mpienv help nosuch".to_owned(), "\n  tip: `mpienv help` lists all\n".to_owned()),
+        (
+            "mpienv help lauch".to_owned(),
+            "\n  tip: a similar subcommand exists: 'launch'\n".to_owned(),
+        ),
         (
             "mpienv launch --ranks 2 -- true".to_owned(),
             "\n  tip: type mpienv launch --nproc-per-node 2 -- true".to_owned(),
@@ -129,6 +134,14 @@ fn an_option_or_a_value_of_another_launcher_is_answered_with_what_to_do() {
     ] {
         let (code, _, stderr) = typed(folder.path(), &line);
         assert!(code == Some(2) && stderr.contains(&said), "{line}: {stderr}");
+        assert_eq!(stderr.matches("tip: ").count(), 1, "{line}: {stderr}");
+    }
+    for shape in ["--ntasks-per-node 2", "--nproc_per_node=2", "-N 2 -n 4", "-n4", "--nnodes 2"] {
+        let line = format!("mpienv simulate --launcher slurm {shape}");
+        let said =
+            "\n  tip: simulate takes the number of nodes and of ranks on each: --nodes N --ppn P\n";
+        let (code, _, stderr) = typed(folder.path(), &line);
+        assert!(code == Some(2) && stderr.contains(said), "{line}: {stderr}");
         assert_eq!(stderr.matches("tip: ").count(), 1, "{line}: {stderr}");
     }
     for (line, said) in [
@@ -275,6 +288,11 @@ fn a_batch_system_in_place_of_a_launcher_is_answered_with_the_launchers_that_it_
         ),
         ("LSF", "LSF starts the ranks with jsrun or an MPI: choose jsm, open-mpi or hydra"),
         ("intel_mpi", "its name is hydra"),
+        (
+            "azureml",
+            "AzureML starts the ranks with mpirun (`type: mpi`): choose open-mpi; or sets RANK and WORLD_SIZE (`type: \
+             pytorch`): choose user",
+        ),
         ("slrum", "a similar value exists: 'slurm'"),
     ] {
         let output = clean("mpienv").args(["simulate", "--launcher", typed]).output().unwrap();

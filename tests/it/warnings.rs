@@ -409,6 +409,26 @@ fn an_error_is_printed_whatever_a_user_silences() {
 }
 
 #[test]
+fn a_master_that_is_set_together_with_the_rank_may_also_be_left_from_another_job() {
+    let place = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "29500")];
+    for (host, code) in
+        [("192.0.2.7", "master-not-here"), ("no-such-host.invalid", "master-unresolved")]
+    {
+        for words in COMMANDS {
+            let (_, _, stderr) = run(words, &[&place, &[("MASTER_ADDR", host)]]);
+            assert!(stderr.contains(&format!("error [{code}]: ")), "{words:?}: {stderr}");
+            let remedy =
+                format!("remedy: unset MASTER_ADDR={host}, if it is left from another job");
+            assert!(stderr.contains(&remedy), "{words:?}: {stderr}");
+            // No launcher is there to ask.
+            assert!(!stderr.contains("--ask-pmix"), "{words:?}: {stderr}");
+        }
+    }
+    let (_, _, stderr) = run(&["export"], &[STALE_MASTER, &[("PMIX_RANK", "0")]]);
+    assert!(stderr.contains("; or pass --ask-pmix, which finds the host\n"), "{stderr}");
+}
+
+#[test]
 fn check_of_one_rank_fails_if_the_master_or_its_port_cannot_be_right() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().port().to_string();

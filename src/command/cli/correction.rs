@@ -25,7 +25,8 @@ pub(super) fn explain(error: &mut clap::Error) {
         error.remove(ContextKind::Suggested);
     }
     drop_distant(error);
-    if let Some(tip) = launcher_tip(error).or_else(|| option_tip(error)) {
+    let fixed = launcher_tip(error).or_else(|| option_tip(error, &typed)).map(str::to_owned);
+    if let Some(tip) = fixed.or_else(|| help_tip(error, &typed)) {
         error.remove(ContextKind::SuggestedValue);
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
@@ -88,11 +89,27 @@ fn is_close(suggested: &str, typed: &str) -> bool {
 }
 
 /// Returns what to say of an option of another launcher.
-fn option_tip(error: &clap::Error) -> Option<&'static str> {
+fn option_tip(error: &clap::Error, words: &[OsString]) -> Option<&'static str> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
-    typed::option(text(error, ContextKind::InvalidArg)?)
+    let name = text(error, ContextKind::InvalidArg)?;
+    let is_simulated = words.first().is_some_and(|verb| verb == "simulate");
+    if is_simulated { typed::shape(name) } else { typed::option(name) }
+}
+
+/// Returns what to say of the name of a subcommand after `help`.
+fn help_tip(error: &clap::Error, words: &[OsString]) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand || words.first()? != "help" {
+        return None;
+    }
+    let typed = text(error, ContextKind::InvalidSubcommand)?;
+    let command = Command::command();
+    let mut names = command.get_subcommands().map(clap::Command::get_name);
+    Some(match names.find(|name| is_close(name, typed)) {
+        Some(name) => format!("a similar subcommand exists: '{name}'"),
+        None => "`mpienv help` lists all".to_owned(),
+    })
 }
 
 /// Returns which launcher to name in place of a batch system or a program of a launcher.

@@ -7,8 +7,12 @@ use std::{fmt, io};
 
 use crate::command::check::CheckError;
 use crate::simulate::JobError;
-use crate::{Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError};
-use mpienv_core::seam::{self as codes, Starts, TemplateError, WordsError};
+use crate::{
+    Environment, Error, ErrorKind, Finding, LaunchError, Launcher, Reason, Severity, StartError,
+};
+use mpienv_core::seam::{
+    self as codes, NO_LOCAL_SIZE, PMIX_RANK, Starts, TemplateError, WordsError,
+};
 
 use super::correction;
 use super::meet::Unresolved;
@@ -129,15 +133,37 @@ impl Failure {
             _ => String::new(),
         };
         let end = if report.is_empty() { "" } else { "\n" };
-        format!("{style}mpienv:{style:#} {self}{hint}\n{report}{end}")
+        let text = self.cure().unwrap_or_else(|| self.to_string());
+        format!("{style}mpienv:{style:#} {text}{hint}\n{report}{end}")
+    }
+
+    /// Returns the text with the option that probably helps before the library's remedy, which is
+    /// for other cases.
+    fn cure(&self) -> Option<String> {
+        let error = self.environment()?;
+        let is_unknown = matches!(error.reason(), Reason::NotPerNode(why) if why == NO_LOCAL_SIZE);
+        let (text, remedy) = (error.to_string(), error.remedy());
+        let start = text.strip_suffix(remedy).filter(|_| is_unknown)?;
+        Some(format!(
+            "{start}pass --one-per-node if no other process of the job is on its node; or {remedy}"
+        ))
+    }
+
+    fn environment(&self) -> Option<&Error> {
+        match self {
+            Failure::Environment(error)
+            | Failure::Check(CheckError::Environment(error))
+            | Failure::Launch(LaunchError::Environment(error)) => Some(error),
+            _ => None,
+        }
     }
 
     /// Returns the option that helps; the library does not know the options.
     fn hint(&self) -> Option<&'static str> {
+        if let Some(error) = self.environment() {
+            return hint_for_error(error);
+        }
         match self {
-            Failure::Environment(error)
-            | Failure::Check(CheckError::Environment(error))
-            | Failure::Launch(LaunchError::Environment(error)) => hint_for_error(error),
             Failure::Launch(LaunchError::TooManyRanks { .. }) => {
                 Some("or simulate one rank with --rank R")
             }
@@ -196,22 +222,16 @@ impl Failure {
     }
 }
 
-/// Two ways to name rank 0's host. The Python module, which passes no options, prints it too.
-macro_rules! by_option {
-    () => {
-        "or pass mpienv --master-addr HOST, or --ask-pmix if the launcher has a PMIx server"
-    };
-}
+/// How to name rank 0's host. The Python module, which passes no options, prints it too.
+const MASTER: &str = "or pass mpienv --master-addr HOST";
 
-/// How a command learns it that asks the launcher.
-const MASTER: &str = by_option!();
+/// The same where the launcher has a PMIx server.
+const MASTER_BY_PMIX: &str =
+    "or pass mpienv --master-addr HOST, or --ask-pmix, which asks the launcher's PMIx server";
 
 /// How a command that only inspects learns it: `exec` asks the launcher.
-const ASKED: &str = concat!(
-    "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, ",
-    "Open MPI 5 and PRRTE; ",
-    by_option!()
-);
+const ASKED: &str = "or start this command with `mpienv exec --`, which asks MPICH, Intel MPI, MVAPICH, Flux, Open MPI 5 and \
+                     PRRTE; or pass mpienv --master-addr HOST";
 
 /// How to provide what a platform does not.
 macro_rules! by_node {
@@ -227,13 +247,14 @@ const OF_TASKS: &[&str] = &["PMIX_RANK", "PBS_TASKNUM"];
 
 fn hint_for_error(error: &Error) -> Option<&'static str> {
     match error.reason() {
-        Reason::MasterUnknown { .. } => Some(MASTER),
+        Reason::MasterUnknown { .. } => Some(if has_pmix() { MASTER_BY_PMIX } else { MASTER }),
         Reason::Malformed(_) if error.variable() == Some("PMIX_RANK") => {
             Some(concat!("or pass mpienv --ask-pmix, which asks the server; ", by_node!()))
         }
         Reason::HostsUnknown { .. } => {
             Some("or use `mpienv exec --meet TIME`: the ranks then exchange their addresses")
         }
+        Reason::NotPerNode(why) if why == NO_LOCAL_SIZE => None,
         Reason::NotPerNode(_) => Some(
             "or pass --launcher alone, or --one-per-node if no other process of the job is on its node",
         ),
@@ -241,6 +262,11 @@ fn hint_for_error(error: &Error) -> Option<&'static str> {
         Reason::NoLocalRank { .. } => Some("or pass --launcher user, or omit --for"),
         _ => None,
     }
+}
+
+/// Returns whether the launcher has a PMIx server.
+fn has_pmix() -> bool {
+    Environment::current().is_set(PMIX_RANK)
 }
 
 /// Returns whether the process may be the only one on its node, on a platform that does not provide
@@ -257,7 +283,7 @@ fn hint_for_finding(finding: &Finding) -> Option<&'static str> {
     match finding.code {
         "master-unknown" if finding.severity == Severity::Error => Some(ASKED),
         "place-unknown" => Some(NODE),
-        "master-not-here" => Some("under Open MPI, --ask-pmix finds the host"),
+        "master-not-here" if has_pmix() => Some("or pass --ask-pmix, which finds the host"),
         "too-many-threads" => Some("or pass --threads share"),
         "hostname-loopback" => Some("or pass --interface auto"),
         "nccl-nothing-left" | "nccl-bridge" => Some("or pass --nccl-ifname"),

@@ -67,7 +67,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", alias = "nproc_per_node", value_parser = WorkerCount::parse, allow_negative_numbers = true)]
     nproc_per_node: WorkerCount,
     /// Write the workers' output to DIR/rank.K/stdout and DIR/rank.K/stderr instead
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", alias = "log_dir")]
     log_dir: Option<PathBuf>,
     /// How long workers may take to exit: by default 5 s after one has failed, 30 s after SIGINT or
     /// SIGTERM

@@ -25,11 +25,11 @@ pub(super) struct PlaceOptions {
     #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
     launcher: Option<Launcher>,
     /// The host of rank 0 [env: MPIENV_MASTER_ADDR]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", alias = "master_addr")]
     master_addr: Option<Host>,
     /// The port at the host of rank 0, or `auto` to derive one from the job [env:
     /// MPIENV_MASTER_PORT]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", alias = "master_port")]
     master_port: Option<MasterPort>,
     /// Derive ports from this range, 20000-29999 by default; the same on all ranks [env:
     /// MPIENV_PORT_RANGE]

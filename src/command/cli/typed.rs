@@ -26,7 +26,12 @@ const LAUNCHERS: &[(&[&str], &str)] = &[
         &["mpi", "mpirun", "mpiexec"],
         "choose the MPI: open-mpi, hydra (MPICH, Intel MPI), mvapich or pals (Cray)",
     ),
-    (&["openmpi", "ompi", "azureml", "azure"], "its name is open-mpi"),
+    (&["openmpi", "ompi"], "its name is open-mpi"),
+    (
+        &["azureml", "azure"],
+        "AzureML starts the ranks with mpirun (`type: mpi`): choose open-mpi; or sets RANK and WORLD_SIZE (`type: pytorch`): \
+         choose user",
+    ),
     (&["mpich", "intel-mpi", "intelmpi", "impi"], "its name is hydra"),
     (&["srun", "sbatch"], "its name is slurm"),
     (&["jsrun"], "its name is jsm"),
@@ -73,6 +78,17 @@ const OPTIONS: &[(&[&str], &str)] = &[
          --master-addr; or let mpirun start the ranks, as in `mpirun --hostfile FILE mpienv exec -- CMD`",
     ),
     (&["--tee", "--redirects"], "for a file of each worker's output, use `launch --log-dir DIR`"),
+];
+
+/// The options of launchers for the shape of a job, with hyphens, beside those of `COUNTS`.
+const SHAPES: [&str; 7] = [
+    "-N",
+    "--nnodes",
+    "--num-nodes",
+    "--ntasks-per-node",
+    "--tasks-per-node",
+    "--nproc-per-node",
+    "--npernode",
 ];
 
 /// Programs that start the ranks of their node. Those that start the ranks of a job are described
@@ -147,6 +163,15 @@ pub(super) fn launcher(name: &str) -> Option<&'static str> {
 pub(super) fn option(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-");
     OPTIONS.iter().find(|(names, _)| names.contains(&&*name)).map(|(_, said)| *said)
+}
+
+/// Returns what `simulate` says of another launcher's option.
+pub(super) fn shape(name: &str) -> Option<&'static str> {
+    let name = name.replace('_', "-");
+    [&SHAPES[..], &COUNTS]
+        .concat()
+        .contains(&&*name)
+        .then_some("simulate takes the number of nodes and of ranks on each: --nodes N --ppn P")
 }
 
 /// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or

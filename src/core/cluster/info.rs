@@ -152,7 +152,9 @@ impl ClusterInfo {
     pub fn users_master(&self) -> Option<(&Sourced<Host>, Host)> {
         let addr = self.meeting.addr.as_ref().ok()?;
         let own = master::loopback_or_launchers(&self.placement)?.value;
-        let is_users = self.meeting.addr_scope == Scope::User;
+        // What a user sets together with RANK may be left from another job too.
+        let is_users = self.meeting.addr_scope == Scope::User
+            || self.launcher() == Launcher::User && self.carried.context.is_none();
         (is_users && own != addr.value).then_some((addr, own))
     }
 

@@ -198,10 +198,21 @@ pub(crate) fn unknown(environment: &Environment, placement: &Placement) -> Error
     let command = launcher.spec().advice.give_master;
     let reason = Reason::MasterUnknown {
         world_size: placement.size.value,
-        why: placement.master_unknown.clone().or_else(|| empty(environment, placement)),
+        why: placement
+            .master_unknown
+            .clone()
+            .or_else(|| empty(environment, placement))
+            .or_else(|| of_nodes(placement)),
     };
     let remedy = format!("give rank 0's host to all ranks: {command}");
     Error::new(reason, remedy).by(launcher).of(MASTER_ADDR)
+}
+
+/// Returns what to say of a job with one process on each node: `launch` starts several ranks there.
+fn of_nodes(placement: &Placement) -> Option<String> {
+    let nodes = placement.node_count.as_ref()?.value;
+    (nodes == placement.size.value)
+        .then(|| format!("the job has {nodes} nodes, and no variable names rank 0's host"))
 }
 
 /// Returns what to say of a job whose users have named the host, but with an empty value.

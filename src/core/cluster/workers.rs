@@ -10,6 +10,9 @@ use crate::launcher::{Launcher, local_variables};
 use crate::value::port::Port;
 use crate::value::sourced::Sourced;
 
+/// Why a process cannot start workers if nothing tells how many processes its node has.
+pub const NO_LOCAL_SIZE: &str = "the launcher does not provide the local size";
+
 impl ClusterInfo {
     /// The maximum number of workers on a node. No machine has as many cores, and each worker takes
     /// memory to describe.
@@ -160,7 +163,7 @@ impl ClusterInfo {
 
     fn not_per_node(&self) -> Error {
         let what = match (self.local_world_size(), self.node_count()) {
-            (None, _) => "the launcher does not provide the local size".to_owned(),
+            (None, _) => NO_LOCAL_SIZE.to_owned(),
             (Some(1), Some(nodes)) => {
                 format!(
                     "it is alone on its node, but the job has {} ranks on {nodes} nodes",
