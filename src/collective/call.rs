@@ -243,6 +243,9 @@ impl Call {
 
     /// What this call and a different one of another rank break.
     pub(super) fn rule_broken_with(self, other: Call) -> &'static str {
+        if other == Call::CLOSE {
+            return "a rank that leaves early has returned or failed, and its own output says why";
+        }
         if self.differs_in_length_alone(other) {
             return "all ranks must run the same program with the same options";
         }

@@ -14,8 +14,8 @@ pub(super) type Result<T, E = MpiError> = std::result::Result<T, E>;
 pub enum MpiError {
     /// No MPI library could be loaded.
     #[error(
-        "cannot load an MPI library for a process started by {}, tried {}: install the MPI that the launcher belongs \
-         to, add its folder to LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its libmpi", .launcher.title(), list(.tried)
+        "cannot load an MPI library for a process started by {}, tried {}: {}", .launcher.title(), list(.tried),
+        remedy(*.is_set)
     )]
     #[non_exhaustive]
     NoLibrary {
@@ -23,6 +23,8 @@ pub enum MpiError {
         launcher: Launcher,
         /// Each name that was tried, and the loader's error.
         tried: Vec<(PathBuf, String)>,
+        /// Whether `MPIENV_MPI_LIB` names the library.
+        is_set: bool,
     },
     /// The library lacks the functions or handles of every known MPI.
     #[error(
@@ -172,14 +174,25 @@ fn list(names: &[(PathBuf, String)]) -> String {
     names.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
+/// What helps if no library can be loaded.
+fn remedy(is_set: bool) -> &'static str {
+    if is_set {
+        "set MPIENV_MPI_LIB to the libmpi of the MPI that the launcher belongs to, or unset it"
+    } else {
+        "install the MPI that the launcher belongs to, add its folder to LD_LIBRARY_PATH, or set MPIENV_MPI_LIB to its \
+         libmpi"
+    }
+}
+
 /// Why MPI may differ from the environment, which has another rank or size, and what to do.
 fn cause(library: &Path, version: &str, mpi: Rank) -> String {
     let library = library.display();
     match mpi.size() {
         1 => format!(
             "{library} ({version}) did not find the launcher, so each process is a world of size 1; it belongs to \
-             another MPI, or the launcher does not start MPI programs: set MPIENV_MPI_LIB to the libmpi of the \
-             launcher, or start the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2)"
+             another MPI, or the launcher does not start MPI programs, as `mpienv launch` and torchrun do not: start \
+             the job with the mpiexec of that library (under Slurm: srun --mpi=pmix or pmi2), set MPIENV_MPI_LIB to the \
+             libmpi of the launcher, or do without MPI"
         ),
         _ => format!(
             "the variables are left from another job, or another launcher inside it started {library} ({version}): \

@@ -48,11 +48,11 @@ impl Loaded {
 
 /// Loads the launcher's library.
 pub(super) fn load(launcher: Launcher, vars: &MpiVars<'_>) -> Result<Loaded> {
-    load_first(launcher, candidates(launcher, vars, &programs_above()))
+    load_first(launcher, candidates(launcher, vars, &programs_above()), vars.library.is_some())
 }
 
 /// Loads the first file that can be loaded.
-fn load_first(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded> {
+fn load_first(launcher: Launcher, candidates: Vec<PathBuf>, is_set: bool) -> Result<Loaded> {
     let mut tried = Vec::new();
     for file in candidates {
         match open(&file) {
@@ -65,7 +65,7 @@ fn load_first(launcher: Launcher, candidates: Vec<PathBuf>) -> Result<Loaded> {
             Err(error) => tried.push((file, reason(&error))),
         }
     }
-    Err(MpiError::NoLibrary { launcher, tried })
+    Err(MpiError::NoLibrary { launcher, tried, is_set })
 }
 
 /// The loader's own error text, without libloading's.

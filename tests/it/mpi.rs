@@ -270,6 +270,9 @@ fn a_library_that_is_absent_or_no_mpi_is_named() {
         "{absent}"
     );
     assert!(absent.contains("/nowhere/libmpi.so (/nowhere/libmpi.so: cannot open"), "{absent}");
+    let remedy =
+        "set MPIENV_MPI_LIB to the libmpi of the MPI that the launcher belongs to, or unset it\n";
+    assert!(absent.ends_with(remedy), "{absent}");
     assert_eq!(
         alone("libc.so.6"),
         "error: libc.so.6 is not an MPI library of a known ABI, it has no MPI_Init_thread: set \

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::error::{CollectiveError, GONE};
+use crate::error::{CollectiveError, GONE, OWN_HOST};
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::nonce;
@@ -289,9 +289,11 @@ impl Own {
     }
 
     fn late(&self, rank: u32, hosts: &[String]) -> CollectiveError {
+        // Several ranks print the error, and only this one may be meant by it.
+        let is_own = rank == self.rank.index();
         CollectiveError::TimedOut {
             rank,
-            host: host(rank, hosts),
+            host: if is_own { OWN_HOST.to_owned() } else { host(rank, hosts) },
             seconds: self.times.silence.as_secs_f64(),
         }
     }
