@@ -81,7 +81,7 @@ fn a_name_that_does_not_resolve_is_explained_once_before_or_after_the_wait() {
             let said = String::from_utf8(output.stderr).unwrap();
             assert_eq!(output.status.code(), Some(124), "{said}");
             assert_eq!(said.matches("which does not resolve here").count(), 1, "{words:?}: {said}");
-            assert_eq!(said.contains("[master-unresolved]"), !quiet, "{words:?}: {said}");
+            assert!(said.contains("[master-unresolved]"), "{words:?}: {said}");
             assert!(said.contains("rank 1 of 2 has not connected"), "{words:?}: {said}");
         }
     }
