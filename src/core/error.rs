@@ -23,7 +23,9 @@ macro_rules! debug_is_text {
     ($error:ty) => {
         impl std::fmt::Debug for $error {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                std::fmt::Display::fmt(self, f)
+                // In one piece: a `main` that returns the error prints it unbuffered, and a rank may
+                // be killed meanwhile.
+                f.write_str(&self.to_string())
             }
         }
     };
