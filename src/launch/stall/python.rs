@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::process::Command;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use crate::tell;
@@ -16,6 +17,8 @@ const AT_ONCE: usize = 8;
 /// How many frames a report has, and how long each may be, in characters.
 const FRAMES: usize = 12;
 const WIDTH: usize = 160;
+/// Says once that py-spy is absent.
+static TOLD: Once = Once::new();
 
 /// Returns the frames of the main thread of each process, innermost first. They are empty if the
 /// process does not run Python, or if py-spy is absent or must not read it.
@@ -43,9 +46,12 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
         );
     }
     if is_absent {
-        tell(
-            "py-spy is not on PATH; after `pip install py-spy`, the report shows Python functions",
-        );
+        // A report is made again if a rank was active meanwhile.
+        TOLD.call_once(|| {
+            tell(
+                "py-spy is not on PATH; after `pip install py-spy`, the report shows Python functions",
+            );
+        });
     }
     stacks
 }
