@@ -116,7 +116,9 @@ fn a_launcher_that_gets_a_signal_lets_rank_0_say_how_to_resume() {
                     // When Open MPI 4 kills its ranks: too soon on a busy machine.
                     .env("OMPI_MCA_odls_base_sigkill_timeout", grace.to_string())
                     .args(["--epochs", "1000000", "--timeout", PATIENT, "--quiet"])
-                    .arg("--checkpoint-dir")
+                    // Few lines: Open MPI 4 reads none while it waits for its ranks to end, and a
+                    // rank that writes more than a terminal's buffer holds would wait for it.
+                    .args(["--model", "mlp", "--checkpoint-dir"])
                     .arg(folder.path());
                 let run = Running::start(&mut command);
                 assert!(run.trains());
