@@ -249,8 +249,8 @@ impl Memory {
     /// Maps the memory of `ranks` ranks, for the rank with the index `own`.
     pub(super) fn map(file: &OwnedFd, ranks: usize, own: usize) -> io::Result<Memory> {
         let length = total(ranks);
-        // Not populated: a page fault at each first touch takes longer than that, but most groups
-        // touch few of the pages.
+        // Not populated: most groups touch few of the pages, and a page fault for each of those
+        // takes less time than to map them all.
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: the system chooses an address that nothing else uses.
         let base =

@@ -168,10 +168,8 @@ pub(super) fn option(name: &str) -> Option<&'static str> {
 /// Returns what `simulate` says of another launcher's option.
 pub(super) fn shape(name: &str) -> Option<&'static str> {
     let name = name.replace('_', "-");
-    [&SHAPES[..], &COUNTS]
-        .concat()
-        .contains(&&*name)
-        .then_some("simulate takes the number of nodes and of ranks on each: --nodes N --ppn P")
+    let is_known = SHAPES.contains(&&*name) || COUNTS.contains(&&*name);
+    is_known.then_some("simulate takes the number of nodes and of ranks on each: --nodes N --ppn P")
 }
 
 /// Returns the number with which the words start, and how many words it takes: `-n 2`, `-n2` or

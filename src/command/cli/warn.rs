@@ -42,10 +42,9 @@ impl Quiet {
         let also: Vec<_> = also.into_iter().collect();
         let of_command: Vec<_> = also.iter().map(|finding| finding.code).collect();
         let mut warnings = suspicious(info, environment, also);
-        self.print(&warnings, environment);
-        warnings.retain(|finding| {
-            self.shows(finding, environment) && !of_command.contains(&finding.code)
-        });
+        let printed = self.print(&warnings, environment);
+        warnings
+            .retain(|Finding { code, .. }| printed.contains(code) && !of_command.contains(code));
         warnings
     }
 
@@ -55,14 +54,12 @@ impl Quiet {
         findings: &[Finding],
         environment: &Environment,
     ) -> Vec<&'static str> {
-        let shown = findings.iter().filter(|finding| self.shows(finding, environment));
+        // A job with an error cannot work, so its error is printed whatever a user requested.
+        let is_shown =
+            |finding: &&Finding| finding.severity == Severity::Error || !self.is_asked(environment);
+        let shown = findings.iter().filter(is_shown);
         stream::report(lines_of(shown.clone()).as_bytes());
         shown.map(|finding| finding.code).collect()
-    }
-
-    /// A job with an error cannot work, so its error is printed whatever a user requested.
-    fn shows(self, finding: &Finding, environment: &Environment) -> bool {
-        finding.severity == Severity::Error || !self.is_asked(environment)
     }
 }
 

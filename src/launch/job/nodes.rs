@@ -104,7 +104,7 @@ pub fn nodes_differ<const N: usize>(nodes: &[(&str, [String; N])]) -> Option<Str
     })
 }
 
-/// Says on stderr that two nodes are on one of these hosts. That is no error: their workers may
+/// Says on stderr that two nodes are on one of these hosts. The job goes on: their workers may
 /// see different devices, as in containers.
 pub fn tell_if_on_one_host<'a>(hosts: impl IntoIterator<Item = &'a str>) {
     if Environment::current().get(SIMULATED).is_some() {
