@@ -57,7 +57,10 @@ impl Names {
     }
 
     fn bit(name: &[u8]) -> (usize, u64) {
-        let number = 31 * name.len() + usize::from(name.last().copied().unwrap_or_default());
+        let number = match name {
+            [.., last] => 31 * name.len() + *last as usize,
+            [] => 0,
+        };
         (number / 64 % 4, 1 << (number % 64))
     }
 }
@@ -106,7 +109,8 @@ impl Environment {
     }
 
     fn position(&self, name: &str) -> Result<usize, usize> {
-        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(OsStr::new(name)))
+        let name = OsStr::new(name);
+        self.vars.binary_search_by(|(own, _)| own.as_os_str().cmp(name))
     }
 
     /// Returns the value of a variable unchanged, or `None` if it is not set.
@@ -175,6 +179,13 @@ impl Environment {
     /// Returns the names that are UTF-8, in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.vars.iter().filter_map(|(name, _)| name.to_str())
+    }
+
+    /// Returns the variables whose names and values are UTF-8, in alphabetical order. ASCII
+    /// whitespace around a value is removed.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let vars = self.vars.iter();
+        vars.filter_map(|(name, value)| Some((name.to_str()?, value.to_str()?.trim_ascii())))
     }
 
     /// Returns whether a variable is set and not blank.

@@ -232,8 +232,12 @@ pub(crate) fn of_program(
 ) -> Result<(Exports, Option<TargetFile>), Error> {
     let inherited: &Environment = &info.inherited;
     let mut exports = of_rank(info, options)?;
-    let before = inherited.with(exports.iter());
+    let context = carried(info, options).context;
     let Set { additions, place, unset, file, .. } = set.set();
+    if set.set().adds_nothing() && context.is_none() {
+        return Ok((exports, None));
+    }
+    let before = inherited.with(exports.iter());
     let file = file.map(|file| file(info)).transpose()?.flatten();
     for addition in *additions {
         if let Some(value) = (addition.value)(info)? {
@@ -249,7 +253,6 @@ pub(crate) fn of_program(
     let wanted =
         |name: &&str| unset.iter().any(|prefix| name.starts_with(prefix)) && is_plain(name);
     let names: Vec<_> = inherited.names().filter(wanted).map(str::to_owned).collect();
-    let context = carried(info, options).context;
     // mpienv in a child process cannot detect the launcher from variables that were unset.
     let is_gone = !names.is_empty();
     if is_gone && inherited.is_set(LAUNCHER) && context.is_none() {

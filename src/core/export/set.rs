@@ -118,6 +118,14 @@ impl Set {
         unset: &[],
         scheduler: None,
     };
+
+    /// Returns whether its programs get what all programs of a rank get.
+    pub(crate) fn adds_nothing(&self) -> bool {
+        self.additions.is_empty()
+            && self.unset.is_empty()
+            && self.place.is_none()
+            && self.file.is_none()
+    }
 }
 
 /// A file that a program reads, and the variable that names it.

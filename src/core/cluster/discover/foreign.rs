@@ -102,10 +102,12 @@ const INDEPENDENT: &[&str] = &[
 
 /// Reports a number of this process among several that no launcher's variables explain.
 pub(super) fn finding(environment: &Environment, by_itself: &str) -> Option<Finding> {
-    let numbers = || environment.names().filter_map(|name| Number::of(environment, name));
-    let pair = numbers().find_map(|number| Some((number.name, Some(number.size(environment)?))));
-    let (name, size) = pair.or_else(|| {
-        let mut alone = numbers().filter(|number| number.is_sign && number.value > 0);
+    let numbers = environment.texts().filter_map(|(name, value)| Number::of(name, value));
+    let numbers: Vec<_> = numbers.collect();
+    let mut pairs =
+        numbers.iter().filter_map(|number| Some((number.name, Some(number.size(environment)?))));
+    let (name, size) = pairs.next().or_else(|| {
+        let mut alone = numbers.iter().filter(|number| number.is_sign && number.value > 0);
         alone.next().map(|number| (number.name, None))
     })?;
     let number = display_variable(environment, name);
@@ -136,7 +138,9 @@ struct Number<'a> {
 }
 
 impl<'a> Number<'a> {
-    fn of(environment: &Environment, name: &'a str) -> Option<Number<'a>> {
+    fn of(name: &'a str, value: &str) -> Option<Number<'a>> {
+        // First, because few variables are numbers.
+        let value = plain_number(value)?;
         let is_end =
             |end: &str| name.strip_suffix(end).is_some_and(|p| p.is_empty() || p.ends_with('_'));
         // The longest end is the most exact one.
@@ -148,7 +152,6 @@ impl<'a> Number<'a> {
         if VARIABLES.contains(name) || is_shard() {
             return None;
         }
-        let value = plain_number(environment.text(name)?)?;
         Some(Number { name, value, is_sign: is_sign && name.len() > end.len() })
     }
 
@@ -159,16 +162,14 @@ impl<'a> Number<'a> {
         let words: usize =
             self.name.rsplit('_').take_while(is_part).map(|word| word.len() + 1).sum();
         let prefix = &self.name[..self.name.len().saturating_sub(words)];
-        let mut names = environment.names();
-        names.find(|&name| {
+        let is_size = |&(name, value): &(&'a str, &str)| {
             let rest = match prefix {
                 "" => Some(name),
                 prefix => name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')),
             };
-            rest.is_some_and(|rest| {
-                is_several(rest, environment.text(name).unwrap_or_default(), self.value)
-            })
-        })
+            rest.is_some_and(|rest| is_several(rest, value, self.value))
+        };
+        environment.texts().find(is_size).map(|(name, _)| name)
     }
 }
 

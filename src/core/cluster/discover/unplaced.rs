@@ -122,16 +122,17 @@ pub(crate) fn is_of_one_node(finding: &Finding, environment: &Environment) -> bo
 
 /// Reports launcher variables without the variable that identifies the launcher.
 fn unexplained(environment: &Environment) -> Option<Finding> {
-    let names = Launcher::ALL.iter().flat_map(|&launcher| {
-        let is_outside = move |name: &str| launcher.spec().nested.outside.contains(&name);
-        let names = launcher.variables().map(|variable| variable.name);
-        names.filter(move |name| !is_outside(name)).map(move |name| (launcher, name))
-    });
+    let all = Launcher::ALL
+        .iter()
+        .flat_map(|&launcher| launcher.variables().map(move |variable| (launcher, variable.name)));
+    // First, because few are set.
+    let is_set = |(_, name): &(Launcher, &str)| environment.is_set(name);
+    let names = all.filter(is_set);
+    let names = names.filter(|(launcher, name)| !launcher.spec().nested.outside.contains(name));
     // Variables that users and many programs set do not indicate a launcher, although some
     // launchers set them too.
-    let (of_users, of_launchers): (Vec<_>, Vec<_>) = names
-        .filter(|(_, name)| environment.is_set(name))
-        .partition(|(launcher, _)| *launcher == Launcher::User);
+    let (of_users, of_launchers): (Vec<_>, Vec<_>) =
+        names.partition(|(launcher, _)| *launcher == Launcher::User);
     let is_shared = |name: &str| of_users.iter().any(|(_, own)| *own == name);
     let mut of_launchers = of_launchers.into_iter().filter(|(_, name)| !is_shared(name));
     let (launcher, name) = of_launchers.next().or_else(|| of_users.first().copied())?;
