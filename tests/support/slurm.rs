@@ -45,6 +45,13 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // What a program printed rarely says why Slurm ended its job.
+            for name in ["slurmctld.log", "slurmd.log"] {
+                let log = std::fs::read_to_string(self.folder.path().join("slurm").join(name));
+                eprintln!("{name}:\n{}", log.unwrap_or_default());
+            }
+        }
         // A test that fails must not leave daemons behind.
         let _ = self.script(&["down"]).output();
     }
