@@ -7,45 +7,37 @@ send: one that waits for such a message, or else a thread for all of these recei
 from __future__ import annotations
 
 import _thread
-import threading
 import time
-from collections import deque
-from queue import SimpleQueue
-from typing import Any, Callable, Deque, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
-from ._calls import Call, check_not_inside
+from ._calls import Call
 from ._library import CANCELED, LOST, TIMED_OUT, Failure, closed
 from ._links import Ranks
+from ._reading import Reading
 
 # The pause between two looks at first and at most, and between two questions to the store, in seconds.
 _PAUSES = 0.00002, 0.002
 _QUESTIONS = 0.001
 
 
-class FromAny:
+class FromAny(Reading):
     """The receives that name no rank. They get a message if no receive of its rank and tag was begun."""
 
     def __init__(self, ranks: Ranks, incoming: Callable[[int], Any], nudge_later: Callable[[Any], None]) -> None:
         """`incoming` has the messages of a rank."""
-        self.lock = threading.Lock()
-        self._ranks, self._incoming, self._nudge_later = ranks, incoming, nudge_later
-        self._receives: Dict[int, Deque[Any]] = {}
+        super().__init__("mpienv from any rank", nudge_later)
+        self._ranks, self._incoming = ranks, incoming
         # The ranks from which no message can come, and why.
         self._lost: Dict[int, Exception] = {}
         # Which rank without a connection is next to be asked for, and when.
         self._asked, self._asks_at = 0, 0.0
-        # The thread that looks, or 0.
-        self._reader = 0
-        self._is_closed = False
-        self._wake: SimpleQueue[None] = SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
 
     def begin(self, receive: Any) -> Call:
         """Lets the thread look for a message, or the thread that waits for it first."""
         with self.lock:
             is_closed = self._is_closed
             if not is_closed:
-                self._receives.setdefault(receive.tag, deque()).append(receive)
+                self._append(receive)
         if is_closed:
             receive.fail(closed())
         else:
@@ -60,54 +52,15 @@ class FromAny:
     def pop(self, tag: int) -> Any:
         """The next receive with a tag, or None. Who gets it ends it."""
         with self.lock:
-            receives = self._receives.get(tag)
-            if receives is None:
-                return None
-            receive = receives.popleft()
-            if not receives:
-                del self._receives[tag]
-        return receive
+            return self._pop_of(tag)
 
-    def nudge(self) -> None:
-        """Lets the thread look if no other thread does."""
-        if self._reader or not self._receives:
-            return
-        with self.lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="mpienv from any rank", daemon=True)
-                self._thread.start()
-        self._wake.put(None)
-
-    def run_now(self, call: Call) -> bool:
-        """Looks until this one has come, unless another thread looks."""
-        is_reader = False
+    def _read_for(self, call: Call) -> None:
         try:
-            with self.lock:
-                if not self._reader and not call.is_completed():
-                    self._reader = _thread.get_ident()
-                    is_reader = True
-            if is_reader:
-                self._look_until(call.is_completed)
+            self._look_until(call.is_completed)
         except BaseException:
             # A signal's handler has raised it.
             self._fail([call], Failure("a signal's handler raised an exception while it waited", CANCELED, None))
             raise
-        finally:
-            # Without a call before it, which Ctrl-C could interrupt.
-            if is_reader:
-                self._reader = 0
-                if self._receives:
-                    self._nudge_later(self)
-        return call.is_completed()
-
-    def check_outside(self) -> None:
-        check_not_inside(self._is_inside())
-
-    def _is_inside(self) -> bool:
-        return self._reader == _thread.get_ident()
-
-    def is_busy(self) -> bool:
-        return bool(self._reader or self._receives)
 
     def cancel(self) -> None:
         with self.lock:
@@ -189,7 +142,3 @@ class FromAny:
                         del self._receives[receive.tag]
         for receive in failed:
             receive.fail(failure)
-
-    def _all(self) -> List[Any]:
-        with self.lock:
-            return [receive for of_tag in self._receives.values() for receive in of_tag]

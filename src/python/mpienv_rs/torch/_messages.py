@@ -17,9 +17,10 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 import torch
 
 from ._any_rank import FromAny
-from ._calls import Call, Calls, Order, check_not_inside
+from ._calls import Call, Calls, Order
 from ._library import CANCELED, REFUSED, TIMED_OUT, Failure, Pair, closed
 from ._links import Link, Ranks
+from ._reading import Reading
 from ._tensors import SIZES, Place, moved, moved_kind, plain
 
 # The most bytes of messages from one rank that wait for their receives.
@@ -120,24 +121,20 @@ class Receive(Call):
         raise (self._failed(error) if isinstance(error, Failure) else error) from None
 
 
-class Incoming:
-    """The messages of a rank. One thread at a time reads them: one that waits for a message, or that of the connection."""
+class Incoming(Reading):
+    """The messages of a rank."""
+
+    _receives: Dict[int, Deque[Receive]]
 
     def __init__(self, from_any: FromAny, link: Link, nudge_later: Callable[[Any], None]) -> None:
-        self.lock = threading.Lock()
-        self._link, self._nudge_later, self._from_any = link, nudge_later, from_any
-        # By tag: what is received, and the kind and the bytes of what nothing has received. Not both for any tag.
-        self._receives: Dict[int, Deque[Receive]] = {}
+        super().__init__(f"mpienv from {link.source}", nudge_later)
+        self._link, self._from_any = link, from_any
+        # By tag: the kind and the bytes of what nothing has received. No tag has both these and receives.
         self._waiting: Dict[int, Deque[Tuple[int, Any]]] = {}
         self._waiting_bytes = 0
-        # The thread that reads, or 0.
-        self._reader = 0
-        self._is_closed = False
         # Whether the next message has no room, and whether something was begun since.
         self._is_full = False
         self._news = threading.Event()
-        self._wake: SimpleQueue[None] = SimpleQueue()
-        self._thread: Optional[threading.Thread] = None
 
     def begin(self, tensor: Any, tag: int, timeout: float, failed: Failed) -> Call:
         """Lets the connection's thread receive a message, or the thread that waits for it first."""
@@ -146,7 +143,7 @@ class Incoming:
             is_closed = self._is_closed
             message = None if is_closed else self._take(tag)
             if message is None and not is_closed:
-                self._receives.setdefault(tag, deque()).append(receive)
+                self._append(receive)
         if is_closed:
             receive.fail(closed())
         elif message is not None:
@@ -216,43 +213,9 @@ class Incoming:
             if self._receives:
                 self._nudge_later(self)
 
-    def nudge(self) -> None:
-        """Lets the thread of the connection read if no other thread does."""
-        if self._reader or not self._receives:
-            return
-        with self.lock:
-            if self._thread is None:
-                name = f"mpienv from {self._link.source}"
-                self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._thread.start()
-        self._wake.put(None)
-
-    def run_now(self, call: Call) -> bool:
-        """Reads messages until this one has come, unless another thread does."""
-        is_reader = False
-        try:
-            with self.lock:
-                if not self._reader and not call.is_completed():
-                    self._reader = _thread.get_ident()
-                    is_reader = True
-            while is_reader and not call.is_completed():
-                self._read(call)
-        finally:
-            # Without a call before it, which Ctrl-C could interrupt.
-            if is_reader:
-                self._reader = 0
-                if self._receives:
-                    self._nudge_later(self)
-        return call.is_completed()
-
-    def check_outside(self) -> None:
-        check_not_inside(self._is_inside())
-
-    def _is_inside(self) -> bool:
-        return self._reader == _thread.get_ident()
-
-    def is_busy(self) -> bool:
-        return bool(self._reader or self._receives)
+    def _read_for(self, call: Call) -> None:
+        while not call.is_completed():
+            self._read(call)
 
     def cancel(self) -> None:
         self._link.cancel()
@@ -332,14 +295,9 @@ class Incoming:
 
     def _pop(self, tag: int) -> Optional[Receive]:
         """The next receive with a tag."""
-        receives = self._receives.get(tag)
-        if receives is None:
-            # Those that wait come first.
-            return None if tag in self._waiting else self._pop_from_any(tag)
-        receive = receives.popleft()
-        if not receives:
-            del self._receives[tag]
-        return receive
+        receive: Optional[Receive] = self._pop_of(tag)
+        # Messages that wait come before those for any rank.
+        return self._pop_from_any(tag) if receive is None and tag not in self._waiting else receive
 
     def _pop_from_any(self, tag: int) -> Optional[Receive]:
         receive: Optional[Receive] = self._from_any.pop(tag)
