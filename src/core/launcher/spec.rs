@@ -246,14 +246,7 @@ impl Marker {
 
 /// Returns the first of these variables that is set.
 pub(crate) fn first_set(environment: &Environment, names: &[&'static str]) -> Option<&'static str> {
-    // A loop, because this is most of the time in which no launcher is found, also where this crate
-    // is not optimized.
-    for name in names {
-        if environment.is_set(name) {
-            return Some(name);
-        }
-    }
-    None
+    names.iter().find(|name| environment.is_set(name)).copied()
 }
 
 /// Returns a variable with its value: `OMPI_COMM_WORLD_RANK="3"`.
