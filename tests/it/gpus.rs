@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::support::copy::copy_for_all_users;
 use crate::support::gpu::{NVRTC, built, with_gpus};
 use crate::support::timeout::in_time;
 use crate::support::tool::clean;
@@ -90,8 +91,7 @@ fn one_rank_is_tested_too_and_nothing_is_left_of_nccls_log() {
 /// the loader looks.
 fn from_bin(folder: &Path) -> Option<(String, Option<i32>)> {
     fs::create_dir(folder.join("bin")).unwrap();
-    let program = folder.join("bin/mpienv");
-    fs::copy(env!("CARGO_BIN_EXE_mpienv"), &program).unwrap();
+    let program = copy_for_all_users(env!("CARGO_BIN_EXE_mpienv"), &folder.join("bin"));
     let mut command = clean(program.to_str().unwrap());
     with_gpus(&mut command, &["nccl", "nvrtc"])?;
     let own = command.args(["check", "--gpu", "--gpu-bytes", "64"]).output().unwrap();
