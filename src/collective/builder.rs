@@ -322,6 +322,7 @@ fn meeting_point(
     listener: Option<Arc<TcpListener>>,
 ) -> Result<MeetingPoint, CollectiveError> {
     let listener = listener.filter(|_| info.rank().is_first());
+    let is_master = meets_at.is_none() && listener.is_none();
     let (host, port) = match (meets_at, &listener) {
         (Some(place), _) => place,
         (None, Some(listener)) => {
@@ -331,26 +332,19 @@ fn meeting_point(
             let port = port.ok_or_else(no_port)?;
             (Host::from(address.ip().to_canonical()), port)
         }
-        (None, None) => {
-            let (host, port) = (info.master_addr()?.clone(), info.meeting_port());
-            let rendezvous = Rendezvous::of(info, host.clone(), port);
-            let rendezvous = rendezvous.default_port(info.default_master_port());
-            return Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous });
-        }
+        (None, None) => (info.master_addr()?.clone(), info.meeting_port()),
     };
-    let rendezvous = Rendezvous::of(info, host.clone(), port);
-    let rendezvous = match listener {
-        Some(listener) => {
-            rendezvous.listener(listener.try_clone().map_err(CollectiveError::Socket)?)
-        }
-        None => rendezvous,
-    };
-    Ok(MeetingPoint { host, is_secret: is_secret(info, &rendezvous), rendezvous })
-}
-
-/// Returns whether the ranks have a key that other users do not.
-fn is_secret(info: &ClusterInfo, rendezvous: &Rendezvous) -> bool {
-    info.has_secret() || uses_munge(rendezvous)
+    let mut rendezvous = Rendezvous::of(info, host.clone(), port);
+    if is_master {
+        rendezvous = rendezvous.default_port(info.default_master_port());
+    }
+    if let Some(listener) = listener {
+        let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
+        rendezvous = rendezvous.listener(listener);
+    }
+    // Whether the ranks have a key that other users do not.
+    let is_secret = info.has_secret() || uses_munge(&rendezvous);
+    Ok(MeetingPoint { host, is_secret, rendezvous })
 }
 
 #[cfg(test)]

@@ -119,23 +119,17 @@ pub(super) enum Results {
 
 impl Operation {
     pub(super) fn of_reduction(by: Reduction, results: Results) -> Operation {
-        use Results::{InParts, To, ToAll};
-        match (by, results) {
-            (Reduction::Sum, ToAll) => AllReduceSum,
-            (Reduction::Min, ToAll) => AllReduceMin,
-            (Reduction::Max, ToAll) => AllReduceMax,
-            (Reduction::Product, ToAll) => AllReduceProduct,
-            (Reduction::Mean, ToAll) => AllReduceMean,
-            (Reduction::Sum, InParts) => ReduceScatterSum,
-            (Reduction::Min, InParts) => ReduceScatterMin,
-            (Reduction::Max, InParts) => ReduceScatterMax,
-            (Reduction::Product, InParts) => ReduceScatterProduct,
-            (Reduction::Mean, InParts) => ReduceScatterMean,
-            (Reduction::Sum, To(_)) => ReduceSum,
-            (Reduction::Min, To(_)) => ReduceMin,
-            (Reduction::Max, To(_)) => ReduceMax,
-            (Reduction::Product, To(_)) => ReduceProduct,
-            (Reduction::Mean, To(_)) => ReduceMean,
+        let [to_all, in_parts, to_one] = match by {
+            Reduction::Sum => [AllReduceSum, ReduceScatterSum, ReduceSum],
+            Reduction::Min => [AllReduceMin, ReduceScatterMin, ReduceMin],
+            Reduction::Max => [AllReduceMax, ReduceScatterMax, ReduceMax],
+            Reduction::Product => [AllReduceProduct, ReduceScatterProduct, ReduceProduct],
+            Reduction::Mean => [AllReduceMean, ReduceScatterMean, ReduceMean],
+        };
+        match results {
+            Results::ToAll => to_all,
+            Results::InParts => in_parts,
+            Results::To(_) => to_one,
         }
     }
 
@@ -203,14 +197,20 @@ impl Call {
         Call { root, ..self }
     }
 
-    pub(super) fn reduction(
-        by: Reduction,
-        results: Results,
-        kind: ElementKind,
-        count: usize,
-    ) -> Call {
-        let root = if let Results::To(root) = results { root } else { 0 };
-        Call::moving(Operation::of_reduction(by, results), kind, count).with(root)
+    /// The only rank that gets the results of a reduction or gather, or sends the parts of a
+    /// scatter; none if all do.
+    #[must_use]
+    pub fn only_rank(self) -> Option<u32> {
+        let has_one = matches!(
+            self.operation,
+            ReduceSum | ReduceMin | ReduceMax | ReduceProduct | ReduceMean | Gather | Scatter
+        );
+        has_one.then_some(self.root)
+    }
+
+    /// Whether a rank gets the results of a reduction or gather, or sends the parts of a scatter.
+    pub(super) fn concerns(self, rank: usize) -> bool {
+        self.only_rank().is_none_or(|only| only as usize == rank)
     }
 
     /// Encodes everything but the count and the root for messages.
@@ -277,6 +277,27 @@ impl Call {
     }
 }
 
+/// A call that reduces numbers, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduce {
+    /// What ranks compare.
+    pub call: Call,
+    pub(super) by: Reduction,
+}
+
+impl Reduce {
+    pub(super) fn new(by: Reduction, results: Results, kind: ElementKind, count: usize) -> Reduce {
+        let root = if let Results::To(root) = results { root } else { 0 };
+        let call = Call::moving(Operation::of_reduction(by, results), kind, count).with(root);
+        Reduce { call, by }
+    }
+
+    /// The same call, whose caller means the type with this number.
+    pub(super) fn meaning(self, meant: u8) -> Reduce {
+        Reduce { call: self.call.meaning(meant), ..self }
+    }
+}
+
 /// A message between two ranks of a group, as one of them describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
@@ -298,21 +319,19 @@ impl Message {
 
     /// A message that `own` receives from `other`.
     pub(super) fn from(other: u32, own: u32, kind: ElementKind, count: usize) -> Message {
-        let Message { said, heard, .. } = Message::to(own, other, kind, count);
-        Message { other, said: heard, heard: said }
+        Message { other, ..Message::to(own, other, kind, count).answered() }
     }
 
     /// A message with a tag that goes to `other`.
-    pub(super) fn tagged_to(other: u32, kind: ElementKind, count: usize, tag: u32) -> Message {
+    pub(super) fn tagged(other: u32, kind: ElementKind, count: usize, tag: u32) -> Message {
         let [said, heard] = [SendTagged, ReceiveTagged]
             .map(|operation| Call::moving(operation, kind, count).with(tag));
         Message { other, said, heard }
     }
 
-    /// A message with a tag that comes from `other`.
-    pub(super) fn tagged_from(other: u32, kind: ElementKind, count: usize, tag: u32) -> Message {
-        let Message { said, heard, .. } = Message::tagged_to(other, kind, count, tag);
-        Message { other, said: heard, heard: said }
+    /// The other half of the message.
+    pub(super) fn answered(self) -> Message {
+        Message { said: self.heard, heard: self.said, ..self }
     }
 
     /// The same message, whose two ranks mean the type with this number.
@@ -511,7 +530,7 @@ mod tests {
 
     #[test]
     fn a_call_is_described_as_a_user_wrote_it() {
-        let of = |by, results| Call::reduction(by, results, ElementKind::F32, 10);
+        let of = |by, results| Reduce::new(by, results, ElementKind::F32, 10).call;
         let sum = of(Reduction::Sum, Results::ToAll);
         assert_eq!(sum.to_string(), "all_reduce_sum of 10 f32");
         assert_eq!(Call::broadcast(3).to_string(), "broadcast from rank 3");
@@ -520,7 +539,7 @@ mod tests {
         assert_eq!(Call::refused(Broadcast).to_string(), "broadcast with invalid arguments");
         let complex = type_number("complex64").unwrap();
         assert_eq!(sum.meaning(complex).to_string(), "all_reduce_sum of 5 complex64");
-        let short = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::I32, 10);
+        let short = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::I32, 10).call;
         let short = short.meaning(type_number("int16").unwrap());
         assert_eq!(short.to_string(), "all_reduce_sum of 10 int16");
         let bytes = Call::moving(Broadcast, ElementKind::U8, 10);

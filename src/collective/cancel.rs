@@ -90,7 +90,6 @@ mod tests {
 
     use super::*;
     use crate::CollectiveError;
-    use crate::seam::ask_while_waiting;
     use crate::tests::{PLENTY, over_each};
 
     #[test]
@@ -111,7 +110,7 @@ mod tests {
             }
             let (asked, own) = (Arc::new(AtomicU32::new(0)), thread::current().id());
             let asks = Arc::clone(&asked);
-            ask_while_waiting(group, move || {
+            group.ask_while_waiting(move || {
                 assert_eq!(thread::current().id(), own);
                 asks.fetch_add(1, Ordering::Relaxed) == 2
             });

@@ -14,7 +14,7 @@ use super::transport::{Alone, Transport};
 use crate::cluster::info::ClusterInfo;
 use crate::value::rank::Rank;
 
-pub use untyped::{Announced, Tagged, Untyped};
+pub use untyped::Announced;
 
 /// Ranks that make the same calls in the same order: all ranks of a job, or those of a
 /// [`split`](Group::split).
@@ -76,11 +76,17 @@ impl Group {
         Group::new(Box::new(Alone::default()))
     }
 
-    pub(super) fn new(transport: Box<dyn Transport>) -> Group {
+    /// A group over a transport.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn new(transport: Box<dyn Transport>) -> Group {
         Group { transport, made: 0, meant: 0 }
     }
 
-    pub(super) fn into_transport(self) -> Box<dyn Transport> {
+    /// What carries the calls.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn into_transport(self) -> Box<dyn Transport> {
         self.transport
     }
 
@@ -105,12 +111,24 @@ impl Group {
         self.transport.describe()
     }
 
-    pub(super) fn connections(&self) -> Vec<Option<super::transport::Connection>> {
+    /// The connections to the other ranks, by rank.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn connections(&self) -> Vec<Option<super::transport::Connection>> {
         self.transport.connections()
     }
 
-    pub(super) fn set_timeout(&mut self, timeout: std::time::Duration) {
+    /// Sets how long each later call waits for another rank.
+    #[doc(hidden)]
+    pub fn set_timeout(&mut self, timeout: std::time::Duration) {
         self.transport.set_timeout(timeout);
+    }
+
+    /// Lets a call that waits ask, in its own thread, whether it is canceled. It asks several times
+    /// a second, over TCP and over shared memory. A group keeps its first question.
+    #[doc(hidden)]
+    pub fn ask_while_waiting(&self, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
+        self.transport.cancel().ask(is_canceled);
     }
 
     /// What carries the next call of all ranks.

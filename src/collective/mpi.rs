@@ -27,12 +27,11 @@ use std::time::Duration;
 use self::sum::Sum;
 use self::watch::{LAUNCHER_FIRST, OnLost, Passing, Socket, Watch};
 use super::builder::Timeouts;
-use super::call::{Call, Message};
+use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, Result, UNREADABLE, aborted};
 use super::host_info::{self, HostInfo};
 use super::numbers::{Numbers, Scratch};
-use super::reduction::Reduction;
 use super::transport::{Part, Transport};
 use crate::value::rank::Rank;
 use mpienv_mpi::{Communicator, MpiError, Request, World};
@@ -161,15 +160,10 @@ impl Transport for Mpi {
         format!("MPI ({})", self.library)
     }
 
-    fn reduce(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+        let Reduce { call, by } = reduce;
         self.agree(call)?;
-        if root.is_none_or(|root| root == self.rank().index()) {
+        if call.concerns(self.rank().index() as usize) {
             return self.reduce_all(numbers, by);
         }
         // As an all-reduce, whose bits the root then has. The numbers of this rank do not change.
@@ -182,13 +176,12 @@ impl Transport for Mpi {
 
     fn reduce_scatter(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         values: &[u8],
         mut part: Numbers<'_>,
-        by: Reduction,
     ) -> Result<()> {
+        let (Reduce { call, by }, kind, rank) = (reduce, part.kind(), self.rank());
         self.agree(call)?;
-        let (kind, rank) = (part.kind(), self.rank());
         if self.sum_part(values, &mut part, by)? {
             kind.divide(by, rank.size(), part.bytes());
             return Ok(());
@@ -203,29 +196,17 @@ impl Transport for Mpi {
         Ok(())
     }
 
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
-        match root {
+        match call.only_rank() {
             Some(root) => self.gather_to(root, bytes, into),
             None => self.gather_all(bytes, into),
         }
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
-        match root {
+        match call.only_rank() {
             Some(root) => self.scatter_from(root, parts, into),
             None => self.scatter_all(parts, into),
         }

@@ -71,11 +71,7 @@ impl<'a> Numbers<'a> {
     pub(super) fn parts(&mut self, size: usize) -> Vec<&mut [u8]> {
         let ranges = self.ranges(size);
         let mut rest = &mut *self.bytes;
-        let next = |range: Range<usize>| {
-            let part;
-            (part, rest) = std::mem::take(&mut rest).split_at_mut(range.len());
-            part
-        };
+        let next = |range: Range<usize>| rest.split_off_mut(..range.len()).unwrap_or_default();
         ranges.into_iter().map(next).collect()
     }
 

@@ -2,25 +2,16 @@
 //! fault, what the backend for PyTorch calls, and an error that the sharded programs return. Any
 //! version may change it.
 
-use std::time::Duration;
-
 use crate::{CollectiveError, Group, hosts};
 
-pub use crate::call::{Call, Message, built_number, type_number};
+pub use crate::call::{Call, Message, Reduce, built_number, type_number};
 pub use crate::cancel::Cancel;
 pub use crate::element::ElementKind;
-pub use crate::group::{Announced, Tagged, Untyped};
+pub use crate::group::Announced;
 pub use crate::numbers::Numbers;
-pub use crate::reduction::Reduction;
 pub use crate::tcp::{End, Meeting, Pair};
 pub use crate::transport::Transport;
 pub use crate::transport::{Begun, Connection};
-
-/// Returns a group over a transport.
-#[must_use]
-pub fn group_over(transport: Box<dyn Transport>) -> Group {
-    Group::new(transport)
-}
 
 /// Returns the error for a rank whose bytes, as in an all-gather, are `found` numbers where this
 /// rank, `own`, has `expected`.
@@ -29,12 +20,6 @@ pub fn other_length(rank: u32, found: u64, own: u32, expected: u64) -> Collectiv
     let [found, expected] = [found, expected].map(|count| format!("all_gather of {count} numbers"));
     let rule = "all ranks must run the same program with the same options";
     CollectiveError::Differs { rank, found, own, expected, rule }
-}
-
-/// Lets a call of a group that waits ask, in its own thread, whether it is canceled. It asks
-/// several times a second, over TCP and over shared memory. A group keeps its first question.
-pub fn ask_while_waiting(group: &Group, is_canceled: impl Fn() -> bool + Send + Sync + 'static) {
-    group.canceller().0.ask(is_canceled);
 }
 
 /// Connects two ranks for messages from one to the other, over the fastest transport, without a
@@ -47,21 +32,4 @@ pub fn connect_pair(
     end: &dyn Fn() -> Option<End>,
 ) -> Result<Group, CollectiveError> {
     pair.connect(end, hosts::join).map(Group::new)
-}
-
-/// Returns the connections of a group to its other ranks, by rank.
-#[must_use]
-pub fn connections_of(group: &Group) -> Vec<Option<Connection>> {
-    group.connections()
-}
-
-/// Sets how long each later call of a group waits for another rank.
-pub fn set_timeout(group: &mut Group, timeout: Duration) {
-    group.set_timeout(timeout);
-}
-
-/// Returns what carries the calls of a group.
-#[must_use]
-pub fn transport_of(group: Group) -> Box<dyn Transport> {
-    group.into_transport()
 }

@@ -16,11 +16,10 @@ use std::time::Duration;
 
 pub(super) use self::memory::{Memory, slot_length};
 use self::memory::{Offer, Slots};
-use super::call::{Call, Message};
+use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, Result};
 use super::numbers::Numbers;
-use super::reduction::Reduction;
 use super::tcp::Tcp;
 use super::transport::{self, Begun, Connection, Transport};
 use crate::value::printable::printable;
@@ -103,16 +102,6 @@ impl Shared {
         Ok((0..ranks).map(|rank| &slots.of(rank)[..bytes.len()]).collect())
     }
 
-    /// Copies the first rank's bytes to all ranks.
-    pub(super) fn pass_on(&mut self, call: Call, bytes: &mut [u8]) -> Result<()> {
-        let is_first = self.memory.own() == 0;
-        self.round(call, |slot, _| if is_first { copy(slot, bytes) } else { 0 })?;
-        if !is_first {
-            bytes.copy_from_slice(&self.slots()?.of(0)[..bytes.len()]);
-        }
-        Ok(())
-    }
-
     /// Runs one round: `fill` gets this rank's slot and the previous round's slots. Returns once
     /// all ranks have published.
     fn round(
@@ -157,11 +146,6 @@ impl Shared {
         self.memory.slots().map_err(|rank| members.late(rank))
     }
 
-    /// Whether this rank gets the result of a call: as the root, or because all ranks do.
-    fn is_due(&self, root: Option<u32>) -> bool {
-        root.is_none_or(|root| root as usize == self.memory.own())
-    }
-
     /// The index of the room for rank `to` in the slot of rank `from`, which has none for itself.
     fn room(from: usize, to: usize) -> usize {
         to - usize::from(to > from)
@@ -193,8 +177,7 @@ impl Transport for Shared {
     }
 
     fn describe(&self) -> String {
-        let why = self.tcp.why();
-        if why.is_empty() { "shared memory".to_owned() } else { format!("shared memory ({why})") }
+        self.tcp.described("shared memory")
     }
 
     fn set_timeout(&mut self, timeout: Duration) {
@@ -207,40 +190,34 @@ impl Transport for Shared {
     }
 
     /// Reduces in the way that is faster for as many numbers.
-    fn reduce(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
         if self.is_direct(numbers.bytes().len()) {
-            self.reduce_directly(call, &mut numbers, by, root)
+            self.reduce_directly(reduce, &mut numbers)
         } else {
-            self.reduce_by_parts(call, &mut numbers, by, root)
+            self.reduce_by_parts(reduce, &mut numbers)
         }
     }
 
     fn begin_reduce(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         mut numbers: Numbers<'_>,
-        by: Reduction,
         longest: Duration,
     ) -> Result<Begun> {
         let length = numbers.bytes().len();
         if !self.spins || length > self.memory.slot() || !self.is_direct(length) {
             return Ok(Begun::Refused);
         }
-        self.publish(call, |slot, _| copy(slot, numbers.bytes()))?;
-        self.begun = Some(call);
+        self.publish(reduce.call, |slot, _| copy(slot, numbers.bytes()))?;
+        self.begun = Some(reduce.call);
         if !self.have_come(longest) {
             return Ok(Begun::Waits);
         }
-        self.end_reduce(call, numbers, by).map(|()| Begun::Done)
+        self.end_reduce(reduce, numbers).map(|()| Begun::Done)
     }
 
-    fn end_reduce(&mut self, call: Call, mut numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+    fn end_reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+        let Reduce { call, by } = reduce;
         if self.begun.take() != Some(call) {
             return Err(transport::not_begun());
         }
@@ -250,31 +227,30 @@ impl Transport for Shared {
 
     fn reduce_in_parts(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         mut numbers: Numbers<'_>,
-        by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
         other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         let length = numbers.bytes().len();
         if length <= self.memory.slot() && self.is_direct(length) {
-            let reduced = self.compute_and_publish(call, &mut numbers, by, part, compute)?;
+            let reduced = self.compute_and_publish(reduce, &mut numbers, part, compute)?;
             other_work();
-            return self.reduce_rest(call, &mut numbers, by, reduced);
+            return self.reduce_rest(reduce, &mut numbers, reduced);
         }
         numbers.compute(part, compute);
         other_work();
-        self.reduce(call, numbers, by, None)
+        self.reduce(reduce, numbers)
     }
 
     fn reduce_scatter(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         values: &[u8],
         mut part: Numbers<'_>,
-        by: Reduction,
     ) -> Result<()> {
+        let Reduce { call, by } = reduce;
         let (kind, ranks, own) = (part.kind(), self.memory.ranks(), self.memory.own());
         let parts = kind.ranges(values.len() / kind.size(), ranks);
         let longest = parts.iter().map(Range::len).max().unwrap_or(0);
@@ -301,19 +277,15 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
-        let (own, is_due) = (self.memory.own(), self.is_due(root));
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
+        let own = self.memory.own();
+        let is_due = call.concerns(own);
         let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
         for range in Shared::rounds(longest, self.memory.slot()) {
             let piece = |length: usize| range.start.min(length)..range.end.min(length);
             // The root reads its own bytes where they are.
-            let sent = if root.is_some() && is_due { &[] } else { &bytes[piece(bytes.len())] };
+            let sent =
+                if call.only_rank().is_some() && is_due { &[] } else { &bytes[piece(bytes.len())] };
             self.round(call, |slot, _| copy(slot, sent))?;
             if !is_due {
                 continue;
@@ -328,13 +300,7 @@ impl Transport for Shared {
         Ok(())
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let own = self.memory.own();
         let length = into.iter().map(|into| into.len()).max().unwrap_or(0);
         for range in Shared::rounds(length, self.memory.share()) {
@@ -347,7 +313,7 @@ impl Transport for Shared {
             })?;
             let slots = self.slots()?;
             for (rank, into) in into.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-                if root.is_none_or(|root| root as usize == rank) {
+                if call.concerns(rank) {
                     let room = &slots.of(rank)[Shared::room(rank, own) * now..][..now];
                     into[range.clone()].copy_from_slice(room);
                 }
@@ -359,7 +325,7 @@ impl Transport for Shared {
     /// As a gather in which only the root brings bytes, but without its room for those of each rank:
     /// short ones take 0.94 of the time.
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
-        let is_root = self.is_due(Some(root));
+        let is_root = self.memory.own() == root as usize;
         for range in Shared::rounds(bytes.len(), self.memory.slot()) {
             let piece = &mut bytes[range];
             self.round(call, |slot, _| if is_root { copy(slot, piece) } else { 0 })?;
@@ -432,6 +398,7 @@ mod tests {
     use crate::element::ElementKind;
     use crate::error::CollectiveError;
     use crate::group::Group;
+    use crate::reduction::Reduction;
     use crate::tcp::tests::ranks_within;
     use crate::tests::PLENTY;
     use crate::tests::{
@@ -463,15 +430,15 @@ mod tests {
         for length in [10, 1 << 20] {
             let errors = ranks(4, |mut shared| {
                 let mut values = vec![1.0_f32; length];
-                let sum = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
-                shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None).unwrap();
+                let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, length);
+                shared.reduce(sum, Numbers::new(&mut values)).unwrap();
                 if shared.rank().index() == 2 {
                     // As when a process is killed: its connections close.
                     shared.tcp.members().fail_silently();
                     return None;
                 }
                 let begun = Instant::now();
-                let again = shared.reduce(sum, Numbers::new(&mut values), Reduction::Sum, None);
+                let again = shared.reduce(sum, Numbers::new(&mut values));
                 let error = again.unwrap_err();
                 assert!(begun.elapsed() < PLENTY / 2);
                 let again = shared.meet(Call::BARRIER).unwrap_err();

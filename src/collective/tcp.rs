@@ -20,12 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::Timeouts;
-use super::call::{Call, Message};
+use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
 use super::numbers::{Numbers, Scratch};
-use super::reduction::{Reduction, in_rank_order};
+use super::reduction::in_rank_order;
 use super::transport::{Connection, Part, Transport};
 use crate::value::rank::Rank;
 use transfer::Links;
@@ -121,8 +121,8 @@ impl Tcp {
     /// ranges, and reduces its own part into `into`.
     fn reduce_parts(
         &mut self,
-        call: Call,
-        (kind, by): (ElementKind, Reduction),
+        Reduce { call, by }: Reduce,
+        kind: ElementKind,
         values: &[u8],
         parts: &[Range<usize>],
         into: &mut [u8],
@@ -132,8 +132,7 @@ impl Tcp {
         let others = self.others.bytes(size * mine.len());
         let mut rest = &mut *others;
         let exchange = parts.iter().map(|part| {
-            let row;
-            (row, rest) = std::mem::take(&mut rest).split_at_mut(mine.len());
+            let row = rest.split_off_mut(..mine.len()).unwrap_or_default();
             Exchange::both(&values[part.clone()], row)
         });
         self.members.transfer(call, exchange.collect())?;
@@ -146,21 +145,14 @@ impl Tcp {
     }
 
     /// Every rank sends all of its numbers to every other rank, or to the root.
-    fn reduce_directly(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce_directly(&mut self, reduce: Reduce, numbers: &mut Numbers<'_>) -> Result<()> {
         let kind = numbers.kind();
         let values = numbers.bytes();
-        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
-        let part = |rank| if is_due(rank) { 0..values.len() } else { 0..0 };
+        let part = |rank| if reduce.call.concerns(rank) { 0..values.len() } else { 0..0 };
         let parts: Vec<_> = (0..self.size()).map(part).collect();
         let mut sum = std::mem::take(&mut self.sum);
         let into = sum.bytes(parts[self.own()].len());
-        self.reduce_parts(call, (kind, by), values, &parts, into)?;
+        self.reduce_parts(reduce, kind, values, &parts, into)?;
         values[..into.len()].copy_from_slice(into);
         self.sum = sum;
         Ok(())
@@ -168,27 +160,21 @@ impl Tcp {
 
     /// Reduces block by block, so that a block stays in the processor's cache. Each rank adds its
     /// part and sends it to all, or to the root.
-    fn reduce_blocks(
-        &mut self,
-        call: Call,
-        numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce_blocks(&mut self, reduce: Reduce, numbers: &mut Numbers<'_>) -> Result<()> {
         let (size, own, kind) = (self.size(), self.own(), numbers.kind());
-        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+        let is_due = |rank| reduce.call.concerns(rank);
         let mut sum = std::mem::take(&mut self.sum);
         for mut block in numbers.blocks(PIECE * size) {
             let parts = block.ranges(size);
             let mine = parts[own].clone();
             let into = sum.bytes(mine.len());
-            self.reduce_parts(call, (kind, by), block.bytes(), &parts, into)?;
+            self.reduce_parts(reduce, kind, block.bytes(), &parts, into)?;
             let exchange = block.parts(size).into_iter().enumerate().map(|(rank, part)| Exchange {
                 send: is_due(rank).then_some(&*into),
                 receive: is_due(own).then_some(part),
                 ..Exchange::default()
             });
-            self.members.transfer(call, exchange.collect())?;
+            self.members.transfer(reduce.call, exchange.collect())?;
             if is_due(own) {
                 block.bytes()[mine].copy_from_slice(into);
             }
@@ -202,9 +188,10 @@ impl Tcp {
         &self.members
     }
 
-    /// Why no better transport was chosen; empty if there is no reason to report.
-    pub(super) fn why(&self) -> &str {
-        &self.why
+    /// What the transport is called, and why no better one was chosen if there is a reason to report.
+    pub(super) fn described(&self, transport: &str) -> String {
+        let why = &self.why;
+        if why.is_empty() { transport.to_owned() } else { format!("{transport} ({why})") }
     }
 
     /// Sends bytes to some members and receives bytes from others, all at once.
@@ -238,7 +225,7 @@ impl Transport for Tcp {
     }
 
     fn describe(&self) -> String {
-        if self.why.is_empty() { "TCP".to_owned() } else { format!("TCP ({})", self.why) }
+        self.described("TCP")
     }
 
     fn set_timeout(&mut self, timeout: Duration) {
@@ -250,50 +237,36 @@ impl Transport for Tcp {
     }
 
     /// Reduces in the way that is faster for as many numbers.
-    fn reduce(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
         let bytes = numbers.bytes().len();
         match self.size() - 1 {
             0 => Ok(()),
             others if bytes <= DIRECT_EACH && bytes * others <= DIRECT => {
-                self.reduce_directly(call, &mut numbers, by, root)
+                self.reduce_directly(reduce, &mut numbers)
             }
-            _ => self.reduce_blocks(call, &mut numbers, by, root),
+            _ => self.reduce_blocks(reduce, &mut numbers),
         }
     }
 
     fn reduce_scatter(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         values: &[u8],
         mut part: Numbers<'_>,
-        by: Reduction,
     ) -> Result<()> {
         let (kind, count) = (part.kind(), values.len() / part.kind().size());
         let parts = kind.ranges(count, self.size());
-        self.reduce_parts(call, (kind, by), values, &parts, part.bytes())
+        self.reduce_parts(reduce, kind, values, &parts, part.bytes())
     }
 
     /// Gathers piece by piece.
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
-        let is_due = |rank: usize| root.is_none_or(|root| root as usize == rank);
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         let longest = into.iter().map(|into| into.len()).max().unwrap_or(0).max(bytes.len());
         for from in (0..longest.max(1)).step_by(PIECE) {
             let piece = |length: usize| from.min(length)..from.saturating_add(PIECE).min(length);
             let bytes = &bytes[piece(bytes.len())];
             let exchange = into.iter_mut().enumerate().map(|(rank, into)| {
-                let send = if is_due(rank) { bytes } else { &[] };
+                let send = if call.concerns(rank) { bytes } else { &[] };
                 let piece = piece(into.len());
                 let receive = &mut into[piece];
                 // All ranks hear from all others first: another root, or another call, must be an
@@ -305,13 +278,7 @@ impl Transport for Tcp {
         Ok(())
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        _root: Option<u32>,
-    ) -> Result<()> {
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         let part = |rank| parts.get(rank).copied().unwrap_or_default();
         let exchange =
             into.iter_mut().enumerate().map(|(rank, into)| Exchange::both(part(rank), into));

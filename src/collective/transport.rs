@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Message};
+use super::call::{Call, Message, Reduce};
 use super::cancel::Cancel;
 use super::error::{CollectiveError, OWN_HOST, Result};
 use super::numbers::Numbers;
-use super::reduction::Reduction;
 use crate::value::rank::Rank;
 
 /// The group of a rank after a split.
@@ -94,32 +93,25 @@ pub trait Transport: Send {
         let _ = timeout;
     }
 
-    /// Reduces the ranks' numbers element by element. Every rank, or only `root`, gets the result
+    /// Reduces the ranks' numbers element by element. Every rank, or only one, gets the result
     /// in place. The numbers of the other ranks do not change.
-    fn reduce(
-        &mut self,
-        call: Call,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()>;
+    fn reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()>;
 
     /// Begins to reduce as [`Transport::reduce`] does, to all ranks, and waits for the others for at
     /// most `longest`. If they have not come, [`Transport::end_reduce`] is the next call.
     fn begin_reduce(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         numbers: Numbers<'_>,
-        by: Reduction,
         longest: Duration,
     ) -> Result<Begun> {
-        let _ = (call, numbers, by, longest);
+        let _ = (reduce, numbers, longest);
         Ok(Begun::Refused)
     }
 
     /// Ends what was begun by [`Transport::begin_reduce`] with the same arguments.
-    fn end_reduce(&mut self, call: Call, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let _ = (call, numbers, by);
+    fn end_reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result<()> {
+        let _ = (reduce, numbers);
         Err(not_begun())
     }
 
@@ -129,59 +121,40 @@ pub trait Transport: Send {
     /// `other_work` is called once, when the last part is computed.
     fn reduce_in_parts(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         mut numbers: Numbers<'_>,
-        by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
         other_work: &mut dyn FnMut(),
     ) -> Result<()> {
         numbers.compute(part, compute);
         other_work();
-        self.reduce(call, numbers, by, None)
+        self.reduce(reduce, numbers)
     }
 
     /// Like [`Transport::reduce`], but every rank gets only its part of the result: the numbers
     /// from `rank * count / size` to `(rank + 1) * count / size` of the ranks' `values`.
-    fn reduce_scatter(
-        &mut self,
-        call: Call,
-        values: &[u8],
-        part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<()>;
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()>;
 
-    /// Every rank, or only `root`, gets the bytes of every other rank, by rank: `into` has no room
+    /// Every rank, or only one, gets the bytes of every other rank, by rank: `into` has no room
     /// on ranks that get none. All ranks know all lengths, which `call` has or an earlier call
     /// exchanged. What a rank gets of itself, here and in a scatter, is in `into` already.
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()>;
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()>;
 
-    /// Every rank, or only `root`, sends part r to rank r: `parts` has no part on ranks that send
-    /// none. `into` gets a part of each of these ranks, by rank, or only that of `root`. All parts
+    /// Every rank, or only one, sends part r to rank r: `parts` has no part on ranks that send
+    /// none. `into` gets a part of each of these ranks, by rank. All parts
     /// have the same length.
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()>;
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()>;
 
     /// Every rank gets the bytes of rank `root`.
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result<()> {
         let mut into: Vec<&mut [u8]> = Vec::new();
         into.resize_with(self.rank().size() as usize, Default::default);
         if self.rank().index() == root {
-            return self.gather(call, bytes, &mut into, None);
+            return self.gather(call, bytes, &mut into);
         }
         into[root as usize] = bytes;
-        self.gather(call, &[], &mut into, None)
+        self.gather(call, &[], &mut into)
     }
 
     /// Every rank gets the bytes of every rank, of any lengths.
@@ -190,7 +163,7 @@ pub trait Transport: Send {
         let length = (bytes.len() as u64).to_le_bytes();
         let mut lengths = vec![length; size];
         let mut into: Vec<&mut [u8]> = lengths.iter_mut().map(<[u8; 8]>::as_mut_slice).collect();
-        self.gather(call, &length, &mut into, None)?;
+        self.gather(call, &length, &mut into)?;
         let mut all = vec![Vec::new(); size];
         for (rank, (into, length)) in (0..).zip(all.iter_mut().zip(lengths)) {
             self.make_room(rank, into, u64::from_le_bytes(length))?;
@@ -198,7 +171,7 @@ pub trait Transport: Send {
         all[own].copy_from_slice(bytes);
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
         if into.iter().any(|into| !into.is_empty()) {
-            self.gather(call, bytes, &mut into, None)?;
+            self.gather(call, bytes, &mut into)?;
         }
         Ok(all)
     }
@@ -304,44 +277,25 @@ impl Transport for Alone {
         "a single rank".to_owned()
     }
 
-    fn reduce(
-        &mut self,
-        _call: Call,
-        _numbers: Numbers<'_>,
-        _by: Reduction,
-        _root: Option<u32>,
-    ) -> Result<()> {
+    fn reduce(&mut self, _reduce: Reduce, _numbers: Numbers<'_>) -> Result<()> {
         self.check()
     }
 
     fn reduce_scatter(
         &mut self,
-        _call: Call,
+        _reduce: Reduce,
         values: &[u8],
         mut part: Numbers<'_>,
-        _by: Reduction,
     ) -> Result<()> {
         part.bytes().copy_from_slice(values);
         self.check()
     }
 
-    fn gather(
-        &mut self,
-        _call: Call,
-        _bytes: &[u8],
-        _into: &mut [&mut [u8]],
-        _root: Option<u32>,
-    ) -> Result<()> {
+    fn gather(&mut self, _call: Call, _bytes: &[u8], _into: &mut [&mut [u8]]) -> Result<()> {
         self.check()
     }
 
-    fn scatter(
-        &mut self,
-        _call: Call,
-        _parts: &[&[u8]],
-        _into: &mut [&mut [u8]],
-        _root: Option<u32>,
-    ) -> Result<()> {
+    fn scatter(&mut self, _call: Call, _parts: &[&[u8]], _into: &mut [&mut [u8]]) -> Result<()> {
         self.check()
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::call::{Call, Difference, Message};
+use super::call::{Call, Difference, Message, Reduce};
 use super::cancel::Cancel;
 use super::element::ElementKind;
 use super::error::{CollectiveError, Result};
@@ -146,9 +146,7 @@ impl Transport for TwoLevel {
 
     fn describe(&self) -> String {
         let TwoLevel { world, layout: Layout { hosts, .. }, .. } = self;
-        let why = world.why();
-        let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        format!("shared memory on each host and TCP between {hosts} hosts{why}")
+        world.described(&format!("shared memory on each host and TCP between {hosts} hosts"))
     }
 
     fn set_timeout(&mut self, timeout: Duration) {
@@ -162,16 +160,11 @@ impl Transport for TwoLevel {
         self.world.note(made);
     }
 
-    fn reduce(
-        &mut self,
-        call: Call,
-        mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()> {
-        if root.is_some() {
+    fn reduce(&mut self, reduce: Reduce, mut numbers: Numbers<'_>) -> Result<()> {
+        let Reduce { call, by } = reduce;
+        if call.only_rank().is_some() {
             self.meet_host(call)?;
-            return self.world.reduce(call, numbers, by, root);
+            return self.world.reduce(reduce, numbers);
         }
         let kind = numbers.kind();
         // How many bytes the partial result of so many has.
@@ -204,43 +197,25 @@ impl Transport for TwoLevel {
             }
             self.exchange(call, added, before, Some(values))?;
             if let Some(host) = &mut self.host {
-                host.pass_on(call, values)?;
+                host.broadcast(call, values, 0)?;
             }
         }
         Ok(())
     }
 
-    fn reduce_scatter(
-        &mut self,
-        call: Call,
-        values: &[u8],
-        part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<()> {
-        self.meet_host(call)?;
-        self.world.reduce_scatter(call, values, part, by)
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result<()> {
+        self.meet_host(reduce.call)?;
+        self.world.reduce_scatter(reduce, values, part)
     }
 
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         self.meet_host(call)?;
-        self.world.gather(call, bytes, into, root)
+        self.world.gather(call, bytes, into)
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()> {
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.meet_host(call)?;
-        self.world.scatter(call, parts, into, root)
+        self.world.scatter(call, parts, into)
     }
 
     fn pass(

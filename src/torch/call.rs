@@ -4,9 +4,7 @@ use std::ffi::c_char;
 use std::fmt;
 use std::time::Duration;
 
-use mpienv_collective::seam::{
-    Begun, ElementKind, Numbers, Tagged as _, Untyped as _, built_number, type_number,
-};
+use mpienv_collective::seam::{Begun, ElementKind, Numbers, built_number, type_number};
 use mpienv_collective::{Group, Reduction};
 
 use crate::memory::{bytes_apart, check_place, pieces, places, text};

@@ -25,7 +25,7 @@ use std::os::fd::FromRawFd as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv_collective::seam::{Connection, ask_while_waiting, connections_of, set_timeout};
+use mpienv_collective::seam::Connection;
 use mpienv_collective::{Backend, Canceller, CollectiveError, Group};
 use mpienv_core::{ClusterInfo, ErrorKind, Host, Port};
 
@@ -126,9 +126,9 @@ unsafe fn open(
     code(check_place(into).and_then(|()| connect(listener)).map(|group| {
         if let Some(is_canceled) = is_canceled {
             let is_main_thread = || rustix::thread::gettid() == rustix::process::getpid();
-            ask_while_waiting(&group, move || is_main_thread() && is_canceled() != 0);
+            group.ask_while_waiting(move || is_main_thread() && is_canceled() != 0);
         }
-        let (canceller, connections) = (group.canceller(), connections_of(&group));
+        let (canceller, connections) = (group.canceller(), group.connections());
         let handle = Handle { group: Mutex::new(group), canceller, connections };
         // SAFETY: the place was checked.
         unsafe { into.write(Box::into_raw(Box::new(handle))) };
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn mpienv_torch_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mpienv_torch_set_timeout(handle: *const Handle, timeout_ms: u64) -> i32 {
     let set = |group: &mut Group| {
-        set_timeout(group, Duration::from_millis(timeout_ms));
+        group.set_timeout(Duration::from_millis(timeout_ms));
         Ok(0)
     };
     // SAFETY: the caller vouches for the handle.

@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use mpienv_collective::Group;
-use mpienv_collective::seam::{
-    Announced, Connection, End, Meeting, Pair, Tagged as _, connect_pair,
-};
+use mpienv_collective::seam::{Announced, Connection, End, Meeting, Pair, connect_pair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::call::number_of;

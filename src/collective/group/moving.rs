@@ -2,7 +2,7 @@
 
 use bytemuck::cast_slice;
 
-use super::{Group, Untyped as _};
+use super::Group;
 use crate::call::{Call, Operation};
 use crate::element::Element;
 use crate::error::{CollectiveError, Result};
@@ -10,12 +10,7 @@ use crate::error::{CollectiveError, Result};
 /// `bytes` in one part for each of `size` ranks.
 fn parts(bytes: &mut [u8], size: usize) -> Vec<&mut [u8]> {
     let (length, mut rest) = (bytes.len() / size, bytes);
-    let part = |_| {
-        let part;
-        (part, rest) = std::mem::take(&mut rest).split_at_mut(length);
-        part
-    };
-    (0..size).map(part).collect()
+    (0..size).map(|_| rest.split_off_mut(..length).unwrap_or_default()).collect()
 }
 
 /// Why `rank` cannot be the root or the other rank of a call.
@@ -255,7 +250,7 @@ impl Group {
         all[own].copy_from_slice(&parts[own]);
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
         let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-        self.next().scatter(Call::all_to_all(length), &parts, &mut into, None)?;
+        self.next().scatter(Call::all_to_all(length), &parts, &mut into)?;
         Ok(all)
     }
 

@@ -2,8 +2,8 @@
 
 use bytemuck::cast_slice;
 
-use super::{Group, Untyped as _};
-use crate::call::{Call, Operation, Results};
+use super::Group;
+use crate::call::{Operation, Reduce, Results};
 use crate::cancel::Canceller;
 use crate::element::{Element, ElementKind};
 use crate::error::Result;
@@ -198,7 +198,7 @@ impl Group {
             return Err(self.refuse_as("all_reduce_in_parts", operation, reason));
         }
         let part = part.min(values.len().max(1)) * size_of::<T>();
-        let call = Call::reduction(by, Results::ToAll, T::KIND, values.len());
+        let reduce = Reduce::new(by, Results::ToAll, T::KIND, values.len());
         let _canceling = CancelingOnPanic(self.canceller());
         let transport = self.next();
         let mut compute = |at: usize, bytes: &mut [u8]| {
@@ -208,7 +208,7 @@ impl Group {
         let mut other_work = || other_work.take().map_or((), |work| work());
         T::with_bytes(values, |bytes| {
             let numbers = Numbers::of(T::KIND, bytes);
-            transport.reduce_in_parts(call, numbers, by, part, &mut compute, &mut other_work)
+            transport.reduce_in_parts(reduce, numbers, part, &mut compute, &mut other_work)
         })
     }
 

@@ -4,94 +4,29 @@
 use std::time::Duration;
 
 use super::Group;
-use crate::call::{Call, Message, Operation, Results, SEND_RECEIVE, check_type};
+use crate::call::{Call, Message, Operation, Reduce, Results, SEND_RECEIVE, check_type};
 use crate::element::ElementKind;
 use crate::error::{CollectiveError, Result};
 use crate::numbers::Numbers;
 use crate::reduction::Reduction;
 use crate::transport::Begun;
 
-/// Calls for bytes and the type of their numbers. Each is, on other ranks, the same call as the one
-/// of [`Group`] with a generic type.
-#[expect(clippy::missing_errors_doc, reason = "they fail like the calls of a group")]
-pub trait Untyped {
-    /// Says which type the caller means in the next calls of this trait, by its number, if its
-    /// values travel as another; 0 if not. Ranks must mean the same type.
-    fn mean(&mut self, type_number: u8) -> Result<()>;
-
-    /// Compares a call that the caller builds of others, by its number. Nothing is exchanged.
-    fn agree(&mut self, built: u8, kind: ElementKind, count: u64, root: u32) -> Result<()>;
-
-    /// As [`Group::all_reduce`] or, with a `root`, [`Group::reduce`].
-    fn reduce_untyped(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result<()>;
-
-    /// Begins [`Group::all_reduce`], and waits for the other ranks for at most `longest`. If they
-    /// have not come, [`Untyped::end_reduce`] is the next call.
-    fn begin_reduce(
-        &mut self,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        longest: Duration,
-    ) -> Result<Begun>;
-
-    /// Ends what was begun with the same arguments.
-    fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()>;
-
-    /// As [`Group::reduce_scatter_into`].
-    fn reduce_scatter_untyped(
-        &mut self,
-        values: &[u8],
-        part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result<()>;
-
-    /// As [`Group::broadcast`].
-    fn broadcast_untyped(&mut self, kind: ElementKind, bytes: &mut [u8], root: u32) -> Result<()>;
-
-    /// As [`Group::all_gather_into`] or, with a `root`, [`Group::gather`]. The values of each rank
-    /// may go to another place; `all` is empty on a rank that gets none.
-    fn gather_untyped(
-        &mut self,
-        kind: ElementKind,
-        bytes: &[u8],
-        all: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()>;
-
-    /// As [`Group::all_to_all_into`] or, with a `root`, [`Group::scatter`]. The values for each
-    /// rank may come from another place; `parts` is empty on a rank that sends none. With a `root`,
-    /// `into` has one entry.
-    fn scatter_untyped(
-        &mut self,
-        kind: ElementKind,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result<()>;
-
-    /// As [`Group::send`], [`Group::receive`] or [`Group::send_receive`] with other ranks.
-    fn pass_untyped(
-        &mut self,
-        kind: ElementKind,
-        send: Option<(&[u8], u32)>,
-        receive: Option<(&mut [u8], u32)>,
-    ) -> Result<()>;
-}
-
-impl Untyped for Group {
-    fn mean(&mut self, type_number: u8) -> Result<()> {
+/// Calls for bytes and the type of their numbers, for the backend for PyTorch. Each is, on other
+/// ranks, the same call as the one with a generic type.
+#[doc(hidden)]
+#[expect(clippy::missing_errors_doc, reason = "they fail like the calls with a generic type")]
+impl Group {
+    /// Says which type the caller means in the next calls for bytes, by its number, if its values
+    /// travel as another; 0 if not. Ranks must mean the same type.
+    pub fn mean(&mut self, type_number: u8) -> Result<()> {
         let reason = || format!("no type has the number {type_number}");
         let argument = || CollectiveError::Argument { call: "mean", reason: reason() };
         self.meant = check_type(type_number).ok_or_else(argument)?;
         Ok(())
     }
 
-    fn agree(&mut self, built: u8, kind: ElementKind, count: u64, root: u32) -> Result<()> {
+    /// Compares a call that the caller builds of others, by its number. Nothing is exchanged.
+    pub fn agree(&mut self, built: u8, kind: ElementKind, count: u64, root: u32) -> Result<()> {
         let reason = || format!("no call has the number {built}");
         let argument = || CollectiveError::Argument { call: "agree", reason: reason() };
         let call = Call::built(built, kind, count).ok_or_else(argument)?;
@@ -99,7 +34,8 @@ impl Untyped for Group {
         self.next().meet(call)
     }
 
-    fn reduce_untyped(
+    /// As [`Group::all_reduce`] or, with a `root`, [`Group::reduce`].
+    pub fn reduce_untyped(
         &mut self,
         numbers: Numbers<'_>,
         by: Reduction,
@@ -110,32 +46,36 @@ impl Untyped for Group {
             self.check_root(Operation::of_reduction(by, results), root)?;
         }
         self.check_mean(kind, by, results)?;
-        let call = Call::reduction(by, results, kind, numbers.count()).meaning(self.meant);
-        self.next().reduce(call, numbers, by, root)
+        let reduce = Reduce::new(by, results, kind, numbers.count()).meaning(self.meant);
+        self.next().reduce(reduce, numbers)
     }
 
-    fn begin_reduce(
+    /// Begins [`Group::all_reduce`], and waits for the other ranks for at most `longest`. If they
+    /// have not come, [`Group::end_reduce`] is the next call.
+    pub fn begin_reduce(
         &mut self,
         numbers: Numbers<'_>,
         by: Reduction,
         longest: Duration,
     ) -> Result<Begun> {
         self.check_mean(numbers.kind(), by, Results::ToAll)?;
-        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
-        let (call, made) = (call.meaning(self.meant), self.made);
-        let begun = self.next().begin_reduce(call, numbers, by, longest)?;
+        let reduce = Reduce::new(by, Results::ToAll, numbers.kind(), numbers.count());
+        let (reduce, made) = (reduce.meaning(self.meant), self.made);
+        let begun = self.next().begin_reduce(reduce, numbers, longest)?;
         if begun == Begun::Refused {
             self.made = made;
         }
         Ok(begun)
     }
 
-    fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
-        let call = Call::reduction(by, Results::ToAll, numbers.kind(), numbers.count());
-        self.transport.end_reduce(call.meaning(self.meant), numbers, by)
+    /// Ends what was begun with the same arguments.
+    pub fn end_reduce(&mut self, numbers: Numbers<'_>, by: Reduction) -> Result<()> {
+        let reduce = Reduce::new(by, Results::ToAll, numbers.kind(), numbers.count());
+        self.transport.end_reduce(reduce.meaning(self.meant), numbers)
     }
 
-    fn reduce_scatter_untyped(
+    /// As [`Group::reduce_scatter_into`].
+    pub fn reduce_scatter_untyped(
         &mut self,
         values: &[u8],
         part: Numbers<'_>,
@@ -149,44 +89,52 @@ impl Untyped for Group {
             let reason = format!("room for {count} numbers, and this rank's part has {share}");
             return Err(self.refuse(Operation::of_reduction(by, Results::InParts), reason));
         }
-        let call = Call::reduction(by, Results::InParts, kind, all).meaning(self.meant);
-        self.next().reduce_scatter(call, values, part, by)
+        let reduce = Reduce::new(by, Results::InParts, kind, all).meaning(self.meant);
+        self.next().reduce_scatter(reduce, values, part)
     }
 
-    fn broadcast_untyped(&mut self, kind: ElementKind, bytes: &mut [u8], root: u32) -> Result<()> {
+    /// As [`Group::broadcast`].
+    pub fn broadcast_untyped(
+        &mut self,
+        kind: ElementKind,
+        bytes: &mut [u8],
+        root: u32,
+    ) -> Result<()> {
         self.check_root(Operation::Broadcast, root)?;
-        let call = Call::moving(Operation::Broadcast, kind, bytes.len() / kind.size());
-        let call = call.meaning(self.meant);
-        self.next().broadcast(call.with(root), bytes, root)
+        let call = self.moving(Operation::Broadcast, kind, bytes.len(), Some(root));
+        self.next().broadcast(call, bytes, root)
     }
 
-    fn gather_untyped(
+    /// As [`Group::all_gather_into`] or, with a `root`, [`Group::gather`]. The values of each rank
+    /// may go to another place; `all` is empty on a rank that gets none.
+    pub fn gather_untyped(
         &mut self,
         kind: ElementKind,
         bytes: &[u8],
         all: &mut [&mut [u8]],
         root: Option<u32>,
     ) -> Result<()> {
-        let (count, own) = (bytes.len() / kind.size(), self.rank().index());
+        let own = self.rank().index();
         let operation = if root.is_some() { Operation::Gather } else { Operation::AllGather };
         if let Some(root) = root {
             self.check_root(operation, root)?;
         }
-        let lengths = all.iter().map(|part| part.len());
-        let call = Call::moving(operation, kind, count).with(root.unwrap_or(0));
-        let call = call.meaning(self.meant);
+        let call = self.moving(operation, kind, bytes.len(), root);
         if root.is_some_and(|root| root != own) {
             // The transport takes a part of each rank, of no length where nothing is received.
             let mut none: Vec<&mut [u8]> = Vec::new();
             none.resize_with(self.size() as usize, Default::default);
-            return self.next().gather(call, bytes, &mut none, root);
+            return self.next().gather(call, bytes, &mut none);
         }
-        self.check_lengths(operation, bytes.len(), lengths)?;
+        self.check_lengths(operation, bytes.len(), all.iter().map(|part| part.len()))?;
         all[own as usize].copy_from_slice(bytes);
-        self.next().gather(call, bytes, all, root)
+        self.next().gather(call, bytes, all)
     }
 
-    fn scatter_untyped(
+    /// As [`Group::all_to_all_into`] or, with a `root`, [`Group::scatter`]. The values for each
+    /// rank may come from another place; `parts` is empty on a rank that sends none. With a `root`,
+    /// `into` has one entry.
+    pub fn scatter_untyped(
         &mut self,
         kind: ElementKind,
         parts: &[&[u8]],
@@ -201,12 +149,11 @@ impl Untyped for Group {
         if root.is_none_or(|root| root == own) {
             self.check_lengths(operation, length, parts.iter().map(|part| part.len()))?;
         }
-        let call = Call::moving(operation, kind, length / kind.size());
-        let call = call.meaning(self.meant);
+        let call = self.moving(operation, kind, length, root);
         let Some(root) = root else {
             self.check_lengths(operation, length, into.iter().map(|part| part.len()))?;
             into[own as usize].copy_from_slice(parts[own as usize]);
-            return self.next().scatter(call, parts, into, None);
+            return self.next().scatter(call, parts, into);
         };
         let mut all: Vec<&mut [u8]> = Vec::new();
         all.resize_with(self.size() as usize, Default::default);
@@ -218,10 +165,11 @@ impl Untyped for Group {
         if root == own {
             all[own as usize].copy_from_slice(parts[own as usize]);
         }
-        self.next().scatter(call.with(root), parts, &mut all, Some(root))
+        self.next().scatter(call, parts, &mut all)
     }
 
-    fn pass_untyped(
+    /// As [`Group::send`], [`Group::receive`] or [`Group::send_receive`] with other ranks.
+    pub fn pass_untyped(
         &mut self,
         kind: ElementKind,
         send: Option<(&[u8], u32)>,
@@ -263,41 +211,30 @@ pub struct Announced {
 
 /// Messages with tags between two ranks, over shared memory and TCP. They are received in the order
 /// in which they are sent, whatever their tags are.
-#[expect(clippy::missing_errors_doc, reason = "they fail like the calls of a group")]
-pub trait Tagged {
+#[doc(hidden)]
+#[expect(clippy::missing_errors_doc, reason = "they fail like messages without tags")]
+impl Group {
     /// Sends a message to rank `to`. Returns once that rank has begun to receive it.
-    fn send_tagged(&mut self, kind: ElementKind, bytes: &[u8], to: u32, tag: u32) -> Result<()>;
-
-    /// Whether the next message of rank `from` has come. Does not wait.
-    fn has_tagged(&mut self, from: u32) -> Result<bool>;
-
-    /// Waits for the next message of rank `from`, which it does not receive, for at most `longest`.
-    fn next_tagged(&mut self, from: u32, longest: Duration) -> Result<Announced>;
-
-    /// Receives the next message of rank `from`. If it is another one than this, both ranks get an
-    /// error.
-    fn receive_tagged(
+    pub fn send_tagged(
         &mut self,
         kind: ElementKind,
-        bytes: &mut [u8],
-        from: u32,
+        bytes: &[u8],
+        to: u32,
         tag: u32,
-    ) -> Result<()>;
-}
-
-impl Tagged for Group {
-    fn send_tagged(&mut self, kind: ElementKind, bytes: &[u8], to: u32, tag: u32) -> Result<()> {
+    ) -> Result<()> {
         self.check_other("send", to)?;
-        let message = Message::tagged_to(to, kind, bytes.len() / kind.size(), tag);
+        let message = Message::tagged(to, kind, bytes.len() / kind.size(), tag);
         self.transport.pass(Some((message, bytes)), None)
     }
 
-    fn has_tagged(&mut self, from: u32) -> Result<bool> {
+    /// Whether the next message of rank `from` has come. Does not wait.
+    pub fn has_tagged(&mut self, from: u32) -> Result<bool> {
         self.check_other("receive", from)?;
         self.transport.has_message(from)
     }
 
-    fn next_tagged(&mut self, from: u32, longest: Duration) -> Result<Announced> {
+    /// Waits for the next message of rank `from`, which it does not receive, for at most `longest`.
+    pub fn next_tagged(&mut self, from: u32, longest: Duration) -> Result<Announced> {
         self.check_other("receive", from)?;
         match self.transport.next_message(from, longest)? {
             Call { kind: Some(kind), count, root: tag, .. } => Ok(Announced { tag, kind, count }),
@@ -308,41 +245,49 @@ impl Tagged for Group {
         }
     }
 
-    fn receive_tagged(
+    /// Receives the next message of rank `from`. If it is another one than this, both ranks get an
+    /// error.
+    pub fn receive_tagged(
         &mut self,
         kind: ElementKind,
         bytes: &mut [u8],
         from: u32,
         tag: u32,
-    ) -> Result<(), CollectiveError> {
+    ) -> Result<()> {
         self.check_other("receive", from)?;
-        let message = Message::tagged_from(from, kind, bytes.len() / kind.size(), tag);
+        let message = Message::tagged(from, kind, bytes.len() / kind.size(), tag).answered();
         self.transport.pass(None, Some((message, bytes)))
     }
 }
 
 impl Group {
+    /// A call that moves so many bytes of each rank.
+    fn moving(
+        &self,
+        operation: Operation,
+        kind: ElementKind,
+        bytes: usize,
+        root: Option<u32>,
+    ) -> Call {
+        let call = Call::moving(operation, kind, bytes / kind.size());
+        call.with(root.unwrap_or(0)).meaning(self.meant)
+    }
+
     /// Fails unless there is a part of the same length for each rank.
     pub(super) fn check_lengths(
         &mut self,
         operation: Operation,
         length: usize,
-        parts: impl ExactSizeIterator<Item = usize>,
-    ) -> Result<(), CollectiveError> {
+        mut parts: impl ExactSizeIterator<Item = usize>,
+    ) -> Result<()> {
         let (size, count) = (self.size(), parts.len());
-        if count != size as usize {
-            return Err(self.refuse(
-                operation,
-                format!("{count} parts where {size} are needed: one for each rank"),
-            ));
-        }
-        let mut others = parts.filter(|&other| other != length);
-        match others.next() {
-            None => Ok(()),
-            Some(other) => Err(self.refuse(
-                operation,
-                format!("parts of {length} and {other} bytes: all must have the same length"),
-            )),
-        }
+        let reason = if count != size as usize {
+            format!("{count} parts where {size} are needed: one for each rank")
+        } else if let Some(other) = parts.find(|&other| other != length) {
+            format!("parts of {length} and {other} bytes: all must have the same length")
+        } else {
+            return Ok(());
+        };
+        Err(self.refuse(operation, reason))
     }
 }

@@ -1,7 +1,7 @@
 //! The ways in which ranks add the numbers that they see in each other's slots.
 
 use super::{Shared, copy};
-use crate::call::Call;
+use crate::call::Reduce;
 use crate::element::ElementKind;
 use crate::error::Result;
 use crate::numbers::Numbers;
@@ -18,12 +18,11 @@ impl Shared {
     /// Every rank, or the root alone, reads the numbers of all others.
     pub(super) fn reduce_directly(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
     ) -> Result<()> {
-        let (kind, is_due) = (numbers.kind(), self.is_due(root));
+        let (kind, Reduce { call, by }) = (numbers.kind(), reduce);
+        let is_due = call.concerns(self.memory.own());
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let values = chunk.bytes();
             self.round(call, |slot, _| copy(slot, values))?;
@@ -65,9 +64,8 @@ impl Shared {
     /// publishes the slot. Returns how many bytes are reduced.
     pub(super) fn compute_and_publish(
         &mut self,
-        call: Call,
+        Reduce { call, by }: Reduce,
         numbers: &mut Numbers<'_>,
-        by: Reduction,
         part: usize,
         compute: &mut dyn FnMut(usize, &mut [u8]),
     ) -> Result<usize> {
@@ -102,9 +100,8 @@ impl Shared {
     /// Reduces the numbers of the published round, but for the first `reduced` bytes.
     pub(super) fn reduce_rest(
         &mut self,
-        call: Call,
+        Reduce { call, by }: Reduce,
         numbers: &mut Numbers<'_>,
-        by: Reduction,
         reduced: usize,
     ) -> Result<()> {
         self.wait_for_others(call)?;
@@ -117,13 +114,12 @@ impl Shared {
     /// Every rank adds its part. Every rank, or the root alone, then reads the parts of all others.
     pub(super) fn reduce_by_parts(
         &mut self,
-        call: Call,
+        reduce: Reduce,
         numbers: &mut Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
     ) -> Result<()> {
-        let is_due = self.is_due(root);
         let (ranks, own, kind) = (self.memory.ranks(), self.memory.own(), numbers.kind());
+        let Reduce { call, by } = reduce;
+        let is_due = call.concerns(own);
         for mut chunk in numbers.blocks_or_none(self.memory.slot()) {
             let parts = chunk.ranges(ranks);
             let values = chunk.bytes();

@@ -1,13 +1,14 @@
 //! The handshake between two ranks, which rejects all other connections.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::error::CollectiveError;
 use crate::rendezvous::handshake::{ConnectionKey, Directions, Introduced, Purpose, Refusal};
 use crate::rendezvous::star::{Heard, Star, Times};
 use crate::value::rank::Rank;
+use std::io;
 
 /// How often to look whether this rank has given up, and whether the time is over.
 pub(super) const BEAT: Duration = Duration::from_millis(20);
@@ -42,18 +43,8 @@ pub(super) fn join(
     introduced.into_iter().map(welcomed).collect()
 }
 
-/// Why not all ranks have connected.
-#[derive(Debug)]
-pub(super) enum Absence {
-    /// The rank that did not arrive in time.
-    Rank(usize),
-    /// No connection can be accepted.
-    Socket(io::Error),
-    /// This rank has given up.
-    Stopped,
-}
-
 /// Accepts the connections of all higher ranks. Returns how many other connections were rejected.
+/// Fails with what `late` returns if a rank does not come in time, and if `stop` is set.
 pub(super) fn accept(
     listener: &TcpListener,
     rank: Rank,
@@ -61,21 +52,22 @@ pub(super) fn accept(
     places: &mut [Option<Joined>],
     deadline: Instant,
     stop: &AtomicBool,
-) -> Result<u64, Absence> {
+    late: impl Fn(u32) -> CollectiveError,
+) -> Result<u64, CollectiveError> {
     let key = ConnectionKey::new(shared, Purpose::Collective, rank.index());
     let silence = deadline.saturating_duration_since(Instant::now());
-    let mut star = Star::new(Times { beat: BEAT, silence }).map_err(Absence::Socket)?;
+    let mut star = Star::new(Times { beat: BEAT, silence }).map_err(CollectiveError::Socket)?;
     let higher = rank.index() + 1..rank.size();
-    let listener = listener.try_clone().map_err(Absence::Socket)?;
-    star.listen(listener, key, higher).map_err(Absence::Socket)?;
+    let listener = listener.try_clone().map_err(CollectiveError::Socket)?;
+    star.listen(listener, key, higher).map_err(CollectiveError::Socket)?;
     while let Some(&missing) = star.absent().first() {
         if stop.load(Ordering::Relaxed) {
-            return Err(Absence::Stopped);
+            return Err(CollectiveError::Socket(io::ErrorKind::Interrupted.into()));
         }
         if Instant::now() >= deadline {
-            return Err(Absence::Rank(missing as usize));
+            return Err(late(missing));
         }
-        for (rank, heard) in star.turn(&[]).map_err(Absence::Socket)? {
+        for (rank, heard) in star.turn(&[]).map_err(CollectiveError::Socket)? {
             if let (Heard::Came, Some(place @ None)) = (heard, places.get_mut(rank as usize)) {
                 *place = star.take(rank);
             }
@@ -85,7 +77,7 @@ pub(super) fn accept(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::{Read, Write};
     use std::thread;
 
@@ -110,11 +102,30 @@ mod tests {
         Instant::now() + Duration::from_secs(1200)
     }
 
+    fn late(rank: u32) -> CollectiveError {
+        CollectiveError::TimedOut { rank, host: "its host".to_owned(), seconds: 0.0 }
+    }
+
+    /// Accepts rank 1 of two, as rank 0.
+    pub(in super::super) fn accept_one(
+        listener: &TcpListener,
+        key: &[u8; 32],
+        deadline: Instant,
+    ) -> Joined {
+        let (mut places, stop) = ([None, None], AtomicBool::new(false));
+        accept(listener, rank(0, 2), key, &mut places, deadline, &stop, late).unwrap();
+        places[1].take().unwrap()
+    }
+
     /// Accepts all others at `listener`, as rank 0 of `size`.
-    fn accept_all(listener: &TcpListener, size: u32, deadline: Instant) -> Result<u64, Absence> {
+    fn accept_all(
+        listener: &TcpListener,
+        size: u32,
+        deadline: Instant,
+    ) -> Result<u64, CollectiveError> {
         let mut places: Vec<Option<Joined>> = (0..size).map(|_| None).collect();
-        let done =
-            accept(listener, rank(0, size), &KEY, &mut places, deadline, &AtomicBool::new(false));
+        let (own, stop) = (rank(0, size), AtomicBool::new(false));
+        let done = accept(listener, own, &KEY, &mut places, deadline, &stop, late);
         assert!(done.is_err() || places[1..].iter().all(Option::is_some));
         done
     }
@@ -320,7 +331,9 @@ mod tests {
             let is_in_time = Instant::now() < limit;
             is_over.store(true, Ordering::Relaxed);
             assert!(flood.join().unwrap() > 10);
-            assert!(is_in_time && matches!(absence, Err(Absence::Rank(1))));
+            assert!(
+                is_in_time && matches!(absence, Err(CollectiveError::TimedOut { rank: 1, .. }))
+            );
         });
     }
 }

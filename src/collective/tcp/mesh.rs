@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{SockRef, TcpKeepalive};
 
-use super::handshake::{self, Absence, Joined};
+use super::handshake::{self, Joined};
 use super::peer::Peer;
 use super::seal::Seal;
 use crate::builder::Timeouts;
@@ -127,30 +127,26 @@ fn exchange_hellos(
     let mut places: Vec<Option<Joined>> = Vec::new();
     places.resize_with(contacts.len(), || None);
     let stop = AtomicBool::new(false);
+    let late = |rank| {
+        let (host, seconds) = (contacts[rank as usize].host.clone(), timeout.as_secs_f64());
+        CollectiveError::TimedOut { rank, host, seconds }
+    };
     let (accepted, joined) = std::thread::scope(|scope| {
         let places = &mut places;
         let accepted =
-            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop));
+            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop, &late));
         let joined = handshake::join(&addresses, rank, &key, deadline);
         stop.store(joined.is_err(), Ordering::Relaxed);
-        let accepted = accepted
-            .join()
-            .unwrap_or_else(|_| Err(Absence::Socket(io::Error::other("a thread panicked"))));
+        let accepted = accepted.join().unwrap_or_else(|_| {
+            Err(CollectiveError::Socket(io::Error::other("a thread panicked")))
+        });
         (accepted, joined)
     });
     let joined = joined.map_err(|(index, refusal)| {
         let Contact { host, address, .. } = &contacts[index];
         lost(index, host.clone(), format!("{address}: {refusal}"))
     })?;
-    let rejected = accepted.map_err(|absence| match absence {
-        Absence::Rank(index) => CollectiveError::TimedOut {
-            rank: index as u32,
-            host: contacts[index].host.clone(),
-            seconds: timeout.as_secs_f64(),
-        },
-        Absence::Socket(error) => CollectiveError::Socket(error),
-        Absence::Stopped => CollectiveError::Socket(io::ErrorKind::Interrupted.into()),
-    })?;
+    let rejected = accepted?;
     for (place, joined) in places.iter_mut().zip(joined) {
         *place = Some(joined);
     }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::handshake::{self, Absence, BEAT, Joined};
+use super::handshake::{self, BEAT, Joined};
 use super::members::Members;
 use super::mesh::new_peer;
 use super::transfer::Links;
@@ -158,16 +158,11 @@ impl Pair<'_> {
         stop: &Stop,
     ) -> Result<Joined, CollectiveError> {
         let mut places = [None, None];
-        let accepted =
-            handshake::accept(listener, rank, self.key, &mut places, deadline, &stop.is_set);
-        match (accepted, places) {
-            (Ok(_), [_, Some(joined)]) => Ok(joined),
-            (Ok(_), _) | (Err(Absence::Rank(_)), _) => Err(self.late()),
-            (Err(Absence::Socket(error)), _) => Err(CollectiveError::Socket(error)),
-            (Err(Absence::Stopped), _) => {
-                Err(CollectiveError::Socket(io::ErrorKind::Interrupted.into()))
-            }
-        }
+        let (key, stop) = (self.key, &stop.is_set);
+        let late = |_| self.late();
+        handshake::accept(listener, rank, key, &mut places, deadline, stop, late)?;
+        let [_, joined] = places;
+        joined.ok_or_else(|| self.late())
     }
 
     fn joined(
@@ -216,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::element::ElementKind;
-    use crate::group::{Announced, Group, Tagged as _};
+    use crate::group::{Announced, Group};
     use crate::hosts;
     use crate::tests::PLENTY;
     use crate::transport::Transport;

@@ -232,7 +232,6 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
     use std::thread;
     use std::time::Instant;
 
@@ -325,17 +324,8 @@ mod tests {
             });
             let run = &run;
             let first = scope.spawn(move || {
-                let mut places = vec![None, None];
-                handshake::accept(
-                    &zero,
-                    rank(0),
-                    &KEY,
-                    &mut places,
-                    until,
-                    &AtomicBool::new(false),
-                )
-                .unwrap();
-                run(of_pair(rank(0), places.pop().flatten().unwrap(), is_sealed))
+                let joined = handshake::tests::accept_one(&zero, &KEY, until);
+                run(of_pair(rank(0), joined, is_sealed))
             });
             let second = scope.spawn(move || {
                 let mut joined = handshake::join(&[at_way], rank(1), &KEY, until).unwrap();

@@ -8,6 +8,7 @@ use super::*;
 use crate::call::Results;
 use crate::error::CollectiveError;
 use crate::group::Group;
+use crate::reduction::Reduction;
 use crate::rendezvous::Rendezvous;
 use crate::tcp::peer::HEAD;
 use crate::tests::measured::longer_than;
@@ -18,15 +19,15 @@ use crate::value::port::Port;
 /// Calls of a group, made directly on a transport.
 pub(crate) trait Calls: Transport {
     fn all_reduce_sum(&mut self, values: &mut [f32]) -> Result<()> {
-        let call = Call::reduction(Reduction::Sum, Results::ToAll, ElementKind::F32, values.len());
-        self.reduce(call, Numbers::new(values), Reduction::Sum, None)
+        let sum = Reduce::new(Reduction::Sum, Results::ToAll, ElementKind::F32, values.len());
+        self.reduce(sum, Numbers::new(values))
     }
 
     /// Gathers as many bytes of every rank.
     fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         let mut all = vec![bytes.to_vec(); self.rank().size() as usize];
         let mut into: Vec<&mut [u8]> = all.iter_mut().map(Vec::as_mut_slice).collect();
-        self.gather(Call::ALL_GATHER, bytes, &mut into, None).map(|()| all)
+        self.gather(Call::ALL_GATHER, bytes, &mut into).map(|()| all)
     }
 }
 

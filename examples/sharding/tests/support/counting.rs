@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
+use mpienv::collective::seam::{Numbers, Reduce, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_sharding::redistribute::Traffic;
 
@@ -44,17 +44,15 @@ impl Watch for Counting {
     fn reduce(
         &mut self,
         transport: &mut dyn Transport,
-        call: Call,
+        reduce: Reduce,
         mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
     ) -> Result<(), CollectiveError> {
         // No step of a plan reduces to one rank, or broadcasts.
-        if root.is_none() {
+        if reduce.call.only_rank().is_none() {
             let (ranks, bytes) = (transport.rank().size().into(), numbers.bytes().len() as u64);
             self.counter.add(Traffic::of_all_reduce(self.world, ranks, bytes));
         }
-        transport.reduce(call, numbers, by, root)
+        transport.reduce(reduce, numbers)
     }
 
     fn reduce_scatters(&mut self, ranks: u32, bytes: usize) {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use mpienv::Rank;
-use mpienv::collective::seam::{
-    Call, Cancel, Message, Numbers, Reduction, Transport, group_over, transport_of,
-};
+use mpienv::collective::seam::{Call, Cancel, Message, Numbers, Reduce, Transport};
 use mpienv::collective::{CollectiveError, Group};
 
 type Result<T = ()> = std::result::Result<T, CollectiveError>;
@@ -15,12 +13,10 @@ pub trait Watch: Send + Sized + 'static {
     fn reduce(
         &mut self,
         transport: &mut dyn Transport,
-        call: Call,
+        reduce: Reduce,
         numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
     ) -> Result {
-        transport.reduce(call, numbers, by, root)
+        transport.reduce(reduce, numbers)
     }
 
     /// Called before a reduce-scatter of so many bytes.
@@ -44,7 +40,7 @@ pub trait Watch: Send + Sized + 'static {
 
 /// Returns the group, watched.
 pub fn watched(group: Group, watch: impl Watch) -> Group {
-    group_over(Box::new(Watched { transport: transport_of(group), watch }))
+    Group::new(Box::new(Watched { transport: group.into_transport(), watch }))
 }
 
 struct Watched<W> {
@@ -65,50 +61,26 @@ impl<W: Watch> Transport for Watched<W> {
         self.transport.note(made);
     }
 
-    fn reduce(
-        &mut self,
-        call: Call,
-        numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
-    ) -> Result {
-        self.watch.reduce(&mut *self.transport, call, numbers, by, root)
+    fn reduce(&mut self, reduce: Reduce, numbers: Numbers<'_>) -> Result {
+        self.watch.reduce(&mut *self.transport, reduce, numbers)
     }
 
-    fn reduce_scatter(
-        &mut self,
-        call: Call,
-        values: &[u8],
-        part: Numbers<'_>,
-        by: Reduction,
-    ) -> Result {
+    fn reduce_scatter(&mut self, reduce: Reduce, values: &[u8], part: Numbers<'_>) -> Result {
         self.watch.reduce_scatters(self.rank().size(), values.len());
-        self.transport.reduce_scatter(call, values, part, by)
+        self.transport.reduce_scatter(reduce, values, part)
     }
 
-    fn gather(
-        &mut self,
-        call: Call,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result {
+    fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result {
         let ranks = self.rank().size();
         self.watch.gathers(ranks, bytes, None);
-        self.transport.gather(call, bytes, into, root)?;
+        self.transport.gather(call, bytes, into)?;
         self.watch.gathers(ranks, bytes, Some(into));
         Ok(())
     }
 
-    fn scatter(
-        &mut self,
-        call: Call,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-        root: Option<u32>,
-    ) -> Result {
+    fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result {
         self.watch.scatters(self.rank().size(), parts.iter().map(|part| part.len()).sum());
-        self.transport.scatter(call, parts, into, root)
+        self.transport.scatter(call, parts, into)
     }
 
     fn broadcast(&mut self, call: Call, bytes: &mut [u8], root: u32) -> Result {

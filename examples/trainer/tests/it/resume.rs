@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::few_digits::few_digits;
 use crate::support::watched::{Watch, watched};
-use mpienv::collective::seam::{Call, Numbers, Reduction, Transport};
+use mpienv::collective::seam::{Numbers, Reduce, Transport};
 use mpienv::collective::{CollectiveError, Group, threads};
 use mpienv_sharding::error::{Error, Reach};
 use mpienv_trainer::batch::Order;
@@ -159,13 +159,11 @@ impl Watch for Faulty {
     fn reduce(
         &mut self,
         transport: &mut dyn Transport,
-        call: Call,
+        reduce: Reduce,
         mut numbers: Numbers<'_>,
-        by: Reduction,
-        root: Option<u32>,
     ) -> Result<(), CollectiveError> {
         let values = Numbers::new(numbers.as_mut::<f32>().unwrap());
-        transport.reduce(call, values, by, root)?;
+        transport.reduce(reduce, values)?;
         self.sums += 1;
         if self.sums == 10 {
             let values = numbers.as_mut::<f32>().unwrap();

@@ -304,7 +304,6 @@ mod tests {
 
     use std::io::{ErrorKind, Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::sync::atomic::AtomicBool;
     use std::thread;
 
     use super::*;
@@ -328,10 +327,8 @@ mod tests {
         let other = thread::spawn(move || {
             handshake::join(&[address], rank(1), &key, until).unwrap().remove(0)
         });
-        let mut places = vec![None, None];
-        handshake::accept(&listener, rank(0), &key, &mut places, until, &AtomicBool::new(false))
-            .unwrap();
-        [places.pop().flatten().unwrap(), other.join().unwrap()]
+        let first = handshake::tests::accept_one(&listener, &key, until);
+        [first, other.join().unwrap()]
     }
 
     /// One end of a connection, and the socket at which the test passes on its messages.
