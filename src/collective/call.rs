@@ -109,6 +109,10 @@ pub fn built_number(name: &str) -> Option<u8> {
 /// What a user calls to send and receive at the same time.
 pub(super) const SEND_RECEIVE: &str = "send_receive";
 
+/// What a rank breaks that says goodbye while others make calls.
+pub(super) const LEAVES_EARLY: &str =
+    "a rank that leaves early has returned or failed, and its own output says why";
+
 /// The reductions whose results go to all ranks, in parts to all ranks, or to one rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Results {
@@ -244,7 +248,7 @@ impl Call {
     /// What this call and a different one of another rank break.
     pub(super) fn rule_broken_with(self, other: Call) -> &'static str {
         if other == Call::CLOSE {
-            return "a rank that leaves early has returned or failed, and its own output says why";
+            return LEAVES_EARLY;
         }
         if self.differs_in_length_alone(other) {
             return "all ranks must run the same program with the same options";

@@ -3,6 +3,8 @@
 use std::io;
 
 use super::call::Call;
+#[cfg(feature = "mpi")]
+use super::call::LEAVES_EARLY;
 use crate::rendezvous::RendezvousError;
 use crate::value::printable::printable;
 use mpienv_ask::seam::Owner;
@@ -30,6 +32,9 @@ pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
 
 /// Why a rank is lost whose connections are closed: the system closes them when a process ends.
 pub(super) const GONE: &str = "its process exited or was killed";
+
+/// What a rank has called that says goodbye. It does not say which of the two it was.
+const LEFT: &str = "close or dropped its group";
 
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
@@ -270,6 +275,12 @@ impl CollectiveError {
         }
     }
 
+    /// Returns the error for `rank` having said goodbye while this rank, `own`, waits in a call.
+    #[cfg(feature = "mpi")]
+    pub(super) fn left(rank: u32, own: u32, expected: String) -> CollectiveError {
+        CollectiveError::Differs { rank, found: LEFT.to_owned(), own, expected, rule: LEAVES_EARLY }
+    }
+
     /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call
     /// `expected`.
     pub(super) fn different_calls(
@@ -278,11 +289,9 @@ impl CollectiveError {
         own: u32,
         expected: Call,
     ) -> CollectiveError {
-        // The goodbye of a rank does not say which of the two it was.
-        let ends = found == Call::CLOSE;
         CollectiveError::Differs {
             rank,
-            found: if ends { "close or dropped its group".to_owned() } else { found.to_string() },
+            found: if found == Call::CLOSE { LEFT.to_owned() } else { found.to_string() },
             own,
             expected: expected.to_string(),
             rule: expected.rule_broken_with(found),

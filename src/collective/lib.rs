@@ -69,7 +69,7 @@
 //! | over | a lost rank | a hung rank |
 //! | --- | --- | --- |
 //! | shared memory, TCP | an error that names it | an error that names it |
-//! | MPI | this process exits and names it ([`GroupBuilder::on_lost`]) | same, after the timeout |
+//! | MPI | this process exits in its next call and names it ([`GroupBuilder::on_lost`]) | this process exits and names it after the timeout |
 //!
 //! # Transports
 //! [`Backend::Auto`] chooses a transport. [`Group::describe`] says which one and why.

@@ -111,13 +111,15 @@ impl Mpi {
     /// Makes a call under the watch.
     fn call<T>(&self, call: impl FnOnce(&Communicator) -> Result<T, MpiError>) -> Result<T> {
         self.check()?;
-        let result = self.watch.over(|| call(self.ranks.communicator()));
-        if let Err(MpiError::Call { .. }) = result {
-            // MPI may notice a loss first. Wait for the watch, which names the rank and exits this
-            // process.
-            thread::sleep(WATCH_FIRST);
-        }
-        Ok(result?)
+        Ok(self.watch.over(|| {
+            let result = call(self.ranks.communicator());
+            if let Err(MpiError::Call { .. }) = result {
+                // MPI may notice a loss first. Wait for the watch, which names the rank and exits
+                // this process.
+                thread::sleep(WATCH_FIRST);
+            }
+            result
+        })?)
     }
 
     /// Starts a call and polls it until it is done.

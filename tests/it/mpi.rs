@@ -318,6 +318,40 @@ fn a_rank_that_aborts_ends_all_ranks_with_its_code_after_its_reason() {
 }
 
 #[test]
+fn a_lost_rank_ends_the_others_only_once_they_make_their_next_call() {
+    for mpi in all() {
+        for then in ["barrier", "drop"] {
+            let output = mpi.run(3, "collective_leave", &["lost", then]);
+            let (out, err) = texts(&output);
+            let count = |text: &str| out.lines().filter(|line| line.starts_with(text)).count();
+            let goes_on = out.lines().filter(|line| line.ends_with(" goes on")).count();
+            let what = format!("{mpi:?}, {then}: {out}\n{err}");
+            assert_eq!(count("written by rank "), 2, "{what}");
+            let names = err.contains("rank 2 on ") && err.contains(" is lost: ");
+            let expected = if then == "drop" { (2, false) } else { (0, true) };
+            assert_eq!((goes_on, names), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_drops_its_group_early_is_named_by_those_who_wait_for_it() {
+    for mpi in all() {
+        for left in 0..3 {
+            let output = mpi.run(3, "collective_leave", &["early", &left.to_string()]);
+            let (out, err) = texts(&output);
+            let what = format!("{mpi:?}, rank {left}: {out}\n{err}");
+            assert!(!output.status.success(), "{what}");
+            let text = format!("rank {left} called close or dropped its group, rank ");
+            assert!(err.contains(&text), "{what}");
+            let rule =
+                "a rank that leaves early has returned or failed, and its own output says why";
+            assert!(err.contains(&format!(" a call of all ranks: {rule}")), "{what}");
+        }
+    }
+}
+
+#[test]
 fn each_call_with_each_type_over_mpi_returns_what_follows_from_the_ranks_numbers() {
     for mpi in all() {
         // Several ranks share a core from some number on, and then wait in another way.

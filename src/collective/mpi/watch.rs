@@ -95,6 +95,25 @@ struct Heartbeat {
     passing: Mutex<Option<Passing>>,
 }
 
+impl Heartbeat {
+    /// Whether this process must exit because of what its watch has found. A lost rank is no reason
+    /// while the main thread is between two calls, perhaps to write what it has computed, for at
+    /// most this long: it must if the next call comes, and need not if the group ends before.
+    fn must_exit(&self, error: &CollectiveError, longest: Duration) -> bool {
+        let begun = Instant::now();
+        while matches!(error, CollectiveError::Lost { .. })
+            && self.calls.load(Ordering::Relaxed).is_multiple_of(2)
+            && begun.elapsed() < longest
+        {
+            if self.ended.load(Ordering::Relaxed) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+}
+
 /// A call that passes messages, for errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passing {
@@ -142,6 +161,7 @@ impl Watch {
         };
         let waker = star.waker();
         let heartbeat = Arc::new(Heartbeat::default());
+        let of_process = Arc::clone(&heartbeat);
         let own =
             Own { rank, heartbeat: Arc::clone(&heartbeat), calls: 0, since: Instant::now(), times };
         let hosts: Vec<String> =
@@ -156,7 +176,7 @@ impl Watch {
                 }
                 false => worker::watch(own, listens, star, &hosts, is_known),
             };
-            if let Some(error) = lost {
+            if let Some(error) = lost.filter(|error| of_process.must_exit(error, times.silence)) {
                 exit(&error, on_lost);
             }
         })?;
@@ -223,8 +243,12 @@ enum Message {
     Lost { rank: u32, reason: String },
     /// Rank 0 reports that the others have waited too long for a rank.
     Late { rank: u32 },
-    /// The sender exits normally.
+    /// Rank 0 reports that the others have waited too long, and that a rank has said `Bye`.
+    Left { rank: u32 },
+    /// The sender has ended its group.
     Bye,
+    /// The sender exits, because it has waited too long for an unknown rank.
+    GaveUp,
 }
 
 impl Message {
@@ -299,9 +323,19 @@ impl Own {
     }
 
     fn some_rank_is_late(&self) -> CollectiveError {
+        let seconds = self.times.silence.as_secs_f64();
+        CollectiveError::SomeTimedOut { seconds, call: self.call() }
+    }
+
+    /// The error for a rank that ended its group while others make calls.
+    fn left(&self, rank: u32) -> CollectiveError {
+        CollectiveError::left(rank, self.rank.index(), self.call())
+    }
+
+    /// The call in which this rank waits.
+    fn call(&self) -> String {
         let passing = *self.heartbeat.passing.lock().unwrap_or_else(PoisonError::into_inner);
-        let call = passing.map_or("a call of all ranks".to_owned(), |passing| passing.to_string());
-        CollectiveError::SomeTimedOut { seconds: self.times.silence.as_secs_f64(), call }
+        passing.map_or("a call of all ranks".to_owned(), |passing| passing.to_string())
     }
 }
 

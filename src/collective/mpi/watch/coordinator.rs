@@ -21,11 +21,14 @@ struct Coordinator<'a> {
     star: Star,
     /// By rank; `None` for a rank that has not arrived, or that has exited.
     ranks: Vec<Option<Progress>>,
+    /// The first rank that ended its group.
+    left: Option<u32>,
 }
 
 /// Watches until this rank exits. Returns the error if another rank is lost or late before that.
 pub(super) fn watch(own: Own, star: Star, hosts: &[String]) -> Option<CollectiveError> {
-    let mut coordinator = Coordinator { own, hosts, star, ranks: vec![None; hosts.len()] };
+    let ranks = vec![None; hosts.len()];
+    let mut coordinator = Coordinator { own, hosts, star, ranks, left: None };
     let lost = coordinator.run();
     let Coordinator { mut star, .. } = coordinator;
     let last = match &lost {
@@ -33,7 +36,9 @@ pub(super) fn watch(own: Own, star: Star, hosts: &[String]) -> Option<Collective
             Message::Lost { rank: *rank, reason: reason.clone() }
         }
         Some(CollectiveError::TimedOut { rank, .. }) => Message::Late { rank: *rank },
-        _ => Message::Bye,
+        Some(CollectiveError::Differs { rank, .. }) => Message::Left { rank: *rank },
+        Some(_) => Message::GaveUp,
+        None => Message::Bye,
     };
     star.send_to_all(&last.bytes());
     if let Message::Late { rank } = last {
@@ -75,9 +80,12 @@ impl Coordinator<'_> {
                     *known = Some(Progress { calls, since: now });
                 }
                 Message::Beat { .. } => {}
-                // The rank exits normally.
-                _ => {
+                // The rank has ended its group, or exits on its own.
+                last => {
                     *known = None;
+                    if last == Message::Bye {
+                        self.left.get_or_insert(rank);
+                    }
                     self.star.forget(rank);
                 }
             },
@@ -128,6 +136,9 @@ impl Coordinator<'_> {
             };
             if let Some(rank) = behind.map(|(rank, _)| rank).or(absent) {
                 return Some(self.own.late(rank, self.hosts));
+            }
+            if let Some(rank) = self.left {
+                return Some(self.own.left(rank));
             }
         }
         self.own.has_waited_in_vain(now).then(|| self.own.some_rank_is_late())

@@ -344,3 +344,43 @@ fn another_jobs_key_opens_no_watch() {
     heartbeat.ended.store(true, Ordering::Relaxed);
     assert!(zero.join().unwrap());
 }
+
+#[test]
+fn a_rank_that_ended_its_group_is_named_by_those_who_wait_for_it() {
+    for left in 0..3 {
+        let ranks = Ranks::new(3);
+        ranks.calls(&[7; 3]);
+        ranks.heartbeats[left].ended.store(true, Ordering::Relaxed);
+        for (own, found) in ranks.found().into_iter().enumerate() {
+            let text = format!(
+                "rank {left} called close or dropped its group, rank {own} a call of all ranks: a \
+                 rank that leaves early has returned or failed, and its own output says why"
+            );
+            assert_eq!(found, (own != left).then_some(text));
+        }
+    }
+}
+
+#[test]
+fn a_lost_rank_ends_a_process_in_a_call_and_none_that_ends_its_group_before() {
+    let lost = || CollectiveError::Lost { rank: 1, host: String::new(), reason: GONE.to_owned() };
+    let late = CollectiveError::TimedOut { rank: 1, host: String::new(), seconds: 1.0 };
+    let heartbeat = Arc::new(Heartbeat::default());
+    assert!(heartbeat.must_exit(&late, LONG));
+    let begun = Instant::now();
+    assert!(heartbeat.must_exit(&lost(), TIMEOUT / 8) && begun.elapsed() >= TIMEOUT / 8);
+    let waiting = || {
+        let heartbeat = Arc::clone(&heartbeat);
+        let waiting = thread::spawn(move || heartbeat.must_exit(&lost(), LONG));
+        thread::sleep(TIMEOUT / 8);
+        assert!(!waiting.is_finished());
+        waiting
+    };
+    let calls = waiting();
+    heartbeat.calls.store(1, Ordering::Relaxed);
+    assert!(calls.join().unwrap());
+    heartbeat.calls.store(2, Ordering::Relaxed);
+    let ends = waiting();
+    heartbeat.ended.store(true, Ordering::Relaxed);
+    assert!(!ends.join().unwrap());
+}

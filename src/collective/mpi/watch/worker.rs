@@ -35,7 +35,7 @@ pub(super) fn watch(
         star.send_to_all(&own.beat());
     }
     drop(is_known);
-    let mut is_over = false;
+    let (mut is_over, mut has_left) = (false, false);
     let late = loop {
         let beat = own.beat();
         let heard = star.turn(&beat).unwrap_or_default();
@@ -48,8 +48,11 @@ pub(super) fn watch(
                     return Some(CollectiveError::Lost { rank, host: host(rank, hosts), reason });
                 }
                 Ok(Some(Message::Late { rank })) => return Some(own.late(rank, hosts)),
+                Ok(Some(Message::Left { rank })) => return Some(own.left(rank)),
                 // Rank 0 is done, and the others soon will be.
-                Ok(Some(Message::Bye)) => is_over = true,
+                Ok(Some(last @ (Message::Bye | Message::GaveUp))) => {
+                    (is_over, has_left) = (true, last == Message::Bye);
+                }
                 Ok(Some(Message::Beat { .. }) | None) => {}
                 Err(_) if is_over => {}
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -71,11 +74,12 @@ pub(super) fn watch(
         }
         if own.has_waited_in_vain(Instant::now()) {
             // This rank exits on its own: rank 0 must not report it as lost.
-            break Some(own.some_rank_is_late());
+            break Some(if has_left { own.left(0) } else { own.some_rank_is_late() });
         }
     };
     // If this fails, rank 0 sees the connection close.
-    star.send_to_all(&Message::Bye.bytes());
+    let last = if late.is_some() { Message::GaveUp } else { Message::Bye };
+    star.send_to_all(&last.bytes());
     late
 }
 
