@@ -7,7 +7,6 @@ use super::call::Call;
 use super::call::LEAVES_EARLY;
 use crate::rendezvous::RendezvousError;
 use crate::value::printable::printable;
-use mpienv_ask::seam::Owner;
 use mpienv_core::ErrorKind;
 
 /// What calls return.
@@ -263,15 +262,6 @@ impl CollectiveError {
             Lost { rank, .. } | TimedOut { rank, .. } => Some(*rank),
             Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
-        }
-    }
-
-    /// Fails if this process was forked from the one that connected.
-    pub(super) fn check_owner(owner: Owner) -> Result<()> {
-        if owner.is_here() {
-            Ok(())
-        } else {
-            Err(CollectiveError::Forked { connected: owner.id() })
         }
     }
 

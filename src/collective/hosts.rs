@@ -36,7 +36,7 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
         return Ok(Box::new(tcp));
     }
     let infos = tcp.gather_any(Call::CONNECT, &info.encode())?;
-    let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members().unreadable(rank))?;
+    let infos = HostInfo::decode_all(&infos).map_err(|rank| tcp.members.unreadable(rank))?;
     // For each rank, the first rank on its host: an earlier one, or itself.
     let first = |(own, info): (usize, &HostInfo)| {
         infos[..own].iter().position(|other| info.is_with(other)).unwrap_or(own)

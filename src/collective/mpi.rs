@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use self::moving::{MOVED, others};
 use self::sum::Sum;
 use self::watch::{LAUNCHER_FIRST, OnLost, Passing, Socket, Watch};
 use super::builder::Timeouts;
@@ -200,16 +201,25 @@ impl Transport for Mpi {
 
     fn gather(&mut self, call: Call, bytes: &[u8], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
+        let own = self.rank().index();
         match call.only_rank() {
-            Some(root) => self.gather_to(root, bytes, into),
+            Some(root) if root != own => self.pass_on(MOVED, &[(root, bytes)], &mut []),
+            Some(_) => {
+                let into = into.iter_mut().map(|into| &mut **into);
+                self.pass_on(MOVED, &[], &mut others(own, into))
+            }
             None => self.gather_all(bytes, into),
         }
     }
 
     fn scatter(&mut self, call: Call, parts: &[&[u8]], into: &mut [&mut [u8]]) -> Result<()> {
         self.agree(call)?;
+        let own = self.rank().index();
         match call.only_rank() {
-            Some(root) => self.scatter_from(root, parts, into),
+            Some(root) if root != own => {
+                self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])])
+            }
+            Some(_) => self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut []),
             None => self.scatter_all(parts, into),
         }
     }

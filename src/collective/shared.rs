@@ -61,7 +61,7 @@ impl Shared {
         let offer = serde_json::to_vec(&offer).unwrap_or_default();
         let offers = tcp.gather_any(Call::CONNECT, &offer)?;
         let offer: Result<Offer, String> =
-            serde_json::from_slice(&offers[0]).map_err(|_| tcp.members().unreadable(0))?;
+            serde_json::from_slice(&offers[0]).map_err(|_| tcp.members.unreadable(0))?;
         let file = match file {
             Some(file) => Ok(file),
             None => offer
@@ -119,7 +119,7 @@ impl Shared {
         call: Call,
         fill: impl FnOnce(&mut [u8], Slots<'_>) -> usize,
     ) -> Result<()> {
-        let members = self.tcp.members();
+        let members = &self.tcp.members;
         members.begin(call)?;
         let (slot, before) = self.memory.next().map_err(|rank| members.late(rank))?;
         self.published += fill(slot, before) as u64;
@@ -134,7 +134,7 @@ impl Shared {
             self.wait_for(rank)?;
             let found = self.memory.call(rank);
             if found != Some(call) {
-                return Err(self.tcp.members().differs(rank, found));
+                return Err(self.tcp.members.differs(rank, found));
             }
         }
         Ok(())
@@ -142,7 +142,7 @@ impl Shared {
 
     /// The slots of the completed round.
     fn slots(&mut self) -> Result<Slots<'_>> {
-        let members = self.tcp.members();
+        let members = &self.tcp.members;
         self.memory.slots().map_err(|rank| members.late(rank))
     }
 
@@ -222,7 +222,7 @@ impl Transport for Shared {
             return Err(transport::not_begun());
         }
         self.wait_for_others(call)?;
-        self.add_up(numbers.kind(), by, 0, numbers.bytes())
+        self.add_up(numbers.kind(), by, numbers.bytes())
     }
 
     fn reduce_in_parts(
@@ -434,7 +434,7 @@ mod tests {
                 shared.reduce(sum, Numbers::new(&mut values)).unwrap();
                 if shared.rank().index() == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members().fail_silently();
+                    shared.tcp.members.fail_silently();
                     return None;
                 }
                 let begun = Instant::now();
@@ -498,7 +498,7 @@ mod tests {
                 ring(&mut shared).unwrap();
                 if own == 2 {
                     // As when a process is killed: its connections close.
-                    shared.tcp.members().fail_silently();
+                    shared.tcp.members.fail_silently();
                     return None;
                 }
                 // A rank that has done without it fails next.

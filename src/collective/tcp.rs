@@ -34,7 +34,7 @@ pub(super) use members::Members;
 pub(super) use mesh::MeetingPoint;
 pub use pair::{End, Meeting, Pair};
 pub(super) use peer::Progress;
-pub(super) use transfer::{Beside, Exchange};
+pub(super) use transfer::Exchange;
 
 /// Largest sum that is exchanged directly, in bytes sent by one rank.
 const DIRECT: usize = 512 * 1024;
@@ -51,7 +51,7 @@ pub(super) type Join = fn(Tcp) -> Result<Box<dyn Transport>>;
 #[derive(Debug)]
 pub(super) struct Tcp {
     rank: Rank,
-    members: Members,
+    pub(super) members: Members,
     /// The numbers of other ranks.
     others: Scratch,
     sum: Scratch,
@@ -183,31 +183,10 @@ impl Tcp {
         Ok(())
     }
 
-    /// The members, which notice lost ranks for a transport that waits for ranks by other means.
-    pub(super) fn members(&self) -> &Members {
-        &self.members
-    }
-
     /// What the transport is called, and why no better one was chosen if there is a reason to report.
     pub(super) fn described(&self, transport: &str) -> String {
         let why = &self.why;
         if why.is_empty() { transport.to_owned() } else { format!("{transport} ({why})") }
-    }
-
-    /// Sends bytes to some members and receives bytes from others, all at once.
-    pub(super) fn exchange(&mut self, call: Call, by_place: Vec<Exchange<'_>>) -> Result<()> {
-        self.members.transfer(call, by_place)
-    }
-
-    /// Sends a message or receives one, while messages of the same call also pass by other means.
-    /// They may be incomplete when it returns.
-    pub(super) fn pass_beside(
-        &mut self,
-        send: Option<(Message, &[u8])>,
-        receive: Option<(Message, &mut [u8])>,
-        beside: &mut Beside<'_>,
-    ) -> Result<()> {
-        self.members.pass(send, receive, Some(beside))
     }
 
     /// Splits off the ranks of this rank's color.

@@ -119,7 +119,7 @@ impl TwoLevel {
         if !is_last {
             by_place[hosts - 1].receive = complete;
         }
-        firsts.exchange(call, by_place)
+        firsts.members.transfer(call, by_place)
     }
 
     /// Meets the other ranks of this host first, so that a rank that makes another call is named.
@@ -241,7 +241,7 @@ impl Transport for TwoLevel {
                 };
                 found.map_err(|found| Difference { rank: found.rank + first as usize, ..found })
             };
-            self.world.pass_beside(send, receive, &mut beside)?;
+            self.world.members.pass(send, receive, Some(&mut beside))?;
         }
         host.finish(passing)
     }

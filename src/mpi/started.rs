@@ -131,13 +131,6 @@ impl<B: Default> Request<B> {
         Ok(Some(mem::take(&mut self.buffer)))
     }
 
-    fn wait_by(self, limit: Option<(Duration, &dyn Fn() -> bool)>) -> Result<Option<B>> {
-        match limit {
-            Some((limit, stop)) => self.wait_unless(limit, stop),
-            None => self.wait().map(Some),
-        }
-    }
-
     fn end(&mut self) {
         self.is_done = true;
         self.session.started.fetch_sub(1, Ordering::Relaxed);
@@ -165,7 +158,7 @@ impl Communicator {
     /// # Errors
     /// If MPI returns an error, or the ranks' bytes are 2 GiB or more in total.
     pub fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.all_gather_by(bytes, None).map(Option::unwrap_or_default)
+        self.all_gather_within(bytes, Duration::MAX)
     }
 
     /// Like [`all_gather`](Communicator::all_gather), but gives up if the other ranks do not arrive
@@ -189,17 +182,9 @@ impl Communicator {
         limit: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Vec<u8>>>> {
-        self.all_gather_by(bytes, Some((limit, stop)))
-    }
-
-    fn all_gather_by(
-        &self,
-        bytes: &[u8],
-        limit: Option<(Duration, &dyn Fn() -> bool)>,
-    ) -> Result<Option<Vec<Vec<u8>>>> {
         const CALL: &str = "MPI_Iallgatherv";
         let own = (bytes.len() as u64).to_ne_bytes();
-        let Some(announced) = self.start_all_gather(&own)?.wait_by(limit)? else {
+        let Some(announced) = self.start_all_gather(&own)?.wait_unless(limit, stop)? else {
             return Ok(None);
         };
         let (mut counts, mut places, mut all) = (Vec::new(), Vec::new(), 0_u64);
@@ -225,7 +210,9 @@ impl Communicator {
                     .iallgatherv(in_place, 0, byte, to, counts_at, places_at, byte, comm, request)
             })
         })?;
-        let Some((blocks, counts, places)) = started.wait_by(limit)? else { return Ok(None) };
+        let Some((blocks, counts, places)) = started.wait_unless(limit, stop)? else {
+            return Ok(None);
+        };
         let ends = counts.iter().zip(&places);
         let block = |(&count, &place): (&c_int, &c_int)| {
             blocks[place as usize..][..count as usize].to_vec()

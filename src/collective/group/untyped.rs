@@ -14,7 +14,6 @@ use crate::transport::Begun;
 /// Calls for bytes and the type of their numbers, for the backend for PyTorch. Each is, on other
 /// ranks, the same call as the one with a generic type.
 #[doc(hidden)]
-#[expect(clippy::missing_errors_doc, reason = "they fail like the calls with a generic type")]
 impl Group {
     /// Says which type the caller means in the next calls for bytes, by its number, if its values
     /// travel as another; 0 if not. Ranks must mean the same type.
@@ -212,7 +211,6 @@ pub struct Announced {
 /// Messages with tags between two ranks, over shared memory and TCP. They are received in the order
 /// in which they are sent, whatever their tags are.
 #[doc(hidden)]
-#[expect(clippy::missing_errors_doc, reason = "they fail like messages without tags")]
 impl Group {
     /// Sends a message to rank `to`. Returns once that rank has begun to receive it.
     pub fn send_tagged(

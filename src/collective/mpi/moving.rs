@@ -12,7 +12,7 @@ use crate::transport::Transport as _;
 /// faster, which sends parts of several ranks at once.
 const ONE_BY_ONE: usize = 4096;
 /// The tag of the values of a call of all ranks.
-const MOVED: u16 = 3;
+pub(super) const MOVED: u16 = 3;
 /// The most bytes that a rank copies for the pieces under way, and the shortest piece.
 const STAGED: usize = 4 << 20;
 const SHORTEST: usize = 16 << 10;
@@ -81,34 +81,6 @@ impl Mpi {
         };
         divide(&received, into);
         Ok(())
-    }
-
-    /// Rank `root` gets the bytes of every rank.
-    pub(super) fn gather_to(
-        &mut self,
-        root: u32,
-        bytes: &[u8],
-        into: &mut [&mut [u8]],
-    ) -> Result<()> {
-        let own = self.rank().index();
-        if own != root {
-            return self.pass_on(MOVED, &[(root, bytes)], &mut []);
-        }
-        self.pass_on(MOVED, &[], &mut others(own, into.iter_mut().map(|into| &mut **into)))
-    }
-
-    /// Rank `root` sends part r to rank r.
-    pub(super) fn scatter_from(
-        &mut self,
-        root: u32,
-        parts: &[&[u8]],
-        into: &mut [&mut [u8]],
-    ) -> Result<()> {
-        let own = self.rank().index();
-        if own != root {
-            return self.pass_on(MOVED, &[], &mut [(root, &mut *into[root as usize])]);
-        }
-        self.pass_on(MOVED, &others(own, parts.iter().copied()), &mut [])
     }
 
     pub(super) fn broadcast_from(&mut self, root: u32, bytes: &mut [u8]) -> Result<()> {
@@ -203,7 +175,7 @@ impl Mpi {
 }
 
 /// The parts of all ranks but `own`, each with its rank.
-fn others<P>(own: u32, parts: impl IntoIterator<Item = P>) -> Vec<(u32, P)> {
+pub(super) fn others<P>(own: u32, parts: impl IntoIterator<Item = P>) -> Vec<(u32, P)> {
     (0..).zip(parts).filter(|(rank, _)| *rank != own).collect()
 }
 

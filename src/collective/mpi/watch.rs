@@ -13,7 +13,7 @@ mod worker;
 use std::fmt;
 use std::io;
 use std::mem;
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
@@ -69,7 +69,10 @@ impl Socket {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let mut addresses: Vec<_> = interfaces.iter().map(if_addrs::Interface::ip).collect();
         // A link-local IPv6 address needs an interface name, which differs between hosts.
-        addresses.retain(|address| !address.is_loopback() && !is_of_one_link(address));
+        addresses.retain(|address| match address {
+            IpAddr::V4(address) => !address.is_loopback(),
+            IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+        });
         Some(Listener { port, addresses, key: self.key })
     }
 
@@ -79,10 +82,6 @@ impl Socket {
         star.listen(self.listener, ConnectionKey::new(&self.key, Purpose::Watch, 0), 1..size)?;
         Ok(star)
     }
-}
-
-fn is_of_one_link(address: &std::net::IpAddr) -> bool {
-    matches!(address, std::net::IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 /// What the main thread shares with the watch thread.
@@ -100,17 +99,19 @@ impl Heartbeat {
     /// while the main thread is between two calls, perhaps to write what it has computed, for at
     /// most this long: it must if the next call comes, and need not if the group ends before.
     fn must_exit(&self, error: &CollectiveError, longest: Duration) -> bool {
+        let is_in_call = || !self.calls.load(Ordering::Relaxed).is_multiple_of(2);
+        let is_lost = matches!(error, CollectiveError::Lost { .. });
+        !is_lost || !self.ends_within(longest, is_in_call)
+    }
+
+    /// Waits until the group ends, but no longer than this or until it is `in_vain`.
+    fn ends_within(&self, longest: Duration, in_vain: impl Fn() -> bool) -> bool {
         let begun = Instant::now();
-        while matches!(error, CollectiveError::Lost { .. })
-            && self.calls.load(Ordering::Relaxed).is_multiple_of(2)
-            && begun.elapsed() < longest
-        {
-            if self.ended.load(Ordering::Relaxed) {
-                return false;
-            }
+        let has_ended = || self.ended.load(Ordering::Relaxed);
+        while !has_ended() && !in_vain() && begun.elapsed() < longest {
             thread::sleep(Duration::from_millis(1));
         }
-        true
+        has_ended()
     }
 }
 
@@ -294,16 +295,6 @@ impl Own {
 
     fn has_ended(&self) -> bool {
         self.heartbeat.ended.load(Ordering::Relaxed)
-    }
-
-    /// Waits until the main thread ends its calls, but not longer than `longest`. Returns whether it
-    /// has.
-    fn ends_within(&self, longest: Duration) -> bool {
-        let begun = Instant::now();
-        while !self.has_ended() && begun.elapsed() < longest {
-            thread::sleep(Duration::from_millis(1));
-        }
-        self.has_ended()
     }
 
     /// Returns whether the main thread has waited so long that rank 0 will no longer name a late

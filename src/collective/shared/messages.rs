@@ -80,7 +80,7 @@ impl Shared {
         send: Option<(Message, &'b [u8])>,
         receive: Option<(Message, &'b mut [u8])>,
     ) -> Result<Passing<'b>> {
-        let members = self.tcp.members();
+        let members = &self.tcp.members;
         let awaited = receive.as_ref().map(|&(message, _)| message);
         if let Some(message) = send.map(|(message, _)| message).or(awaited) {
             members.begin(message.said)?;
@@ -143,7 +143,7 @@ impl Shared {
 
     /// Waits for the next message of a rank, for at most `longest`. Returns its call.
     pub(super) fn await_message(&self, from: usize, longest: Duration) -> Result<Call> {
-        let (memory, members) = (&self.memory, self.tcp.members());
+        let (memory, members) = (&self.memory, &self.tcp.members);
         members.begin(Call::RECEIVE)?;
         let has_come = || memory.has_message(from);
         let sleep = |longest| memory.sleep_until(longest, has_come);
@@ -153,7 +153,7 @@ impl Shared {
 
     /// Whether a message of a rank has come. Fails if the rank is lost and none has.
     pub(super) fn look_for_message(&self, from: usize) -> Result<bool> {
-        let (memory, members) = (&self.memory, self.tcp.members());
+        let (memory, members) = (&self.memory, &self.tcp.members);
         members.begin(Call::RECEIVE)?;
         let has_come = || memory.has_message(from);
         if !has_come() {
@@ -213,7 +213,7 @@ impl Shared {
     }
 
     fn differs(&self, Difference { rank, found, own }: Difference) -> CollectiveError {
-        let members = self.tcp.members();
+        let members = &self.tcp.members;
         match members.begin(own) {
             Ok(()) => members.differs(rank, found),
             Err(earlier) => earlier,

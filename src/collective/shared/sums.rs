@@ -27,7 +27,7 @@ impl Shared {
             let values = chunk.bytes();
             self.round(call, |slot, _| copy(slot, values))?;
             if is_due {
-                self.add_up(kind, by, 0, values)?;
+                self.add_up(kind, by, values)?;
             }
         }
         Ok(())
@@ -45,17 +45,15 @@ impl Shared {
         &mut self,
         kind: ElementKind,
         by: Reduction,
-        start: usize,
         values: &mut [u8],
     ) -> Result<()> {
         let (ranks, own) = (self.memory.ranks(), self.memory.own());
         let slots = self.slots()?;
-        let range = start..start + values.len();
         match ranks {
             2 if kind.is_done_in_pairs(by) => {
-                kind.combine(by, values, &slots.of(1 - own)[range]);
+                kind.combine(by, values, &slots.of(1 - own)[..values.len()]);
             }
-            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), start, values),
+            _ => add_blocks(kind, by, ranks, |rank| slots.of(rank), 0, values),
         }
         Ok(())
     }
@@ -71,11 +69,11 @@ impl Shared {
     ) -> Result<usize> {
         let (ranks, kind) = (self.memory.ranks(), numbers.kind());
         let values = numbers.bytes();
-        self.tcp.members().begin(call)?;
+        self.tcp.members.begin(call)?;
         let mut reduced = 0;
         for start in (0..values.len()).step_by(part) {
             let length = part.min(values.len() - start);
-            let members = self.tcp.members();
+            let members = &self.tcp.members;
             let rest = self.memory.rest().map_err(|rank| members.late(rank))?;
             compute(start, &mut rest[..length]);
             self.memory.complete(length);

@@ -15,7 +15,7 @@ const NAPS: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(20)
 impl Shared {
     /// Waits until a rank has published the current round.
     pub(super) fn wait_for(&self, rank: usize) -> Result<()> {
-        let (memory, members) = (&self.memory, self.tcp.members());
+        let (memory, members) = (&self.memory, &self.tcp.members);
         let has_published = || memory.has_published(rank);
         let sleep = |longest| memory.sleep(rank, longest);
         // A rank that waits for this one in a message has not made this call.
@@ -51,7 +51,7 @@ impl Shared {
         sleep: impl Fn(Duration),
         fault: impl Fn() -> Option<CollectiveError>,
     ) -> Result<()> {
-        self.wait_within(self.tcp.members().timeout(), ranks, has_come, sleep, fault)
+        self.wait_within(self.tcp.members.timeout(), ranks, has_come, sleep, fault)
     }
 
     /// Like [`Shared::wait`], with another timeout than that of the group.
@@ -88,7 +88,7 @@ impl Shared {
         }
         // Then sleep until the rank wakes this one. A killed rank never does, but its connection
         // closes: look at the connections after each nap.
-        let (mut nap, members) = (NAPS[0], self.tcp.members());
+        let (mut nap, members) = (NAPS[0], &self.tcp.members);
         loop {
             sleep(nap);
             if has_come() {

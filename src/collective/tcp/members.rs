@@ -69,7 +69,7 @@ impl Members {
 
     /// Sends and receives all at once, as part of a call. `by_place` has an entry for each member;
     /// this rank's own counts for nothing.
-    pub(super) fn transfer(&mut self, call: Call, mut by_place: Vec<Exchange<'_>>) -> Result<()> {
+    pub(crate) fn transfer(&mut self, call: Call, mut by_place: Vec<Exchange<'_>>) -> Result<()> {
         self.number = self.number.wrapping_add(1);
         let transfer = Transfer { number: self.number, call };
         let mut links = self.links();
@@ -93,7 +93,7 @@ impl Members {
 
     /// Sends a message to a member and receives one from another, or does one of both. Meanwhile
     /// messages may pass by other means.
-    pub(super) fn pass(
+    pub(crate) fn pass(
         &mut self,
         send: Option<(Message, &[u8])>,
         receive: Option<(Message, &mut [u8])>,

@@ -134,7 +134,7 @@ fn exchange_hellos(
     let (accepted, joined) = std::thread::scope(|scope| {
         let places = &mut places;
         let accepted =
-            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop, &late));
+            scope.spawn(|| handshake::accept(listener, rank, &key, places, deadline, &stop, late));
         let joined = handshake::join(&addresses, rank, &key, deadline);
         stop.store(joined.is_err(), Ordering::Relaxed);
         let accepted = accepted.join().unwrap_or_else(|_| {

@@ -218,7 +218,9 @@ impl Links {
 
     /// Fails if an earlier call failed, or if a peer was lost after its part in the last call.
     fn check(&mut self) -> Result<()> {
-        CollectiveError::check_owner(self.owner)?;
+        if !self.owner.is_here() {
+            return Err(CollectiveError::Forked { connected: self.owner.id() });
+        }
         if self.cancel.is_set() {
             return Err(self.give_up_canceled(&[]));
         }
@@ -374,11 +376,6 @@ impl Links {
                 CollectiveError::Disagree { rank: self.name(rank), difference }
             }
         }
-    }
-
-    /// What errors call this rank.
-    pub(super) fn own_name(&self) -> u32 {
-        self.name(self.own)
     }
 
     fn host(&self, rank: u32) -> String {

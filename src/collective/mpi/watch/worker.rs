@@ -61,7 +61,7 @@ pub(super) fn watch(
                 Err(error) => {
                     // Ends this process too, if the launcher ends all ranks because of another one:
                     // rank 0 often ends first, before it can name that rank.
-                    if own.ends_within(LAUNCHER_FIRST) {
+                    if own.heartbeat.ends_within(LAUNCHER_FIRST, || false) {
                         return None;
                     }
                     let (host, reason) = (host(0, hosts), reason(&error));

@@ -47,7 +47,10 @@ impl Links {
         }
         let call = self.current.call;
         let passes = call.is_message();
-        let until = Instant::now() + self.attribution();
+        // How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout
+        // to report.
+        let listening = (self.timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION);
+        let until = Instant::now() + listening.min(self.timeout);
         while Instant::now() < until {
             let (mut silent, mut unsent) = (0, 0);
             for (index, peer) in self.peers.iter_mut().enumerate() {
@@ -101,12 +104,6 @@ impl Links {
         CollectiveError::TimedOut { rank, host, seconds }
     }
 
-    /// How long to listen for ranks that gave up too. Busy hosts may need a part of the timeout to
-    /// report.
-    fn attribution(&self) -> Duration {
-        (self.timeout / 2).clamp(SHORTEST_ATTRIBUTION, LONGEST_ATTRIBUTION).min(self.timeout)
-    }
-
     /// Fails this group: finds the rank to blame and reports it to all peers.
     ///
     /// One lost rank makes all others give up, and each that gives up closes its connections, which
@@ -132,7 +129,7 @@ impl Links {
                 let pair = all.get(index).and_then(|one| one.pair);
                 let own = pair.map_or(self.current.call, |[said, _]| said);
                 let named = self.name(rank);
-                let error = CollectiveError::different_calls(named, call, self.own_name(), own);
+                let error = CollectiveError::different_calls(named, call, self.name(self.own), own);
                 (rank, Reason::Difference(found.insert(error).to_string()))
             }
         };
