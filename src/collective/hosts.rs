@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::error::Result;
 use super::host_info::{HostInfo, have_a_core_each};
-use super::shared::{Memory, Shared, Sharing};
+use super::shared::{Memory, Shared};
 use super::tcp::Tcp;
 use super::transport::Transport;
 use super::two_level::{Layout, TwoLevel};
@@ -49,8 +49,8 @@ pub(super) fn join_from(mut tcp: Tcp, info: &HostInfo) -> Result<Box<dyn Transpo
     }
     if hosts == 1 {
         return Ok(match Shared::share(tcp.joined_by(join), spins)? {
-            Sharing::Memory(shared) => Box::new(shared),
-            Sharing::Refused { tcp, why } => Box::new(tcp.because(why)),
+            Ok(shared) => Box::new(shared),
+            Err((tcp, why)) => Box::new(tcp.because(why)),
         });
     }
     if !firsts.is_sorted() {
@@ -76,17 +76,14 @@ fn join_hosts(
     };
     // If one host cannot share memory, no host does: all ranks must use the same transports.
     let why = match &sharing {
-        Some(Sharing::Refused { why, .. }) => why,
+        Some(Err((_, why))) => why,
         _ => "",
     };
     let reasons = tcp.gather_any(Call::CONNECT, why.as_bytes())?;
     if let Some(why) = reasons.iter().find(|reason| !reason.is_empty()) {
         return Ok(Box::new(tcp.because(printable(why))));
     }
-    let shared = match sharing {
-        Some(Sharing::Memory(shared)) => Some(shared),
-        _ => None,
-    };
+    let shared = sharing.and_then(Result::ok);
     let same_host = firsts.chunk_by(|one, other| one == other);
     let layout = Layout {
         place: (0..first).filter(|&rank| firsts[rank] == rank).count(),

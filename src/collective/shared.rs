@@ -43,10 +43,7 @@ pub(super) struct Shared {
 }
 
 /// Whether ranks share memory.
-pub(super) enum Sharing {
-    Memory(Shared),
-    Refused { tcp: Tcp, why: String },
-}
+pub(super) type Sharing = Result<Shared, (Tcp, String)>;
 
 impl Shared {
     /// Shares memory among the ranks of `tcp`. The outcome is the same on all ranks.
@@ -74,8 +71,8 @@ impl Shared {
         // Rank 0's file stays open until all others have opened it through /proc.
         drop(file);
         Ok(match (mapped, first_reason(&reasons)) {
-            (Ok(memory), None) => Sharing::Memory(Shared::of(tcp, memory, spins)),
-            (Err(why), None) | (_, Some(why)) => Sharing::Refused { tcp, why },
+            (Ok(memory), None) => Ok(Shared::of(tcp, memory, spins)),
+            (Err(why), None) | (_, Some(why)) => Err((tcp, why)),
         })
     }
 
@@ -416,8 +413,8 @@ mod tests {
         run: impl Fn(Shared) -> T + Sync,
     ) -> Vec<T> {
         ranks_within(timeout, size, |tcp| match Shared::share(tcp, false).unwrap() {
-            Sharing::Memory(shared) => run(shared),
-            Sharing::Refused { why, .. } => panic!("{why}"),
+            Ok(shared) => run(shared),
+            Err((_, why)) => panic!("{why}"),
         })
     }
 

@@ -162,7 +162,7 @@ impl Api {
     ) -> Result<Buffer> {
         // The address of an empty Vec of bytes is 1, which is MPI_IN_PLACE in two ABIs.
         let first = if count == 0 { ptr::null_mut() } else { first.cast_mut().cast() };
-        Ok(Buffer { first, count: int(call, count)?, datatype: T::datatype(&self.constants) })
+        Ok(Buffer { first, count: int(call, count)?, datatype: (T::DATATYPE)(&self.constants) })
     }
 
     /// Returns the error for a code, unless it is that of success.
@@ -209,25 +209,19 @@ impl Element for f64 {}
 
 /// A number or a byte.
 pub(super) trait Value {
-    fn datatype(constants: &Constants) -> Datatype;
+    const DATATYPE: fn(&Constants) -> Datatype;
 }
 
 impl Value for f32 {
-    fn datatype(constants: &Constants) -> Datatype {
-        constants.float
-    }
+    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.float;
 }
 
 impl Value for f64 {
-    fn datatype(constants: &Constants) -> Datatype {
-        constants.double
-    }
+    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.double;
 }
 
 impl Value for u8 {
-    fn datatype(constants: &Constants) -> Datatype {
-        constants.byte
-    }
+    const DATATYPE: fn(&Constants) -> Datatype = |constants| constants.byte;
 }
 
 /// Converts a number to an `int`.

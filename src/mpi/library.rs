@@ -135,27 +135,17 @@ fn candidates(launcher: Launcher, vars: &MpiVars<'_>, programs: &[PathBuf]) -> V
     }
     let names = names(launcher, vars);
     let mut files = Vec::new();
-    if let Some(prefix) = vars.opal_prefix.filter(|prefix| !prefix.is_empty()) {
-        files.extend(
-            names
-                .iter()
-                .filter(|name| **name == OPEN_MPI)
-                .map(|name| Path::new(prefix).join("lib").join(name)),
-        );
+    if let Some(prefix) = vars.opal_prefix.filter(|prefix| !prefix.is_empty())
+        && names.contains(&OPEN_MPI)
+    {
+        files.push(Path::new(prefix).join("lib").join(OPEN_MPI));
     }
     // The layout of `pip install` and HPC modules: bin/mpiexec, and lib/libmpi next to bin.
-    for prefix in programs
-        .iter()
-        .filter(|program| is_launcher(program))
-        .filter_map(|program| program.parent()?.parent())
-    {
+    let launchers = programs.iter().filter(|program| is_launcher(program));
+    for prefix in launchers.filter_map(|program| program.parent()?.parent()) {
         for folder in ["lib", "lib64", "lib/release"] {
-            files.extend(
-                names
-                    .iter()
-                    .map(|name| prefix.join(folder).join(name))
-                    .filter(|file| file.is_file()),
-            );
+            let beside = names.iter().map(|name| prefix.join(folder).join(name));
+            files.extend(beside.filter(|file| file.is_file()));
         }
     }
     files.extend(names.iter().map(PathBuf::from));

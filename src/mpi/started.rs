@@ -234,16 +234,6 @@ impl Communicator {
         })
     }
 
-    /// The length of one rank's part of a buffer.
-    fn part(&self, call: &'static str, length: usize) -> Result<usize> {
-        let size = self.size() as usize;
-        if length.is_multiple_of(size) {
-            Ok(length / size)
-        } else {
-            Err(MpiError::Indivisible { call, length, size })
-        }
-    }
-
     /// Starts [`all_reduce_sum`](Communicator::all_reduce_sum) (`MPI_Iallreduce`).
     ///
     /// # Errors
@@ -273,7 +263,8 @@ impl Communicator {
     /// As [`reduce_scatter_sum`](Communicator::reduce_scatter_sum).
     pub fn start_reduce_scatter_sum<T: Element>(&self, values: Vec<T>) -> Result<Request<Vec<T>>> {
         const CALL: &str = "MPI_Ireduce_scatter_block";
-        let part = self.part(CALL, values.len())?;
+        let part = values.len() / self.size() as usize;
+        self.check_parts(CALL, values.len(), part)?;
         self.start(CALL, values, part, |api, Buffer { first, count, datatype }, request| {
             let (functions, &Constants { in_place, sum, .. }) = (&api.functions, &api.constants);
             // SAFETY: the request owns the values, `count` for each rank, until it is done.
@@ -292,7 +283,8 @@ impl Communicator {
     /// As [`all_to_all`](Communicator::all_to_all).
     pub fn start_all_to_all(&self, bytes: Vec<u8>) -> Result<Request<Vec<u8>>> {
         const CALL: &str = "MPI_Ialltoall";
-        let part = self.part(CALL, bytes.len())?;
+        let part = bytes.len() / self.size() as usize;
+        self.check_parts(CALL, bytes.len(), part)?;
         self.start(CALL, bytes, part, |api, Buffer { first, count, datatype: byte }, request| {
             let (comm, in_place) = (self.comm, api.constants.in_place);
             // SAFETY: the request owns the bytes, `count` for each rank, until it is done. MPI does
