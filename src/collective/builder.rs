@@ -308,9 +308,9 @@ impl<'a> GroupBuilder<'a> {
         };
         let place = meeting_point(info, meets_at, listener)?;
         let tcp = Tcp::connect(info.rank(), &place, timeouts)?.because(why);
-        let set_timeout = tcp.members.timeout_setter();
-        let transport = if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
-        set_timeout(timeouts.calls);
+        let mut transport: Box<dyn Transport> =
+            if backend == Backend::Tcp { Box::new(tcp) } else { hosts::join(tcp)? };
+        transport.set_timeout(timeouts.calls);
         Ok(Group::new(transport))
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Shared {
     begun: Option<Call>,
 }
 
-/// Whether ranks share memory.
+/// The ranks that share memory, or their connections and why they do not.
 pub(super) type Sharing = Result<Shared, (Tcp, String)>;
 
 impl Shared {

@@ -62,11 +62,6 @@ pub(super) struct Tcp {
     join: Join,
 }
 
-/// Leaves the ranks of a split group connected as they are.
-fn stay(tcp: Tcp) -> Result<Box<dyn Transport>> {
-    Ok(Box::new(tcp))
-}
-
 impl Tcp {
     /// Connects all ranks, which meet at `place`. They still wait for each other as long as while
     /// connecting, until [`Members::timeout_setter`] ends that.
@@ -106,7 +101,15 @@ impl Tcp {
 
     fn of(rank: Rank, members: Members) -> Tcp {
         let (others, sum) = (Scratch::default(), Scratch::default());
-        Tcp { rank, members, others, sum, rejected: 0, why: String::new(), join: stay }
+        Tcp {
+            rank,
+            members,
+            others,
+            sum,
+            rejected: 0,
+            why: String::new(),
+            join: |tcp| Ok(Box::new(tcp)),
+        }
     }
 
     fn size(&self) -> usize {
@@ -208,7 +211,7 @@ impl Transport for Tcp {
     }
 
     fn set_timeout(&mut self, timeout: Duration) {
-        self.members.timeout_setter()(timeout);
+        self.members.set_timeout(timeout);
     }
 
     fn note(&mut self, made: u32) {
@@ -250,7 +253,11 @@ impl Transport for Tcp {
                 let receive = &mut into[piece];
                 // All ranks hear from all others first: another root, or another call, must be an
                 // error on every rank. Then they hear from those with more.
-                Exchange::both(send, receive).unless_empty(from > 0)
+                Exchange {
+                    send: Some(send).filter(|send| from == 0 || !send.is_empty()),
+                    receive: Some(receive).filter(|receive| from == 0 || !receive.is_empty()),
+                    pair: None,
+                }
             });
             self.members.transfer(call, exchange.collect())?;
         }

@@ -68,7 +68,7 @@ impl Group {
     /// As [`Group::all_reduce_sum`]; [`CollectiveError::Argument`] if `root` is not a rank of the
     /// group.
     pub fn broadcast_bytes(&mut self, bytes: &mut Vec<u8>, root: u32) -> Result<()> {
-        self.check_root(Operation::Broadcast, root)?;
+        self.check_root(Operation::Broadcast, Some(root))?;
         let is_root = self.rank().index() == root;
         let (call, transport) = (Call::broadcast(root), self.next());
         let mut length = (bytes.len() as u64).to_le_bytes();
@@ -351,13 +351,13 @@ impl Group {
         Err(CollectiveError::Argument { call, reason })
     }
 
-    /// Fails unless `root` is a rank of the group.
-    pub(super) fn check_root(&mut self, operation: Operation, root: u32) -> Result<()> {
+    /// Fails unless `root`, if there is one, is a rank of the group.
+    pub(super) fn check_root(&mut self, operation: Operation, root: Option<u32>) -> Result<()> {
         let size = self.size();
-        if root < size {
-            return Ok(());
+        match root.filter(|&root| root >= size) {
+            Some(root) => Err(self.refuse(operation, no_rank(root, size))),
+            None => Ok(()),
         }
-        Err(self.refuse(operation, no_rank(root, size)))
     }
 
     /// Fails unless `all` values are `part` values for each rank.

@@ -41,9 +41,7 @@ impl Group {
         root: Option<u32>,
     ) -> Result<()> {
         let (kind, results) = (numbers.kind(), root.map_or(Results::ToAll, Results::To));
-        if let Some(root) = root {
-            self.check_root(Operation::of_reduction(by, results), root)?;
-        }
+        self.check_root(Operation::of_reduction(by, results), root)?;
         self.check_mean(kind, by, results)?;
         let reduce = Reduce::new(by, results, kind, numbers.count()).meaning(self.meant);
         self.next().reduce(reduce, numbers)
@@ -99,7 +97,7 @@ impl Group {
         bytes: &mut [u8],
         root: u32,
     ) -> Result<()> {
-        self.check_root(Operation::Broadcast, root)?;
+        self.check_root(Operation::Broadcast, Some(root))?;
         let call = self.moving(Operation::Broadcast, kind, bytes.len(), Some(root));
         self.next().broadcast(call, bytes, root)
     }
@@ -115,9 +113,7 @@ impl Group {
     ) -> Result<()> {
         let own = self.rank().index();
         let operation = if root.is_some() { Operation::Gather } else { Operation::AllGather };
-        if let Some(root) = root {
-            self.check_root(operation, root)?;
-        }
+        self.check_root(operation, root)?;
         let call = self.moving(operation, kind, bytes.len(), root);
         if root.is_some_and(|root| root != own) {
             // The transport takes a part of each rank, of no length where nothing is received.
@@ -141,9 +137,7 @@ impl Group {
         root: Option<u32>,
     ) -> Result<()> {
         let operation = if root.is_some() { Operation::Scatter } else { Operation::AllToAll };
-        if let Some(root) = root {
-            self.check_root(operation, root)?;
-        }
+        self.check_root(operation, root)?;
         let (own, length) = (self.rank().index(), into.first().map_or(0, |part| part.len()));
         if root.is_none_or(|root| root == own) {
             self.check_lengths(operation, length, parts.iter().map(|part| part.len()))?;

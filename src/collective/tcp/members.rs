@@ -52,15 +52,14 @@ impl Members {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What sets how long all groups that share the links wait for a rank.
-    pub(crate) fn timeout_setter(&self) -> impl FnOnce(Duration) + use<> {
-        let links = Arc::clone(&self.links);
-        move |timeout| links.lock().unwrap_or_else(PoisonError::into_inner).set_timeout(timeout)
+    /// Sets how long all groups that share the links wait for a rank.
+    pub(super) fn set_timeout(&self, timeout: Duration) {
+        self.links().timeout = timeout;
     }
 
     /// What cancels the calls of all groups that share the links.
     pub(super) fn cancel(&self) -> Arc<Cancel> {
-        self.links().cancel()
+        Arc::clone(&self.links().cancel)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -87,7 +86,7 @@ impl Members {
     /// Notes that the group has made `made` calls before the one that comes.
     pub(super) fn note(&mut self, made: u32) {
         // A rank that sends a message with this number has not made the call.
-        self.links().watch(self.first.wrapping_add(made));
+        self.links().watched = Some(self.first.wrapping_add(made));
         self.of_messages = self.first.wrapping_add(made).wrapping_add(1);
     }
 
@@ -202,6 +201,6 @@ impl Members {
     }
 
     pub(crate) fn timeout(&self) -> Duration {
-        self.links().timeout()
+        self.links().timeout
     }
 }

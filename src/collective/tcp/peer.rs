@@ -334,12 +334,6 @@ impl Peer {
             && matches!(self.next_head(), Err(_) | Ok(Some([ABORT | DIFFERENCE | SUSPECT, ..])))
     }
 
-    /// The call of the next frame, if it is a message between two ranks with this number, and this
-    /// rank has not begun to read it.
-    pub(super) fn next_message(&self, number: u32) -> Option<Call> {
-        self.unread_message().filter(|(found, _)| *found == number).map(|(_, call)| call)
-    }
-
     /// The number and call of the next frame, if it is a message between two ranks, and this rank
     /// has not begun to read it.
     pub(super) fn unread_message(&self) -> Option<(u32, Call)> {

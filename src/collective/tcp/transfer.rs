@@ -39,16 +39,6 @@ impl<'b> Exchange<'b> {
         Exchange { send: Some(send), receive: Some(receive), pair: None }
     }
 
-    /// Leaves out what is empty, if `does_skip`.
-    pub(super) fn unless_empty(self, does_skip: bool) -> Exchange<'b> {
-        if !does_skip {
-            return self;
-        }
-        let send = self.send.filter(|bytes| !bytes.is_empty());
-        let receive = self.receive.filter(|bytes| !bytes.is_empty());
-        Exchange { send, receive, ..self }
-    }
-
     /// What this rank's frames say and those of the other must say.
     fn transfers(&self, current: Transfer) -> [Transfer; 2] {
         self.pair.map_or([current; 2], |pair| pair.map(|call| Transfer { call, ..current }))
@@ -66,7 +56,7 @@ pub(super) struct Links {
     names: Vec<u32>,
     poll: Poll,
     events: Events,
-    timeout: Duration,
+    pub(super) timeout: Duration,
     spin: Duration,
     /// The current or last transfer.
     current: Transfer,
@@ -74,8 +64,8 @@ pub(super) struct Links {
     awaited: Option<(usize, Instant)>,
     /// The number of messages between two ranks that come from a rank that has not made the current
     /// call.
-    watched: Option<u32>,
-    cancel: Arc<Cancel>,
+    pub(super) watched: Option<u32>,
+    pub(super) cancel: Arc<Cancel>,
     /// A peer that was lost or gave up after its part in the current call, and when. The next call
     /// fails.
     noted: Option<(Culprit, Instant)>,
@@ -128,10 +118,6 @@ impl Links {
         })
     }
 
-    pub(super) fn cancel(&self) -> Arc<Cancel> {
-        Arc::clone(&self.cancel)
-    }
-
     /// The same links, in whose errors each rank has another number.
     pub(super) fn named(mut self, names: Vec<u32>) -> Links {
         self.names = names;
@@ -141,10 +127,6 @@ impl Links {
     /// What errors call a rank.
     fn name(&self, rank: u32) -> u32 {
         self.names.get(rank as usize).copied().unwrap_or(rank)
-    }
-
-    pub(super) fn set_timeout(&mut self, timeout: Duration) {
-        self.timeout = timeout;
     }
 
     pub(super) fn size(&self) -> usize {
@@ -239,14 +221,9 @@ impl Links {
     fn out_of_order(&self, is_due: &dyn Fn(usize) -> bool) -> Option<Culprit> {
         let number = self.watched?;
         (0..self.peers.len()).filter(|&index| !is_due(index)).find_map(|index| {
-            let call = self.peers[index].as_ref()?.next_message(number)?;
-            Some(Culprit(index, Fault::Differs(call)))
+            let (found, call) = self.peers[index].as_ref()?.unread_message()?;
+            (found == number).then_some(Culprit(index, Fault::Differs(call)))
         })
-    }
-
-    /// Sets the number of the messages that a rank sends if it does not make the call that comes.
-    pub(super) fn watch(&mut self, number: u32) {
-        self.watched = Some(number);
     }
 
     /// Takes the noted peer once nothing has arrived for `GRACE`, counted from the note and from

@@ -53,11 +53,6 @@ impl Links {
         culprit.map_or(Ok(()), |culprit| Err(self.give_up(&[], culprit)))
     }
 
-    /// How long to wait for a rank.
-    pub(in super::super) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
     /// Gives up because a peer's message, by other means, is not what this rank's call needs.
     pub(super) fn give_up_differing(
         &mut self,
