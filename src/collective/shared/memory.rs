@@ -184,7 +184,14 @@ pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
         MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
     )?;
     let length = total(ranks) as u64;
-    check_limit(rustix::process::getrlimit(rustix::process::Resource::Fsize).current, length)?;
+    // Beyond the limit, the system would send a signal that ends this process.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|&limit| limit < length) {
+        return Err(io::Error::other(format!(
+            "the limit of file sizes (ulimit -f) is {limit} bytes, and the memory of this host's \
+             ranks takes {length}"
+        )));
+    }
     rustix::fs::ftruncate(&file, length)?;
     // Allocate now, when a lack of memory is an error. Later, it would kill the process.
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, length)?;
@@ -193,19 +200,6 @@ pub(super) fn create(ranks: usize) -> io::Result<(OwnedFd, Offer)> {
     file.write_all_at(&nonce, 0)?;
     let offer = Offer { process: std::process::id(), descriptor: file.as_raw_fd(), length, nonce };
     Ok((file.into(), offer))
-}
-
-/// Refuses a length for which the system would send a signal that ends this process.
-fn check_limit(limit: Option<u64>, length: u64) -> io::Result<()> {
-    match limit {
-        Some(limit) if limit < length => {
-            let limit = format!("the limit of file sizes (ulimit -f) is {limit} bytes");
-            Err(io::Error::other(format!(
-                "{limit}, and the memory of this host's ranks takes {length}"
-            )))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Opens another rank's memory. Fails if the file is not that memory.

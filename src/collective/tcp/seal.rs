@@ -43,17 +43,11 @@ pub(super) struct Seal {
     tag: [u8; TAG],
 }
 
-/// A key, and how many pieces it has sealed or opened.
+/// A key, which its own `Debug` omits, and how many pieces it has sealed or opened.
+#[derive(Debug)]
 struct Numbered {
     key: LessSafeKey,
     number: u64,
-}
-
-/// Omits the key.
-impl std::fmt::Debug for Numbered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Numbered({})", self.number)
-    }
 }
 
 impl Numbered {
