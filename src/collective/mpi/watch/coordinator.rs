@@ -137,7 +137,9 @@ impl Coordinator<'_> {
             if let Some(rank) = behind.map(|(rank, _)| rank).or(absent) {
                 return Some(self.own.late(rank, self.hosts));
             }
-            if let Some(rank) = self.left {
+            // Otherwise, those who wait may wait for one that makes other calls.
+            let all_wait = || all().all(|(_, known)| known.calls % 2 == 1);
+            if let Some(rank) = self.left.filter(|_| all_wait()) {
                 return Some(self.own.left(rank));
             }
         }
