@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     group.barrier()?;
     let (own, last) = (group.rank().index(), group.size() - 1);
     if way == "lost" && own == last {
-        // All connections of the process close.
+        // The others have long left the barrier. All connections of the process close.
+        sleep(Duration::from_secs(1));
         return Err(Command::new("sleep").arg("60").exec().into());
     }
     if way == "lost" {
