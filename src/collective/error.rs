@@ -3,8 +3,6 @@
 use std::io;
 
 use super::call::Call;
-#[cfg(feature = "mpi")]
-use super::call::LEAVES_EARLY;
 use crate::rendezvous::RendezvousError;
 use crate::value::printable::printable;
 use mpienv_core::ErrorKind;
@@ -33,7 +31,7 @@ pub(super) fn aborted(rank: &str, code: u8, reason: &str) -> String {
 pub(super) const GONE: &str = "its process exited or was killed";
 
 /// What a rank has called that says goodbye. It does not say which of the two it was.
-const LEFT: &str = "close or dropped its group";
+pub(super) const LEFT: &str = "close or dropped its group";
 
 /// Why a rank is lost whose calls another of its threads has canceled.
 pub(super) const CANCELED: &str = "its calls were canceled";
@@ -263,12 +261,6 @@ impl CollectiveError {
             Differs { rank, .. } | Disagree { rank, .. } => Some(*rank),
             _ => None,
         }
-    }
-
-    /// Returns the error for `rank` having said goodbye while this rank, `own`, waits in a call.
-    #[cfg(feature = "mpi")]
-    pub(super) fn left(rank: u32, own: u32, expected: String) -> CollectiveError {
-        CollectiveError::Differs { rank, found: LEFT.to_owned(), own, expected, rule: LEAVES_EARLY }
     }
 
     /// Returns the error for `rank` making the call `found` while this rank, `own`, made the call

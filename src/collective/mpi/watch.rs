@@ -19,7 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::error::{CollectiveError, GONE, OWN_HOST};
+use crate::call::LEAVES_EARLY;
+use crate::error::{CollectiveError, GONE, LEFT, OWN_HOST};
 use crate::host_info::{HostInfo, Listener};
 use crate::rendezvous::handshake::{ConnectionKey, Purpose};
 use crate::rendezvous::nonce;
@@ -320,7 +321,8 @@ impl Own {
 
     /// The error for a rank that ended its group while others make calls.
     fn left(&self, rank: u32) -> CollectiveError {
-        CollectiveError::left(rank, self.rank.index(), self.call())
+        let (own, expected) = (self.rank.index(), self.call());
+        CollectiveError::Differs { rank, found: LEFT.to_owned(), own, expected, rule: LEAVES_EARLY }
     }
 
     /// The call in which this rank waits.
