@@ -2,7 +2,6 @@
 //! crate.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use crate::core_share::{CoreShare, Rule, TooFew, divide};
 use crate::topology::{Core, Cpus, Device, Topology, nodes_of};
@@ -50,15 +49,6 @@ impl Bind {
             Bind::Numa => "numa",
             Bind::Device => "device",
         }
-    }
-
-    /// Returns the command with [`BOUND_BY`]. It is removed for workers that get all cores.
-    pub(crate) fn marked(self, mut command: Command) -> Command {
-        match self {
-            Bind::None => command.env_remove(BOUND_BY),
-            bind => command.env(BOUND_BY, bind.name()),
-        };
-        command
     }
 
     fn error(self, reason: String, remedy: &str) -> Error {

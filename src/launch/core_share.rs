@@ -3,6 +3,8 @@
 //! The division depends on nothing but its arguments: the same cores, ranks and rule give the same
 //! shares in every process of the node.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::topology::{Core, Cpus};
 
 /// How cores are divided.
@@ -104,24 +106,17 @@ fn by_node(cores: &[Core], ranks: usize) -> Vec<CoreShare> {
 
 fn near(cores: &[Core], homes: &[u32]) -> Result<Vec<CoreShare>, TooFew> {
     let is_crowded = homes.len() > cores.len();
-    let mut parts_of: Vec<(u32, std::vec::IntoIter<CoreShare>)> = Vec::new();
-    let mut nodes = homes.to_vec();
-    nodes.sort_unstable();
-    nodes.dedup();
-    for node in nodes {
+    let mut parts_of = BTreeMap::new();
+    for node in homes.iter().copied().collect::<BTreeSet<u32>>() {
         let here: Vec<Core> =
             cores.iter().filter(|core| core.node == Some(node)).cloned().collect();
         let ranks = homes.iter().filter(|home| **home == node).count();
         if here.is_empty() || here.len() < ranks && !is_crowded {
             return Err(TooFew { node, cores: here.len(), ranks });
         }
-        parts_of.push((node, parts(&here, ranks).into_iter()));
+        parts_of.insert(node, parts(&here, ranks).into_iter());
     }
-    let next = |home: &u32| {
-        let (_, parts) = parts_of.iter_mut().find(|(node, _)| node == home)?;
-        parts.next()
-    };
-    Ok(homes.iter().filter_map(next).collect())
+    Ok(homes.iter().filter_map(|home| parts_of.get_mut(home)?.next()).collect())
 }
 
 /// Cuts cores into parts of the same size or one more. If there are more parts than cores, each is

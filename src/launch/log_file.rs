@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, ftruncate, mkdirat, open, openat, statat,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, fcntl_setfl, fstat, mkdirat, open, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -47,12 +46,14 @@ impl Folder {
     /// Creates a file, and its folders if needed. An existing regular file is truncated; anything
     /// else is left alone.
     pub(super) fn create(&self, name: &str) -> Result<File, LaunchError> {
-        self.open()?.write(name).map_err(failed(self.path().join(name)))
+        let file = self.open()?.regular(name, OFlags::WRONLY | OFlags::CREATE);
+        let file = file.and_then(|file| file.set_len(0).map(|()| file));
+        file.map_err(failed(self.path().join(name)))
     }
 
     /// Opens a file to read it.
     pub(super) fn read(&self, name: &str) -> Result<File, LaunchError> {
-        self.open()?.read(name).map_err(failed(self.path().join(name)))
+        self.open()?.regular(name, OFlags::RDONLY).map_err(failed(self.path().join(name)))
     }
 
     /// Writes a file to the folder and removes it. Creates the folder if needed.
@@ -60,18 +61,21 @@ impl Folder {
         let folder = self.open()?;
         // Other nodes share the folder, and containers have the same process numbers.
         let name = format!(".mpienv-{:016x}", RandomState::new().build_hasher().finish());
-        let written = folder.new_file(&name).and_then(|mut file| {
+        let file = folder.regular(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL);
+        let written = file.and_then(|mut file| {
             file.write_all(&PROBE)?;
             // Some systems report only at this point that the disk is full.
             file.sync_data()
         });
-        folder.remove(&name);
+        // A file that does not exist need not be removed.
+        let _ = unlinkat(&folder.0, &*name, AtFlags::empty());
         written.map_err(failed(self.path()))
     }
 
     /// Opens the folder, and creates it and those above it if needed.
     fn open(&self) -> Result<Open, LaunchError> {
-        let named = fs::create_dir_all(&self.named).and_then(|()| Open::named(&self.named));
+        let named = fs::create_dir_all(&self.named)
+            .and_then(|()| Ok(Open(open(&self.named, FOLDER, Mode::empty())?)));
         let mut folder = named.map_err(failed(self.named.clone()))?;
         let mut path = self.named.clone();
         for name in &self.below {
@@ -103,10 +107,6 @@ const FILE: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOE
 struct Open(OwnedFd);
 
 impl Open {
-    fn named(path: &Path) -> io::Result<Open> {
-        Ok(Open(open(path, FOLDER, Mode::empty())?))
-    }
-
     /// Opens a folder in this one, and creates it if needed.
     fn folder(&self, name: &str) -> io::Result<Open> {
         match mkdirat(&self.0, name, Mode::from_raw_mode(0o777)) {
@@ -120,26 +120,8 @@ impl Open {
         })
     }
 
-    fn write(&self, name: &str) -> io::Result<File> {
-        let file = self.regular(name, OFlags::WRONLY | OFlags::CREATE)?;
-        ftruncate(&file, 0)?;
-        Ok(file.into())
-    }
-
-    fn read(&self, name: &str) -> io::Result<File> {
-        self.regular(name, OFlags::RDONLY).map(File::from)
-    }
-
-    fn new_file(&self, name: &str) -> io::Result<File> {
-        self.regular(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL).map(File::from)
-    }
-
-    fn remove(&self, name: &str) {
-        // A file that does not exist need not be removed.
-        let _ = unlinkat(&self.0, name, AtFlags::empty());
-    }
-
-    fn regular(&self, name: &str, how: OFlags) -> io::Result<OwnedFd> {
+    /// Opens a regular file in this folder.
+    fn regular(&self, name: &str, how: OFlags) -> io::Result<File> {
         match self.kind(name) {
             Some(FileType::RegularFile) | None => {}
             // Opening a device can have effects.
@@ -155,7 +137,7 @@ impl Open {
         }
         // The workers inherit the flags.
         fcntl_setfl(&file, OFlags::empty())?;
-        Ok(file)
+        Ok(file.into())
     }
 
     fn kind(&self, name: &str) -> Option<FileType> {

@@ -13,8 +13,7 @@ use crate::log_file::Folder;
 use crate::output::{Captured, Faults, Streams};
 use crate::report::{Ending, How};
 use crate::role::{Member, Role};
-
-use crate::stall::{Heartbeat, Watch};
+use crate::stall::{Watch, heartbeat_file};
 use crate::start_error::StartError;
 use crate::stop::{Grace, Request};
 use crate::supervisor::{Signals, Supervisor};
@@ -105,9 +104,8 @@ impl Running {
     pub(super) fn start(&mut self, role: Role, command: &mut Command) -> Result<(), LaunchError> {
         self.streams.direct(role, command)?;
         self.supervisor.prepare(command);
-        let watched = self.watch.as_mut().zip(role.rank());
-        let watched = match watched {
-            Some((watch, rank)) => Some((watch, rank, Heartbeat::given_to(command)?)),
+        let watched = match self.watch.as_mut().zip(role.rank()) {
+            Some((watch, rank)) => Some((watch, rank, heartbeat_file(command)?)),
             None => None,
         };
         let child = command.spawn().map_err(|error| StartError::new(command, error));

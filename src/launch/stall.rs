@@ -11,7 +11,7 @@ mod report;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,7 +57,7 @@ struct Worker {
     rank: u32,
     process: u32,
     output: Captured,
-    heartbeat: Heartbeat,
+    heartbeat: HeldFile,
     /// The traces of its output and of its heartbeat file at the last look.
     seen: [Trace; 2],
     /// When it last wrote something, and when it last touched the file.
@@ -81,9 +81,9 @@ impl Watch {
     }
 
     /// Adds a worker that has just started. A start is activity.
-    pub(crate) fn add(&mut self, rank: u32, process: u32, output: Captured, heartbeat: Heartbeat) {
+    pub(crate) fn add(&mut self, rank: u32, process: u32, output: Captured, heartbeat: HeldFile) {
         self.advance();
-        let seen = [Trace::default(), Trace::of_file(heartbeat.path())];
+        let seen = [Trace::default(), Trace::of_file(&heartbeat)];
         let (active, cpu) = ([None; 2], VecDeque::new());
         self.workers.push(Worker { rank, process, output, heartbeat, seen, active, cpu });
         self.active = self.time;
@@ -127,7 +127,7 @@ impl Watch {
         self.advance();
         for worker in &mut self.workers {
             let (output, is_blocked) = worker.output.trace();
-            let now = [output, Trace::of_file(worker.heartbeat.path())];
+            let now = [output, Trace::of_file(&worker.heartbeat)];
             for ((active, now), seen) in worker.active.iter_mut().zip(now).zip(worker.seen) {
                 if now != seen {
                     *active = Some(self.time);
@@ -212,35 +212,31 @@ impl Worker {
     }
 }
 
-/// A value that differs whenever a worker has been active in between. What it contains means
-/// nothing else: clocks of file servers differ from that of this machine.
+/// The length and the time of two streams or files: a value that differs whenever a worker has been
+/// active in between. What it contains means nothing else: clocks of file servers differ from that of
+/// this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Trace([u128; 4]);
+pub(crate) struct Trace([(u64, Duration); 2]);
 
 impl Trace {
     /// The trace of two streams, of which this many bytes were read.
     pub(crate) fn of_bytes(streams: [u64; 2]) -> Trace {
-        Trace([streams[0].into(), streams[1].into(), 0, 0])
+        Trace(streams.map(|bytes| (bytes, Duration::ZERO)))
     }
 
     /// The trace of two files, which need not exist.
     pub(crate) fn of_files(paths: [&Path; 2]) -> Trace {
-        let [one, other] = paths.map(|path| std::fs::metadata(path).ok());
-        let length = |file: &Option<Metadata>| file.as_ref().map_or(0, |file| file.len().into());
-        Trace([length(&one), time(&one), length(&other), time(&other)])
+        Trace(paths.map(|path| {
+            let Ok(file) = std::fs::metadata(path) else { return Default::default() };
+            let time = file.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            (file.len(), time.unwrap_or_default())
+        }))
     }
 
     /// The trace of a heartbeat file.
-    fn of_file(path: &Path) -> Trace {
-        let file = std::fs::metadata(path).ok();
-        Trace([time(&file), file.map_or(0, |file| file.len().into()), 0, 0])
+    fn of_file(file: &HeldFile) -> Trace {
+        Trace::of_files([file.path(), Path::new("")])
     }
-}
-
-fn time(file: &Option<Metadata>) -> u128 {
-    let time =
-        file.as_ref().and_then(|file| file.modified().ok()).unwrap_or(SystemTime::UNIX_EPOCH);
-    time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos())
 }
 
 /// Names the file of a worker.
@@ -277,21 +273,12 @@ fn touch(path: &Path) -> io::Result<()> {
     File::options().write(true).open(path)?.set_modified(SystemTime::now())
 }
 
-/// The file of a worker, for as long as this exists.
-#[derive(Debug)]
-pub(super) struct Heartbeat(HeldFile);
-
-impl Heartbeat {
-    /// Creates the file, and names it in the worker's variables.
-    pub(super) fn given_to(worker: &mut Command) -> Result<Heartbeat, LaunchError> {
-        let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
-        worker.env(VARIABLE, file.path());
-        Ok(Heartbeat(file))
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
+/// Creates the file of a worker, and names it in the worker's variables. It exists as long as what is
+/// returned.
+pub(super) fn heartbeat_file(worker: &mut Command) -> Result<HeldFile, LaunchError> {
+    let file = HeldFile::write(TargetFile { variable: VARIABLE, text: String::new() })?;
+    worker.env(VARIABLE, file.path());
+    Ok(file)
 }
 
 /// A rank of a job that has stalled.
@@ -401,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_changes_the_time_of_its_file_and_nothing_else() {
-        let file = Heartbeat::given_to(&mut Command::new("true")).unwrap();
+        let file = heartbeat_file(&mut Command::new("true")).unwrap();
         let before = fs::metadata(file.path()).unwrap().modified().unwrap();
         while fs::metadata(file.path()).unwrap().modified().unwrap() <= before {
             touch(file.path()).unwrap();

@@ -33,7 +33,9 @@ pub struct StartError {
     program: OsString,
     error: io::Error,
     is_not_found: bool,
-    advice: Advice,
+    remedy: String,
+    /// The words of the command that was probably meant.
+    meant: Option<Vec<OsString>>,
 }
 
 impl StartError {
@@ -43,8 +45,8 @@ impl StartError {
         let program = command.get_program().to_owned();
         let path = find(command);
         let is_not_found = error.kind() == io::ErrorKind::NotFound && path.is_none();
-        let advice = Advice::on(command, &error, path.as_deref());
-        StartError { program, error, is_not_found, advice }
+        let (remedy, meant) = advice(command, &error, path.as_deref());
+        StartError { program, error, is_not_found, remedy, meant }
     }
 
     /// Returns whether the program itself is missing, rather than something that it needs.
@@ -56,7 +58,7 @@ impl StartError {
     /// Returns the remedy.
     #[must_use]
     pub fn remedy(&self) -> &str {
-        &self.advice.remedy
+        &self.remedy
     }
 
     /// Returns the system's error.
@@ -68,7 +70,7 @@ impl StartError {
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot start {:?}: {}; {}", self.program, self.error, self.advice.remedy)
+        write!(f, "cannot start {:?}: {}; {}", self.program, self.error, self.remedy)
     }
 }
 
@@ -98,7 +100,7 @@ pub fn foreseen(command: &Command) -> Option<StartError> {
 
 /// Returns the words of the command that was probably meant.
 pub fn meant(error: &StartError) -> Option<&[OsString]> {
-    error.advice.meant.as_deref()
+    error.meant.as_deref()
 }
 
 /// Returns the file that the system would start, if there is one.
@@ -135,45 +137,36 @@ const OF_SHELLS: [char; 6] = ['$', '&', ';', '|', '<', '>'];
 /// Characters by which a shell joins or changes words.
 const OF_WORDS: [char; 8] = ['\'', '"', '\\', '`', '*', '?', '[', '~'];
 
-/// What to do about a command that was not started.
-struct Advice {
-    pub remedy: String,
-    /// The words of the command that was probably meant.
-    pub meant: Option<Vec<OsString>>,
-}
-
-impl Advice {
-    /// `path` is the file that the system found.
-    fn on(command: &Command, error: &io::Error, path: Option<&Path>) -> Advice {
-        let meant = match (error.kind(), path) {
-            (ErrorKind::NotFound, None) => not_found(command),
-            (ErrorKind::PermissionDenied, Some(path)) if path.is_file() && !is_executable(path) => {
-                let chmod = format!(
-                    "it is not executable: if it is your program, run `chmod +x {}`",
-                    path.display()
-                );
-                match interpreter(path) {
-                    Some(interpreter) => Some((
-                        format!("{chmod}, or name the interpreter"),
-                        vec![interpreter, path.into()],
-                    )),
-                    None => return Advice { remedy: chmod, meant: None },
-                }
-            }
-            (_, Some(path)) if error.raw_os_error() == Some(ENOEXEC) => {
-                let why = "its first line names no interpreter: write a line like \
-                           #!/usr/bin/env python3, or name the interpreter";
-                interpreter(path).map(|name| (why.to_owned(), vec![name, path.into()]))
-            }
-            _ => None,
-        };
-        match meant {
-            Some((remedy, mut words)) => {
-                words.extend(command.get_args().map(OsStr::to_owned));
-                Advice { remedy, meant: Some(words) }
-            }
-            None => Advice { remedy: remedy(error, path), meant: None },
+/// Returns what to do about a command that was not started, and the words of the command that was
+/// probably meant. `path` is the file that the system found.
+fn advice(
+    command: &Command,
+    error: &io::Error,
+    path: Option<&Path>,
+) -> (String, Option<Vec<OsString>>) {
+    let meant = match (error.kind(), path) {
+        (ErrorKind::NotFound, None) => not_found(command),
+        (ErrorKind::PermissionDenied, Some(path)) if path.is_file() && !is_executable(path) => {
+            let chmod = format!(
+                "it is not executable: if it is your program, run `chmod +x {}`",
+                path.display()
+            );
+            let Some(interpreter) = interpreter(path) else { return (chmod, None) };
+            Some((format!("{chmod}, or name the interpreter"), vec![interpreter, path.into()]))
         }
+        (_, Some(path)) if error.raw_os_error() == Some(ENOEXEC) => {
+            let why = "its first line names no interpreter: write a line like \
+                       #!/usr/bin/env python3, or name the interpreter";
+            interpreter(path).map(|name| (why.to_owned(), vec![name, path.into()]))
+        }
+        _ => None,
+    };
+    match meant {
+        Some((remedy, mut words)) => {
+            words.extend(command.get_args().map(OsStr::to_owned));
+            (remedy, Some(words))
+        }
+        None => (remedy(error, path), None),
     }
 }
 

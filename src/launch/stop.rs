@@ -14,8 +14,8 @@ use crate::tell;
 /// process group.
 pub(super) const SAME_REQUEST: Duration = Duration::from_millis(500);
 
-/// The signals that end a job on request.
-const SIGHUP: i32 = 1;
+/// The signals that end a job on request; SIGHUP only if the terminal then stops a worker.
+pub(super) const SIGHUP: i32 = 1;
 const SIGINT: i32 = 2;
 /// Asks workers to exit.
 pub(super) const SIGTERM: i32 = 15;
@@ -36,11 +36,6 @@ pub(super) struct Request {
 impl Request {
     pub(super) fn new(signal: i32) -> Request {
         Request { signal, since: Instant::now(), is_repeated: false }
-    }
-
-    /// A request to end a worker that the terminal has stopped after a hang-up.
-    pub(super) fn by_hang_up() -> Request {
-        Request::new(SIGHUP)
     }
 
     /// Returns when workers that remain are killed.

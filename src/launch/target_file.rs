@@ -20,8 +20,9 @@ use mpienv_core::seam::TargetFile;
 pub(crate) struct HeldFile {
     path: PathBuf,
     text: String,
-    /// The file in memory. `None` if it is in a folder, from which it must be removed.
-    memory: Option<Held>,
+    /// The descriptor of the file in memory. `None` if it is in a folder, from which it must be
+    /// removed.
+    memory: Option<OwnedFd>,
 }
 
 impl HeldFile {
@@ -47,7 +48,10 @@ impl HeldFile {
     /// whether it stays when that program has exited.
     pub(crate) fn hand_over(self) -> (PathBuf, bool) {
         let (path, stays) = (self.path.clone(), self.memory.is_none());
-        self.memory.iter().for_each(Held::hand_over);
+        if let Some(held) = &self.memory {
+            // A descriptor that is not inherited leaves a path to nothing, and the program says so.
+            let _ = fcntl_setfd(held, FdFlags::empty());
+        }
         std::mem::forget(self);
         (path, stays)
     }
@@ -91,19 +95,7 @@ fn in_folder(variable: &str, text: &str) -> io::Result<PathBuf> {
 /// Scripts use lower numbers for files of their own.
 const LOWEST: i32 = 100;
 
-/// The descriptor.
-#[derive(Debug)]
-struct Held(OwnedFd);
-
-impl Held {
-    /// Leaves the file to the program that replaces this process.
-    fn hand_over(&self) {
-        // A descriptor that is not inherited leaves a path to nothing, and the program says so.
-        let _ = fcntl_setfd(&self.0, FdFlags::empty());
-    }
-}
-
-fn in_memory(text: &str) -> io::Result<(PathBuf, Held)> {
+fn in_memory(text: &str) -> io::Result<(PathBuf, OwnedFd)> {
     let mut file = File::from(memfd_create("mpienv", MemfdFlags::CLOEXEC)?);
     file.write_all(text.as_bytes())?;
     let held = fcntl_dupfd_cloexec(&file, LOWEST)?;
@@ -114,7 +106,7 @@ fn in_memory(text: &str) -> io::Result<(PathBuf, Held)> {
     if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
         return Err(io::ErrorKind::NotFound.into());
     }
-    Ok((path, Held(held)))
+    Ok((path, held))
 }
 
 #[cfg(test)]

@@ -72,11 +72,8 @@ impl Topology {
             .collect();
         let is_listed = |cpu: u32| self.cores.iter().any(|core| core.cpus.contains(cpu));
         let others = cpus.iter().filter(|cpu| !is_listed(*cpu));
-        found.extend(others.map(|cpu| Core {
-            cpus: Cpus::from_iter([cpu]),
-            node: None,
-            package: None,
-        }));
+        let alone = |cpu| Core { cpus: Cpus::from_iter([cpu]), node: None, package: None };
+        found.extend(others.map(alone));
         found
     }
 
@@ -102,10 +99,8 @@ impl Topology {
 /// Returns the NUMA nodes of these cores, each once.
 #[must_use]
 pub fn nodes_of(cores: &[Core]) -> Vec<u32> {
-    let mut nodes: Vec<u32> = cores.iter().filter_map(|core| core.node).collect();
-    nodes.sort_unstable();
-    nodes.dedup();
-    nodes
+    let nodes: BTreeSet<u32> = cores.iter().filter_map(|core| core.node).collect();
+    nodes.into_iter().collect()
 }
 
 /// Sorts cores so that those of a NUMA node, and the NUMA nodes of a socket, are next to each other

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::{Job, own_host};
 use crate::affinity::Unbound;
-use crate::bind::{Bind, Division, Node, bind_to_share};
+use crate::bind::{BOUND_BY, Bind, Division, Node, bind_to_share};
 use crate::core_share::CoreShare;
 use crate::error::LaunchError;
 use crate::role::Role;
@@ -90,10 +90,13 @@ impl Launch {
         (0..self.workers.len()).map(of_worker).collect()
     }
 
-    /// Returns the command with the variable that tells its programs how they are bound.
-    fn marked(&self, command: Command) -> Command {
-        if self.bind != Bind::None || !self.keep_binding {
-            return self.bind.marked(command);
+    /// Returns the command with the variable that tells its programs how they are bound. It is removed
+    /// for workers that get all cores.
+    fn marked(&self, mut command: Command) -> Command {
+        if self.bind != Bind::None {
+            command.env(BOUND_BY, self.bind.name());
+        } else if !self.keep_binding {
+            command.env_remove(BOUND_BY);
         }
         command
     }

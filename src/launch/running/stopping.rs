@@ -9,7 +9,7 @@ use crate::job::{Event, Urgency};
 use crate::report::{How, LaunchReport, killed};
 use crate::role::Member;
 use crate::running::Exit;
-use crate::stop::{self, Request, SIGKILL, SIGPIPE, is_request};
+use crate::stop::{self, Request, SIGHUP, SIGKILL, SIGPIPE, is_request};
 use mpienv_core::seam::signal;
 use mpienv_core::{ErrorKind, host_name};
 
@@ -85,7 +85,7 @@ impl Running {
                 // A signal handler that uses the terminal is stopped again each time it continues.
                 let is_stuck = stop.is_by_terminal() && self.supervisor.has_asked_to_end();
                 if is_stuck {
-                    self.stuck.get_or_insert_with(Request::by_hang_up);
+                    self.stuck.get_or_insert_with(|| Request::new(SIGHUP));
                 }
                 let killed_in = is_stuck.then_some(self.grace.after_signal);
                 stop::tell_stop(member.role, member.child.id(), stop, killed_in);

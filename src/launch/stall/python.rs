@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use crate::tell;
-use mpienv_ask::seam::{Helper, Printed};
+use mpienv_ask::seam::Helper;
 use mpienv_core::printable;
 
 /// How long all calls of py-spy may take together.
@@ -29,21 +29,19 @@ pub(super) fn stacks(processes: &[u32], prepare: &dyn Fn(&mut Command)) -> Vec<V
     let mut stacks = Vec::new();
     let mut is_absent = false;
     for some in processes.chunks(AT_ONCE) {
-        let started: Vec<_> = some
-            .iter()
-            .map(|process| {
-                let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
-                let started = wanted.then(|| spy(*process, prepare))?;
-                is_absent |=
-                    started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-                started.ok()
-            })
-            .collect();
-        stacks.extend(
-            started
-                .into_iter()
-                .map(|spy| spy.map_or_else(Vec::new, |spy| seen(spy.finish(deadline)))),
-        );
+        let start = |process: &u32| {
+            let wanted = !is_absent && Instant::now() < deadline && runs_python(*process);
+            let started = wanted.then(|| spy(*process, prepare))?;
+            is_absent |=
+                started.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            started.ok()
+        };
+        let started: Vec<_> = some.iter().map(start).collect();
+        stacks.extend(started.into_iter().map(|spy| {
+            // Without a status, it took too long.
+            let answer = spy.map(|spy| spy.finish(deadline)).filter(|own| own.status.is_some());
+            answer.map_or_else(Vec::new, |own| frames(&String::from_utf8_lossy(&own.stdout)))
+        }));
     }
     if is_absent {
         // A report is made again if a rank was active meanwhile.
@@ -73,28 +71,16 @@ fn spy(process: u32, prepare: &dyn Fn(&mut Command)) -> io::Result<Helper> {
     Helper::start(&mut command, &[])
 }
 
-/// Returns the frames that py-spy has printed, unless it took too long.
-fn seen(answer: Printed) -> Vec<String> {
-    let stdout = answer.status.map(|_| answer.stdout).unwrap_or_default();
-    frames(&String::from_utf8_lossy(&stdout))
-}
-
 /// Reads the frames of the main thread from the output of py-spy.
 fn frames(output: &str) -> Vec<String> {
     let threads = output.split("\nThread ").skip(1);
-    let is_main = |thread: &&str| {
-        let head = thread.lines().next().unwrap_or_default();
-        head.contains("MainThread")
-    };
+    let is_main = |thread: &&str| thread.lines().next().unwrap_or_default().contains("MainThread");
     let Some(main) = threads.clone().find(is_main).or_else(|| threads.clone().next()) else {
         return Vec::new();
     };
     let frames = main.lines().skip(1).map(str::trim).take_while(|line| !line.is_empty());
+    let shortened = |frame: &str| printable(frame.as_bytes()).chars().take(WIDTH).collect();
     frames.take(FRAMES).map(shortened).collect()
-}
-
-fn shortened(frame: &str) -> String {
-    printable(frame.as_bytes()).chars().take(WIDTH).collect()
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ impl Adoption {
     pub(super) fn begin() -> Option<Adoption> {
         // The program that this one replaced, such as a shell that called exec, may have adopted
         // orphans already.
-        let before = adopts();
+        let before = matches!(child_subreaper(), Ok(Some(_)));
         let may = ended_child() == Err(Errno::CHILD) && (before || adopt(true));
         may.then_some(Adoption { before })
     }
@@ -141,9 +141,4 @@ fn ended_child() -> Result<bool, Errno> {
 /// Starts or stops adopting orphans. Returns whether the system agreed.
 fn adopt(does: bool) -> bool {
     set_child_subreaper(does.then(getpid)).is_ok()
-}
-
-/// Returns whether this process adopts orphans now.
-fn adopts() -> bool {
-    matches!(child_subreaper(), Ok(Some(_)))
 }
