@@ -1,8 +1,8 @@
 //! Finds problems in a process's environment and on its host, before a job hangs.
 
-mod cores;
+pub(crate) mod cores;
 pub(crate) mod devices;
-mod interface;
+pub(crate) mod interface;
 mod machine;
 mod mpi_library;
 pub(crate) mod port;
@@ -10,7 +10,7 @@ pub(crate) mod port;
 pub use machine::Machine;
 pub use mpi_library::MpiLibrary;
 
-pub(crate) use machine::addresses;
+pub(crate) use machine::{addresses, gone_session};
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -20,7 +20,6 @@ use crate::command::check::SIMULATED;
 use crate::{ClusterInfo, Environment, Finding, Host, LaunchStyle, Launcher, Severity, host_name};
 use mpienv_ask::seam::{interfaces, is_bridge, is_link_local};
 use mpienv_core::seam::ASKED;
-use mpienv_launch::seam::{Cpus, count_cores};
 
 /// Returns what is wrong or suspicious in this process's place, its environment and its host.
 ///
@@ -31,25 +30,31 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
     // All ranks of a simulated job run on this host, whatever its nodes are called.
     let between_hosts =
         |finding: Option<Finding>| finding.filter(|_| !environment.is_set(SIMULATED));
-    let checks: [Option<Finding>; 16] = [
-        master_unresolved(info, machine),
-        master_not_here(info, machine),
-        between_hosts(master_loopback(info, machine)),
+    let (interfaces, is_first) = (&machine.interfaces, info.rank().is_first());
+    let of_master = match &machine.master {
+        Err(reason) => [unresolved(info, reason), None],
+        Ok(found) => [
+            not_here(info, found, interfaces).filter(|_| is_first),
+            between_hosts(loopback(info, found, interfaces)),
+        ],
+    };
+    let checks: [Option<Finding>; 13] = [
         master_link_local(info),
-        port::in_use(info, machine),
-        port::denied(info, machine),
+        port::taken(info, machine.port, Severity::Error),
+        port::privileged(info, machine.port, Severity::Error),
         port::ephemeral(info, machine),
         between_hosts(hostname_loopback(info, machine)),
-        stale_session(machine.gone_session.as_ref()),
+        stale_open_mpi(machine.gone_session.clone()),
         between_hosts(proxy(info, environment)),
         devices::few(info, environment, machine.topology.devices()),
         cores::binding(info, environment, machine.cores),
         cores::device_far(info, environment, machine),
         mpi_library::differs(info, environment, machine),
-        interface::nccl(info, &machine.interfaces),
-        interface::gloo(info, environment, &machine.interfaces),
+        interface::nccl(info, interfaces),
+        interface::gloo(info, environment, interfaces),
     ];
-    info.findings().iter().cloned().chain(checks.into_iter().flatten()).collect()
+    let found = of_master.into_iter().chain(checks).flatten();
+    info.findings().iter().cloned().chain(found).collect()
 }
 
 /// Returns this host's interfaces that `NCCL_SOCKET_IFNAME` allows, by NCCL's own grammar. `None`
@@ -57,44 +62,6 @@ pub fn examine(info: &ClusterInfo, environment: &Environment, machine: &Machine)
 #[must_use]
 pub fn nccl_interfaces<'a>(info: &ClusterInfo, machine: &'a Machine) -> Option<Vec<&'a str>> {
     Some(interface::selected(info.nccl_socket_ifname()?, &machine.interfaces))
-}
-
-/// Returns the finding `cores-shared`.
-pub(crate) fn cores_shared(host: &str, ranks: &Cpus, idle: &Cpus) -> Option<Finding> {
-    Some(Finding::warning(
-        "cores-shared",
-        format!(
-            "on {host}, the ranks {ranks} share cores, and no rank uses the cores of CPUs {idle}"
-        ),
-        "ranks that share a core wait for each other",
-        "start them unbound, or with `mpienv exec --bind core` or `mpienv launch --bind core`",
-    ))
-}
-
-/// Returns the place with the interface that `exec` and `launch` select, or the finding
-/// `no-interface`.
-pub(crate) fn on_interface(info: ClusterInfo) -> (ClusterInfo, Option<Finding>) {
-    match mpienv_ask::on_interface(&info) {
-        Ok(info) => (info, None),
-        Err(error) => (info, interface::not_found(&error)),
-    }
-}
-
-/// Returns only the findings about interfaces that a user's variables name and this host does not
-/// have. Lists the host's interfaces if there is such a variable.
-pub(crate) fn interfaces_of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
-    interface::of_user(info, environment)
-}
-
-/// Returns only the finding `cpu-binding`. Inspects the cores of this process, and nothing else on
-/// the host.
-pub(crate) fn cpu_binding(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
-    cores::binding(info, environment, count_cores())
-}
-
-/// Returns only the finding `stale-open-mpi`. Looks for one folder.
-pub(crate) fn stale_open_mpi(environment: &Environment) -> Option<Finding> {
-    stale_session(machine::gone_session(environment).as_ref())
 }
 
 /// Returns only the finding `master-unresolved` or `master-not-here`, for rank 0 of a job that is
@@ -119,17 +86,17 @@ pub(crate) fn master_of_several_nodes(info: &ClusterInfo, patience: Duration) ->
     let host = info.master_addr().ok()?;
     // The launcher's list of hosts has shown it already.
     let is_said = info.findings().iter().any(|finding| finding.code == "master-not-rank-0");
-    let may_be_elsewhere = info.rank().is_first()
-        && !is_said
-        && several_nodes(info)
-        && !info.agent_listens()
-        && !host.is_loopback()
-        && !is_own_name(host);
+    if !info.rank().is_first()
+        || is_said
+        || !several_nodes(info)
+        || info.agent_listens()
+        || host.is_loopback()
+        || is_own_name(host)
+    {
+        return None;
+    }
     // A name that does not resolve yet may do so when the program needs it.
-    let found = may_be_elsewhere.then(|| machine::addresses(host, patience).ok()).flatten()?;
-    let interfaces = interfaces();
-    let is_elsewhere = !found.is_empty() && !is_here(&found, &interfaces);
-    let mut found = if is_elsewhere { not_here(info, &interfaces) } else { None }?;
+    let mut found = not_here(info, &addresses(host, patience).ok()?, &interfaces())?;
     found.severity = Severity::Warning;
     Some(found)
 }
@@ -141,11 +108,9 @@ pub(crate) fn master_elsewhere(
     patience: Duration,
 ) -> Option<(Finding, Vec<IpAddr>)> {
     let host = info.master_addr().ok().filter(|_| info.rank().is_first())?;
-    let interfaces = interfaces();
-    match machine::addresses(host, patience) {
-        Err(reason) => Some((unresolved(info, host, &reason)?, Vec::new())),
-        Ok(found) if found.is_empty() || is_here(&found, &interfaces) => None,
-        Ok(found) => Some((not_here(info, &interfaces)?, found)),
+    match addresses(host, patience) {
+        Err(reason) => Some((unresolved(info, &reason)?, Vec::new())),
+        Ok(found) => Some((not_here(info, &found, &interfaces())?, found)),
     }
 }
 
@@ -167,11 +132,8 @@ fn is_on_one_node(info: &ClusterInfo) -> Option<bool> {
     }
 }
 
-fn master_unresolved(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    unresolved(info, info.master_addr().ok()?, machine.master.as_ref().err()?)
-}
-
-fn unresolved(info: &ClusterInfo, host: &Host, reason: &str) -> Option<Finding> {
+fn unresolved(info: &ClusterInfo, reason: &str) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
     Some(Finding::error(
         "master-unresolved",
         format!("MASTER_ADDR is {host}, which does not resolve here: {reason}"),
@@ -197,26 +159,21 @@ fn unless_stale(info: &ClusterInfo, remedy: &str) -> String {
     format!("{how}: this job then uses {own}; or {remedy}")
 }
 
-fn master_not_here(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let found = machine.master.as_ref().ok()?;
-    if !info.rank().is_first() || found.is_empty() || is_here(found, &machine.interfaces) {
-        return None;
-    }
-    not_here(info, &machine.interfaces)
-}
-
-/// Returns whether one of the addresses belongs to this host.
-fn is_here(found: &[IpAddr], interfaces: &[(String, IpAddr)]) -> bool {
-    let here = |address: &IpAddr| {
+/// Reports that none of the master's addresses, if it has any, belongs to this host, which is rank 0's.
+fn not_here(
+    info: &ClusterInfo,
+    found: &[IpAddr],
+    interfaces: &[(String, IpAddr)],
+) -> Option<Finding> {
+    let host = info.master_addr().ok()?;
+    let is_here = |address: &IpAddr| {
         address.is_loopback()
             || address.is_unspecified()
             || interfaces.iter().any(|(_, own)| own == address)
     };
-    found.iter().any(here)
-}
-
-fn not_here(info: &ClusterInfo, interfaces: &[(String, IpAddr)]) -> Option<Finding> {
-    let host = info.master_addr().ok()?;
+    if found.is_empty() || found.iter().any(is_here) {
+        return None;
+    }
     if info.agent_listens() {
         return Some(Finding::note(
             "master-not-here",
@@ -280,10 +237,6 @@ pub(crate) fn loopback_of_several_nodes(
     loopback(info, &[address], &own)
 }
 
-fn master_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    loopback(info, machine.master.as_ref().ok()?, &machine.interfaces)
-}
-
 fn loopback(
     info: &ClusterInfo,
     found: &[IpAddr],
@@ -327,15 +280,14 @@ fn loopback(
 
 fn master_link_local(info: &ClusterInfo) -> Option<Finding> {
     let host = info.master_addr().ok()?;
-    if !is_link_local(&host.address()?) {
-        return None;
-    }
-    Some(Finding::warning(
-        "master-link-local",
-        format!("MASTER_ADDR {host} is a link-local address"),
-        "it belongs to a different interface on every host, and few programs accept a zone",
-        "use a routable address of rank 0's host, or its name",
-    ))
+    is_link_local(&host.address()?).then(|| {
+        Finding::warning(
+            "master-link-local",
+            format!("MASTER_ADDR {host} is a link-local address"),
+            "it belongs to a different interface on every host, and few programs accept a zone",
+            "use a routable address of rank 0's host, or its name",
+        )
+    })
 }
 
 fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
@@ -364,7 +316,8 @@ fn hostname_loopback(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
     ))
 }
 
-fn stale_session(gone: Option<&(&'static str, PathBuf)>) -> Option<Finding> {
+/// Returns the finding `stale-open-mpi` for what [`gone_session`] has found.
+pub(crate) fn stale_open_mpi(gone: Option<(&'static str, PathBuf)>) -> Option<Finding> {
     let (variable, folder) = gone?;
     Some(Finding::warning(
         "stale-open-mpi",

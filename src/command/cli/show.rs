@@ -8,7 +8,7 @@ use crate::{ClusterInfo, Environment, Finding, Host, OwnAddr, OwnInterface};
 use clap::Args;
 use mpienv_ask::seam::would_ask;
 use mpienv_core::seam::{Plan, counted};
-use mpienv_launch::seam::{Binding, numa_nodes, topology};
+use mpienv_launch::seam::{Binding, count_cores, numa_nodes, topology};
 use serde_json::{Value, json};
 
 use super::place::{PlaceOptions, on_known_interface};
@@ -56,7 +56,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
     let plan = threads.plan_with_threads(&info);
     let (info, environment) = (&info, &environment);
     let details = Details { info, environment, own, threads, plan, cores, devices };
-    let binding = doctor::cpu_binding(info, environment);
+    let binding = doctor::cores::binding(info, environment, count_cores());
     let loopback = doctor::loopback_of_several_nodes(info, environment);
     let port = doctor::port::privileged_of_rank_0(info);
     let few = doctor::devices::few(info, environment, host.devices());

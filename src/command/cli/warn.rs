@@ -73,8 +73,9 @@ pub(super) fn suspicious(
     info.warnings_and(|| {
         let master = doctor::master_of_one_node(info, PATIENCE)
             .or_else(|| doctor::loopback_of_several_nodes(info, environment));
-        let of_host = master.into_iter().chain(doctor::stale_open_mpi(environment));
-        let of_host = of_host.chain(doctor::interfaces_of_user(info, environment));
+        let of_host =
+            master.into_iter().chain(doctor::stale_open_mpi(doctor::gone_session(environment)));
+        let of_host = of_host.chain(doctor::interface::of_user(info, environment));
         of_host.chain(also).collect()
     })
 }

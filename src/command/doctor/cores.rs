@@ -5,7 +5,7 @@ use crate::{ClusterInfo, Environment, Finding, Severity};
 use mpienv_launch::seam::{BOUND_BY, nodes_of, numa_nodes};
 
 /// Compares the allowed cores with those that exist, the requested threads and the node's ranks.
-pub(super) fn binding(
+pub(crate) fn binding(
     info: &ClusterInfo,
     environment: &Environment,
     cores: Option<(usize, usize)>,
@@ -24,21 +24,19 @@ pub(super) fn binding(
         _ => format!("; this node has {ranks} ranks"),
     });
     let own = environment.get(BOUND_BY).map(|rule| rule.to_string_lossy());
-    let own = own.map(|rule| format!("mpienv --bind {rule}"));
-    let unbind = info.launcher().advice().unbind.filter(|_| own.is_none());
-    let by = unbind.map_or("what started it", |_| info.launcher().title());
-    let by = own.as_deref().unwrap_or(by);
-    let unbind = own.as_ref().map(|_| "--bind none").or(unbind);
-    let unbind = unbind.map_or_else(
-        || "start it without taskset, numactl and the like (`mpirun --bind-to none`)".to_owned(),
-        |unbind| format!("start it with {unbind}"),
-    );
+    let (by, unbind) = match (own, info.launcher().advice().unbind) {
+        (Some(rule), _) => (&*format!("mpienv --bind {rule}"), "with --bind none"),
+        (None, Some(unbind)) => (info.launcher().title(), &*format!("with {unbind}")),
+        (None, None) => {
+            ("what started it", "without taskset, numactl and the like (`mpirun --bind-to none`)")
+        }
+    };
     Some(Finding::new(
         severity,
         "cpu-binding",
         format!("bound to {allowed} of {all} cores, by {by}{threads}{ranks}"),
         "threads and workers that this process starts share these cores",
-        format!("{unbind}, or use fewer threads"),
+        format!("start it {unbind}, or use fewer threads"),
     ))
 }
 

@@ -113,34 +113,34 @@ pub(crate) fn shared<'a>(ranks: impl Iterator<Item = (&'a str, Option<&'a str>)>
     }
     let shared = users.into_iter().filter(|(_, ranks)| ranks.len() > 1);
     let of_device = |((host, device), own): ((&str, &str), Vec<u32>)| {
-        Some(Finding::warning(
+        Finding::warning(
             "device-shared",
             format!("on {host}, ranks {} see only the same device, {device}", ranges(&own)),
             "they share its memory and its time, and NCCL refuses two ranks on one device",
             "start as many ranks as the node has devices, and show each rank another one, or all",
-        ))
+        )
     };
-    shared.filter_map(of_device).collect()
+    shared.map(of_device).collect()
 }
 
 /// Compares the lists of other makers than NVIDIA. One device may be each rank's own.
 fn others(info: &ClusterInfo, environment: &Environment) -> Option<Finding> {
     let size = info.local_world_size().unwrap_or(1);
     let lists = shown(environment).filter(|list| list.variable != CUDA);
-    lists.into_iter().find_map(|Shown { variable, value, count }| {
-        let (what, remedy) = match count {
-            Err(entry) => return Some(no_device(variable, &value, &entry)),
-            Ok(count) if count > 1 && count < size as usize => (
+    lists.into_iter().find_map(|Shown { variable, value, count }| match count {
+        Err(entry) => Some(no_device(variable, &value, &entry)),
+        Ok(count) => (count > 1 && count < size as usize).then(|| {
+            Finding::warning(
+                CODE,
                 format!(
                     "{variable}={value} shows {count} devices to the {size} ranks of this node"
                 ),
+                EFFECT,
                 format!(
                     "name as many devices in {variable} as the node has ranks, or one for each rank"
                 ),
-            ),
-            Ok(_) => return None,
-        };
-        Some(Finding::warning(CODE, what, EFFECT, remedy))
+            )
+        }),
     })
 }
 

@@ -24,14 +24,13 @@ pub(super) fn nccl(info: &ClusterInfo, interfaces: &Interfaces) -> Option<Findin
     if let Some(address) =
         value.split(',').map(str::trim).find(|entry| entry.parse::<IpAddr>().is_ok())
     {
+        let found = interfaces.iter().find(|(_, own)| own.to_string() == address);
+        let name = found.map_or_else(String::new, |(name, _)| format!(": {name}"));
         return Some(Finding::error(
             "nccl-address",
             format!("NCCL_SOCKET_IFNAME={value} has the address {address}"),
             "NCCL compares it with the names of interfaces, and none has this name",
-            format!(
-                "set NCCL_SOCKET_IFNAME to the interface's name{}",
-                of_address(interfaces, address)
-            ),
+            format!("set NCCL_SOCKET_IFNAME to the interface's name{name}"),
         ));
     }
     let left = selected(value, interfaces);
@@ -87,11 +86,6 @@ fn instead<'a>(info: &ClusterInfo, interfaces: &'a Interfaces) -> Vec<&'a str> {
     if others.is_empty() && !several_nodes(info) { loopback } else { others }
 }
 
-fn of_address(interfaces: &Interfaces, address: &str) -> String {
-    let found = interfaces.iter().find(|(_, own)| own.to_string() == address);
-    found.map_or_else(String::new, |(name, _)| format!(": {name}"))
-}
-
 /// Returns whether NCCL's grammar selects a name: `^` in front excludes, then `=` requires whole
 /// names; otherwise, entries are prefixes.
 ///
@@ -107,13 +101,12 @@ fn nccl_takes(value: &str, name: &str) -> bool {
 }
 
 /// Returns why the requested interface was not found.
-pub(super) fn not_found(error: &Error) -> Option<Finding> {
-    let reason = error.reason().to_string();
-    let (what, why) = match (error.variable(), error.value()) {
-        (Some(variable), Some(value)) => (format!("{variable}={value}"), reason),
-        _ => ("no network interface is known".to_owned(), reason),
+pub(crate) fn not_found(error: &Error) -> Finding {
+    let what = match (error.variable(), error.value()) {
+        (Some(variable), Some(value)) => format!("{variable}={value}"),
+        _ => "no network interface is known".to_owned(),
     };
-    Some(Finding::error("no-interface", what, &why, error.remedy()))
+    Finding::error("no-interface", what, error.reason().to_string(), error.remedy())
 }
 
 /// Checks `GLOO_SOCKET_IFNAME`. gloo accepts only complete names, one for each device.
@@ -140,8 +133,9 @@ pub(super) fn gloo(
 }
 
 /// Returns which variables that a user has set name an interface that this host does not have. The
-/// program may not use the library that reads them, so that none is more than a warning.
-pub(super) fn of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
+/// program may not use the library that reads them, so that none is more than a warning. The host's
+/// interfaces are listed only if there is such a variable.
+pub(crate) fn of_user(info: &ClusterInfo, environment: &Environment) -> Vec<Finding> {
     if ![GLOO, NCCL, "MPIENV_NCCL_IFNAME"].iter().any(|name| environment.is_set(name))
         && info.provenance().nccl_socket_ifname != ASKED
     {

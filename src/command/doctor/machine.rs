@@ -86,8 +86,9 @@ pub(super) fn port(info: &ClusterInfo) -> PortState {
     if info.rank().is_first() { state_of(info.master_port()) } else { PortState::Free }
 }
 
-/// Open MPI removes the folder when the job ends.
-pub(super) fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
+/// Returns the variable that names the folder of a job of Open MPI, and the folder, if it does not
+/// exist: Open MPI removes it when the job ends.
+pub(crate) fn gone_session(environment: &Environment) -> Option<(&'static str, PathBuf)> {
     let variables = ["OMPI_MCA_orte_jobfam_session_dir", "PMIX_SERVER_TMPDIR"];
     let named = |name| Some((name, PathBuf::from(environment.get(name)?)));
     let session = variables.into_iter().find_map(named)?;

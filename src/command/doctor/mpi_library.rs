@@ -53,11 +53,8 @@ impl MpiLibrary {
 }
 
 fn is_5_or_newer(version: &str) -> bool {
-    version
-        .split('.')
-        .next()
-        .and_then(|major| major.parse::<u32>().ok())
-        .is_some_and(|major| major >= 5)
+    let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    major.is_some_and(|major| major >= 5)
 }
 
 /// Reports a library that does not find the launcher: each of its processes is rank 0 of 1, or
@@ -69,13 +66,9 @@ pub(super) fn differs(
 ) -> Option<Finding> {
     let library = machine.mpi.as_ref().filter(|_| info.world_size() > 1)?;
     // Open MPI 4 does not set its version in the environment.
-    let mpirun_5 = environment
-        .get("OMPI_VERSION")
-        .and_then(|version| version.to_str())
-        .is_some_and(is_5_or_newer);
-    let by_pmix = environment
-        .get("SLURM_MPI_TYPE")
-        .is_some_and(|kind| kind.as_encoded_bytes().starts_with(b"pmix"));
+    let value = |name| environment.get(name).and_then(|value| value.to_str());
+    let mpirun_5 = value("OMPI_VERSION").is_some_and(is_5_or_newer);
+    let by_pmix = value("SLURM_MPI_TYPE").is_some_and(|kind| kind.starts_with("pmix"));
     let of_launcher = "put the launcher's MPI first in LD_LIBRARY_PATH, or start the job with the mpiexec of that library";
     let (is_foreign, remedy) = match info.launcher().mpi_family() {
         MpiFamily::OpenMpi => {

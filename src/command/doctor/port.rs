@@ -10,37 +10,28 @@ use mpienv_rendezvous::seam::listen::PortState;
 /// The variables that set the master's port.
 const SETTINGS: [&str; 2] = ["MASTER_PORT", seam::MASTER_PORT];
 
-/// Reports that another program uses the master's port.
-pub(super) fn in_use(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    let is_taken = machine.port == PortState::InUse && !info.agent_listens();
-    is_taken.then(|| taken(info, Severity::Error))
-}
-
 /// Reports what may keep rank 0 from listening, before a program starts. It is a warning, because
 /// the program may not use the port, or it may be what listens there.
 pub(crate) fn of_rank_0(info: &ClusterInfo) -> Option<Finding> {
-    in_use_on_one_node(info).or_else(|| privileged_of_rank_0(info))
+    // Rank 0 of a job on several nodes may not be the one that listens.
+    let listens = is_on_one_node(info) == Some(true) && !info.agent_listens();
+    let state = if listens { machine::port(info) } else { PortState::Free };
+    taken(info, state, Severity::Warning).or_else(|| privileged_of_rank_0(info))
 }
 
-/// Rank 0 of a job on several nodes may not be the one that listens.
-fn in_use_on_one_node(info: &ClusterInfo) -> Option<Finding> {
-    let is_first = info.rank().is_first() && is_on_one_node(info) == Some(true);
-    let is_taken = is_first && !info.agent_listens() && machine::port(info) == PortState::InUse;
-    is_taken.then(|| taken(info, Severity::Warning))
-}
-
-/// Reports that this user may not listen on the master's port.
-pub(super) fn denied(info: &ClusterInfo, machine: &Machine) -> Option<Finding> {
-    privileged(info, machine.port, Severity::Error)
-}
-
-/// Reports the same before a program starts. Tries only ports that are usually denied.
+/// Reports that this user may not listen on the master's port, before a program starts. Tries only
+/// ports that are usually denied.
 pub(crate) fn privileged_of_rank_0(info: &ClusterInfo) -> Option<Finding> {
     let is_low = info.master_port().get() < UNPRIVILEGED;
     privileged(info, is_low.then(|| machine::port(info))?, Severity::Warning)
 }
 
-fn privileged(info: &ClusterInfo, state: PortState, severity: Severity) -> Option<Finding> {
+/// Reports that this user may not listen on the master's port, if it is in this state.
+pub(super) fn privileged(
+    info: &ClusterInfo,
+    state: PortState,
+    severity: Severity,
+) -> Option<Finding> {
     // The finding about the range names the cause already.
     let is_of_range = info.findings().iter().any(|found| found.code == "port-range-privileged");
     if state != PortState::Denied || is_of_range || info.agent_listens() {
@@ -60,24 +51,25 @@ fn privileged(info: &ClusterInfo, state: PortState, severity: Severity) -> Optio
     ))
 }
 
-fn taken(info: &ClusterInfo, severity: Severity) -> Finding {
+/// Reports that another program uses the master's port, if it is in this state.
+pub(super) fn taken(info: &ClusterInfo, state: PortState, severity: Severity) -> Option<Finding> {
+    if state != PortState::InUse || info.agent_listens() {
+        return None;
+    }
     let port = info.master_port();
-    Finding::new(
+    let choose = match another(info) {
+        Some((how, own)) => format!("{how}, so that the job uses its own port {own};"),
+        None => "give all ranks another MASTER_PORT,".to_owned(),
+    };
+    Some(Finding::new(
         severity,
         "port-in-use",
         format!("this is rank 0, but another program already listens on its port {port}"),
         "rank 0 cannot listen there, or the other ranks connect to the wrong program",
-        match another(info) {
-            Some((how, own)) => format!(
-                "{how}, so that the job uses its own port {own}; or stop that program (`ss -tlnp sport = :{port}` shows it; \
-                 it may be the job that hangs)"
-            ),
-            None => format!(
-                "give all ranks another MASTER_PORT, or stop that program (`ss -tlnp sport = :{port}` shows it; it may be the \
-                 job that hangs)"
-            ),
-        },
-    )
+        format!(
+            "{choose} or stop that program (`ss -tlnp sport = :{port}` shows it; it may be the job that hangs)"
+        ),
+    ))
 }
 
 /// Returns how to choose no port, and the port of its own that the job gets then, if a user chose

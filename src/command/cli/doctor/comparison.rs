@@ -164,10 +164,12 @@ fn shared_on(host: &str, ranks: &[(u32, &Cores)]) -> Option<Finding> {
     let idle: Cpus = usable.iter().filter(|core| !users.contains_key(core)).collect();
     let crowded = users.values().filter(|users| users.len() > 1);
     let sharing: Cpus = crowded.flatten().copied().collect();
-    if idle.is_empty() || sharing.is_empty() {
-        return None;
-    }
-    doctor::cores_shared(host, &sharing, &idle)
+    (!idle.is_empty() && !sharing.is_empty()).then(|| Finding::warning(
+        "cores-shared",
+        format!("on {host}, the ranks {sharing} share cores, and no rank uses the cores of CPUs {idle}"),
+        "ranks that share a core wait for each other",
+        "start them unbound, or with `mpienv exec --bind core` or `mpienv launch --bind core`",
+    ))
 }
 
 #[cfg(test)]
