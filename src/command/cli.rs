@@ -31,6 +31,7 @@ use std::{env, io, process, thread};
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use rustix::process::{Resource, getrlimit};
 
 use self::failure::{ExitCode, Failure, lines_of};
 use self::program::Program;
@@ -115,16 +116,12 @@ const ENOUGH: usize = 2 << 20;
 /// # Errors
 /// That thread cannot start.
 fn with_room(work: fn() -> process::ExitCode) -> io::Result<process::ExitCode> {
-    if !is_short() {
+    let limit = getrlimit(Resource::Stack).current;
+    if limit.is_none_or(|limit| limit >= ENOUGH as u64) {
         return Ok(work());
     }
     let thread = thread::Builder::new().name("mpienv".to_owned()).stack_size(ENOUGH).spawn(work)?;
     Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-}
-
-fn is_short() -> bool {
-    use rustix::process::{Resource, getrlimit};
-    getrlimit(Resource::Stack).current.is_some_and(|limit| limit < ENOUGH as u64)
 }
 
 /// Parses the command line, runs the command, and reports errors.
@@ -135,10 +132,11 @@ fn work() -> process::ExitCode {
     if let Some(code) = launcher_connection::serve() {
         return code;
     }
-    if let Some(request) = worker::request() {
-        return report(worker::run(request));
+    if let Some(outcome) = worker::serve() {
+        return report(outcome);
     }
-    let verb = match parse() {
+    let words: Vec<OsString> = env::args_os().skip(1).collect();
+    let verb = match of_every_rank(&words).map_or_else(|| Ok(Command::try_parse()?.verb), Ok) {
         Ok(verb) => verb,
         Err(error) => return answer(error),
     };
@@ -155,12 +153,6 @@ fn work() -> process::ExitCode {
         Verb::Man => man::run(Command::command().version(env!("CARGO_PKG_VERSION"))),
     };
     report(outcome)
-}
-
-/// Parses the command line.
-fn parse() -> Result<Verb, clap::Error> {
-    let words: Vec<OsString> = env::args_os().skip(1).collect();
-    of_every_rank(&words).map_or_else(|| Ok(Command::try_parse()?.verb), Ok)
 }
 
 /// Parses a valid line of a subcommand that every rank runs, without the options of the others: to

@@ -15,7 +15,7 @@ use clap::{ArgGroup, Args};
 use mpienv_ask::on_interface;
 use mpienv_core::seam::{UNPLACED, counted, ranges};
 
-use super::place::{AskOption, PlaceOptions};
+use super::place::JointPlaceOptions;
 use super::{Failure, Quiet, examples, lines_of, stream, time, warn};
 
 /// How long the other ranks wait before they report a failure. Launchers kill all ranks once one
@@ -34,9 +34,7 @@ const AFTER_RANK_0: Duration = Duration::from_millis(500);
 )]
 pub(super) struct Options {
     #[command(flatten)]
-    place: PlaceOptions,
-    #[command(flatten)]
-    ask: AskOption,
+    place: JointPlaceOptions,
     /// How long to wait for all ranks, in seconds or as 90s or 10m
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = time)]
     timeout: Duration,
@@ -93,12 +91,12 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { place, ask, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
+    let Options { place, timeout, bind, mesh, mesh_bytes, compute, json, quiet, .. } = options;
     let gpu = options.gpu.then_some(options.gpu_bytes);
     let measures = Measures { mesh: mesh.then_some(mesh_bytes), compute, gpu };
     let environment = Environment::current();
     let test_gpus = gpu.map(|_| gpu_test(&environment)).transpose()?;
-    let info = ask.read(&place, &environment, quiet)?;
+    let info = place.read(&environment, quiet)?;
     // The program could not have an interface that the host does not have. For `auto`, names are
     // resolved, which the meeting reports better.
     let named = info.asked_interface().filter(|asked| asked.value != Interface::Auto).cloned();

@@ -126,7 +126,7 @@ pub(super) fn for_program(error: &StartError) -> Option<String> {
     // A worker does not know the line that was typed.
     let typed: Vec<OsString> =
         std::env::args_os().skip(1).take_while(|word| word != "--").collect();
-    let typed = if worker::request().is_some() { "...".to_owned() } else { program::line(&typed) };
+    let typed = if worker::is_worker() { "...".to_owned() } else { program::line(&typed) };
     Some(format!("type `mpienv {typed} -- {meant}`"))
 }
 

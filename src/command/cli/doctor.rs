@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::command::check::{CheckError, named, rendezvous};
 use crate::command::doctor::devices::{self, HostDevices};
-use crate::command::doctor::{self, Machine};
+use crate::command::doctor::{self, Machine, interface};
 use crate::command::open_files::OpenFiles;
 use crate::command::protection::{self, NO_ANSWER};
 use crate::rendezvous::Member;
@@ -15,7 +15,7 @@ use clap::Args;
 use serde::Serialize;
 
 use self::comparison::{Cores, Summary, differences, shared_cores, shared_devices};
-use super::place::{AskOption, PlaceOptions};
+use super::place::JointPlaceOptions;
 use super::threads::{Runs, ThreadShare, ThreadsOption};
 use super::{Failure, check, examples, lines_of, show, stream, time_or_none};
 
@@ -47,9 +47,7 @@ struct Examined<'a> {
 #[command(after_help = examples::DOCTOR)]
 pub(super) struct Options {
     #[command(flatten)]
-    place: PlaceOptions,
-    #[command(flatten)]
-    ask: AskOption,
+    place: JointPlaceOptions,
     /// How long to wait for the other ranks, in seconds or as 90s or 10m; 0 inspects this rank only
     #[arg(long, value_name = "TIME", default_value = "5", value_parser = time_or_none, conflicts_with = "json")]
     timeout: Duration,
@@ -59,15 +57,18 @@ pub(super) struct Options {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { place, ask, timeout, json } = options;
+    let Options { place, timeout, json } = options;
     let environment = Environment::current();
     // A rank that is inspected alone must not wait for the others.
-    let (info, no_answer) = ask.only_if(!timeout.is_zero()).inspect(&place, &environment)?;
+    let (info, no_answer) = place.inspect(&environment, !timeout.is_zero())?;
     let machine = Machine::here(&info, &environment, PATIENCE);
     let chosen = ThreadsOption::default().chosen(&environment)?;
     let threads = ThreadShare::new(chosen, &info, &environment, Runs::default())?;
     let plan = threads.plan_with_threads(&info);
-    let (info, no_interface) = doctor::on_interface(info);
+    let (info, no_interface) = match mpienv_ask::on_interface(&info) {
+        Ok(info) => (info, None),
+        Err(error) => (info, Some(interface::not_found(&error))),
+    };
     let mut findings = doctor::examine(&info, &environment, &machine);
     let patience = if timeout.is_zero() { PATIENCE } else { timeout.min(PATIENCE) };
     let munged = protection::ask_munged(&info, patience);

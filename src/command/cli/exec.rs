@@ -13,7 +13,7 @@ use mpienv_launch::seam::{
 };
 
 use super::meet::{MasterOption, MeetOption};
-use super::place::{AskOption, PlaceOptions};
+use super::place::JointPlaceOptions;
 use super::program::{ProgramOptions, command, print};
 use super::threads::{Runs, ThreadShare};
 use super::typed::{self, By, LauncherOption};
@@ -34,9 +34,7 @@ pub(super) const NAME: &str = "exec";
 #[command(after_help = examples::EXEC)]
 pub(super) struct Options {
     #[command(flatten)]
-    place: PlaceOptions,
-    #[command(flatten)]
-    ask: AskOption,
+    place: JointPlaceOptions,
     #[command(flatten)]
     program: Program,
     /// Set the node's variables instead, for a torchrun on each node
@@ -75,9 +73,6 @@ pub(super) struct Options {
     meet: MeetOption,
     #[command(flatten)]
     quiet: Quiet,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
@@ -112,14 +107,14 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 impl Options {
     /// Reads this process's place, and waits for its master.
     fn read(&self, environment: &Environment) -> Result<ClusterInfo, Failure> {
-        let info = self.ask.read(&self.place, environment, self.quiet)?;
-        self.given.template.check(&self.command)?;
+        let info = self.place.read(environment, self.quiet)?;
+        self.given.check()?;
         if !self.dry_run {
             // This host's own address depends on the route to the master, so the master's name must
             // resolve first.
             self.master.wait(&info)?;
         }
-        Ok(self.given.template.with_own_addr(info, &self.command))
+        Ok(self.given.with_own_addr(info))
     }
 
     /// Returns what decides what the command gets, as far as the options tell.
@@ -128,15 +123,14 @@ impl Options {
             is_marked: !self.per_node,
             keeps_binding: self.keep_binding,
             meets: self.meet.is_asked(),
-            ..self.given.plan_options(self.program.reader(self.per_node), &self.command)
+            ..self.given.plan_options(self.program.reader(self.per_node))
         }
     }
 
     /// Returns whether the command probably starts other processes, which divide the node's cores
     /// by themselves: a launcher, or the node's server of a template, such as `ray start`.
     fn starts_others(&self, info: &ClusterInfo, words: &[OsString]) -> bool {
-        typed::find(words).is_some()
-            || self.given.template.is_asked() && info.local_world_size() == Some(1)
+        typed::find(words).is_some() || self.given.template && info.local_world_size() == Some(1)
     }
 
     /// Gives this process the cores that the command is to have. Returns the variable that tells
@@ -164,7 +158,7 @@ impl Options {
         let of_port = if is_met { None } else { port::of_rank_0(info) };
         let is_alone = self.dry_run || is_met;
         let master = if is_alone { None } else { doctor::master_of_several_nodes(info, PATIENCE) };
-        let of_words = self.given.template.finding(info, &self.command);
+        let of_words = self.given.finding(info);
         let findings = of_words.into_iter().chain(master).chain(of_port).chain(also);
         let said = self.quiet.warn_also(info, environment, findings);
         if !self.dry_run && !self.meet.is_asked() {

@@ -7,7 +7,7 @@ use crate::{Dialect, Environment};
 use clap::{Args, ValueEnum};
 use mpienv_core::seam::{Plan, PlanOptions};
 
-use super::place::{AskOption, PlaceOptions, on_known_interface};
+use super::place::{JointPlaceOptions, on_known_interface};
 use super::threads::ThreadsOption;
 use super::{Failure, Program, Quiet, correction, examples, lines_of, program, stream};
 
@@ -27,9 +27,7 @@ pub(super) const NAME: &str = "export";
 #[command(after_help = examples::EXPORT)]
 pub(super) struct Options {
     #[command(flatten)]
-    place: PlaceOptions,
-    #[command(flatten)]
-    ask: AskOption,
+    place: JointPlaceOptions,
     /// The shell or file format to print for
     #[arg(long, value_enum, default_value_t)]
     shell: Shell,
@@ -91,8 +89,8 @@ fn line(dialect: Dialect) -> Option<String> {
 }
 
 fn text(options: Options, environment: &Environment) -> Result<String, Failure> {
-    let Options { place, ask, shell, program, per_node, threads, verbose, quiet } = options;
-    let info = ask.read(&place, environment, quiet)?;
+    let Options { place, shell, program, per_node, threads, verbose, quiet } = options;
+    let info = place.read(environment, quiet)?;
     let threads = threads.in_shell(&info, environment)?;
     if verbose {
         stream::report(lines_of(info.findings()).as_bytes());

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::{self, ExitStatus};
+use std::time::Duration;
 use std::{fmt, io};
 
 use crate::command::check::CheckError;
@@ -15,8 +16,6 @@ use mpienv_core::seam::{
 };
 
 use super::correction;
-use super::meet::Unresolved;
-use super::typed::InnerLauncher;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +26,12 @@ pub(crate) enum Failure {
     Unrepresentable(#[from] crate::Unrepresentable),
     #[error(transparent)]
     Template(#[from] TemplateError),
-    #[error(transparent)]
-    Unresolved(#[from] Unresolved),
+    /// The master's name did not resolve in time.
+    #[error(
+        "the master {host} did not resolve within {} s: {reason}; check MASTER_ADDR and the name service, or wait longer",
+        .waited.as_secs_f64()
+    )]
+    Unresolved { host: String, waited: Duration, reason: String },
     #[error("{0} found problems; see the findings above")]
     Findings(&'static str),
     #[error(
@@ -59,8 +62,9 @@ pub(crate) enum Failure {
     NoGpu,
     #[error("cannot write the list of hosts to {}: {error}; choose another file for --bad-hosts", file.display())]
     BadHosts { file: PathBuf, error: io::Error },
-    #[error(transparent)]
-    InnerLauncher(#[from] InnerLauncher),
+    /// The command is a launcher, and is not started.
+    #[error("{why}; {remedy}; --allow-launcher starts it anyway")]
+    InnerLauncher { why: String, remedy: String },
     #[error(transparent)]
     Launch(#[from] LaunchError),
     #[error(
@@ -197,7 +201,7 @@ impl Failure {
             Failure::OfRank0 { kind, .. } => (*kind).into(),
             Failure::Launch(error) => error.kind().into(),
             Failure::Rank { status, .. } => ErrorKind::Failed(*status).into(),
-            Failure::Unresolved(_) => ExitCode::TIMED_OUT,
+            Failure::Unresolved { .. } => ExitCode::TIMED_OUT,
             Failure::Disagreement
             | Failure::Measured(_)
             | Failure::NotATask { .. }
@@ -208,7 +212,7 @@ impl Failure {
             Failure::Shape(_)
             | Failure::NoSuchRank { .. }
             | Failure::Template(_)
-            | Failure::InnerLauncher(_)
+            | Failure::InnerLauncher { .. }
             | Failure::NoGpu => ExitCode::USAGE,
             Failure::Environment(_)
             | Failure::Unrepresentable(_)

@@ -22,7 +22,7 @@ use mpienv_launch::seam::{
 };
 
 use super::meet::MeetOption;
-use super::place::{AskOption, PlaceOptions};
+use super::place::JointPlaceOptions;
 use super::program::{ProgramOptions, command};
 use super::threads::{Chosen, too_many};
 use super::typed::{self, By, LauncherOption};
@@ -49,9 +49,7 @@ use super::{Failure, Program, Quiet, bind, examples, number, stream, time, time_
 #[command(after_help = examples::LAUNCH)]
 pub(super) struct Options {
     #[command(flatten)]
-    place: PlaceOptions,
-    #[command(flatten)]
-    ask: AskOption,
+    place: JointPlaceOptions,
     #[command(flatten)]
     program: Program,
     /// How many workers to start on this node: a number, `auto`, `gpu` or `cpu`; the same on all
@@ -135,25 +133,22 @@ pub(super) struct Options {
     meet: MeetOption,
     #[command(flatten)]
     quiet: Quiet,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
     let environment = Environment::current();
-    let info = options.ask.read(&options.place, &environment, options.quiet)?;
+    let info = options.place.read(&environment, options.quiet)?;
     let workers = options.count(&info, &environment)?;
-    let words = &options.command[..];
+    let words = &options.given.command[..];
     options.launcher.check(&info, &environment, By::Launch { workers }, words)?;
     if options.log_dir.is_none() {
         drop(stream::stdout()?);
     }
-    let info = on_interface(&options.given.template.with_own_addr(info, words))?;
+    let info = on_interface(&options.given.with_own_addr(info))?;
     let launch = Launch::new(&info, workers).map_err(|error| failure(words, error))?;
     // Before its places are asked for: with restarts, they contain the number of the attempt.
     let mut launch = launch.max_restarts(options.max_restarts).node_timeout(options.node_timeout);
-    options.given.template.check(words)?;
+    options.given.check()?;
     let places = places(&mut launch);
     // Expanding the words now reports errors before anything starts.
     let first = places.iter().map(|place| options.words(place)).collect::<Result<Vec<_>, _>>()?;
@@ -192,7 +187,7 @@ pub(super) fn run(options: Options) -> Result<(), Failure> {
 impl Options {
     /// Returns what decides what each worker gets, as far as the options tell.
     fn plan_options(&self) -> PlanOptions {
-        self.given.plan_options(self.program.reader(false), &self.command)
+        self.given.plan_options(self.program.reader(false))
     }
 
     /// Returns the words of a worker's command.
@@ -221,7 +216,7 @@ impl Options {
         workers: u32,
         few: Option<Finding>,
     ) -> Vec<Finding> {
-        let of_words = first.and_then(|place| self.given.template.finding(place, &self.command));
+        let of_words = first.and_then(|place| self.given.finding(place));
         let ranks = first.and_then(|place| place.ranks_on_host());
         let share = ranks.map(|ranks| share_of_workers(ranks, self.keep_binding));
         let too_many = share.and_then(|share| too_many(chosen, info.users_threads(), &share));
@@ -247,7 +242,7 @@ impl Options {
         let launch = self.grace.into_iter().fold(launch, Launch::grace);
         let launch = self.stall_timeout.into_iter().fold(launch, Launch::stall_timeout);
         // A launcher divides the node's cores by itself.
-        let is_launcher = typed::find(&self.command).is_some();
+        let is_launcher = typed::find(&self.given.command).is_some();
         chosen.or(is_launcher.then_some(Threads::Keep)).into_iter().fold(launch, Launch::threads)
     }
 

@@ -41,7 +41,8 @@ pub(crate) struct MasterOption {
 impl MasterOption {
     pub(super) fn wait(self, info: &ClusterInfo) -> Result<(), Failure> {
         let Some(patience) = self.wait_for_master else { return Ok(()) };
-        Ok(resolve(info.master_addr()?, patience)?)
+        let host = info.master_addr()?;
+        retry(host, patience, |left| doctor::addresses(host, left))
     }
 }
 
@@ -90,28 +91,12 @@ impl MeetOption {
 /// The pause between two attempts, because many ranks share one name server.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The master's name did not resolve in time.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the master {host} did not resolve within {} s: {reason}; check MASTER_ADDR and the name service, or wait longer",
-    .waited.as_secs_f64()
-)]
-pub(crate) struct Unresolved {
-    host: String,
-    waited: Duration,
-    reason: String,
-}
-
 /// Tries until the host has an address, for at most `patience`. Addresses need no time.
-fn resolve(host: &Host, patience: Duration) -> Result<(), Unresolved> {
-    retry(host, patience, |left| doctor::addresses(host, left))
-}
-
 fn retry(
     host: &Host,
     patience: Duration,
     mut resolve: impl FnMut(Duration) -> Result<Vec<IpAddr>, String>,
-) -> Result<(), Unresolved> {
+) -> Result<(), Failure> {
     let deadline = Instant::now() + patience;
     let left = || deadline.saturating_duration_since(Instant::now());
     let mut earlier = None;
@@ -124,7 +109,7 @@ fn retry(
         if left().is_zero() {
             // An attempt that the deadline cuts short provides a worse reason than an earlier one.
             let reason = earlier.unwrap_or(reason);
-            return Err(Unresolved { host: host.to_string(), waited: patience, reason });
+            return Err(Failure::Unresolved { host: host.to_string(), waited: patience, reason });
         }
         earlier = Some(reason);
         thread::sleep(PAUSE.min(left()));

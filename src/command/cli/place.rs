@@ -143,9 +143,12 @@ impl PlaceOptions {
     }
 }
 
-/// Whether a command that all ranks run asks the launcher for what its variables do not say.
-#[derive(Args, Clone, Copy, Debug, Default)]
-pub(super) struct AskOption {
+/// The place of a command that all ranks run, and whether it asks the launcher for what its variables
+/// do not say.
+#[derive(Args, Clone, Debug, Default)]
+pub(super) struct JointPlaceOptions {
+    #[command(flatten)]
+    place: PlaceOptions,
     /// Do not ask the launcher for the host of rank 0 if nothing names it [env: MPIENV_ASK=0]
     ///
     /// Under MPICH, Intel MPI, MVAPICH and Flux, mpienv asks over PMI. All ranks must run the same
@@ -155,32 +158,32 @@ pub(super) struct AskOption {
     no_ask: bool,
 }
 
-impl AskOption {
+impl JointPlaceOptions {
     /// Reads the process's place, and asks the launcher if nothing names the master.
     pub(super) fn read(
-        self,
-        place: &PlaceOptions,
+        &self,
         environment: &Environment,
         quiet: Quiet,
     ) -> Result<ClusterInfo, Error> {
-        let builder = place.builder(environment)?;
-        let read = place.read_with(&builder, environment, quiet);
+        let builder = self.place.builder(environment)?;
+        let read = self.place.read_with(&builder, environment, quiet);
         if self.no_ask {
             return read;
         }
         ask_if_needed(read, &builder, Some(&launcher_connection::start))
     }
 
-    /// Like [`AskOption::read`], for a command that only inspects: if the launcher does not answer,
-    /// returns what the variables say, and the finding `launcher-no-answer`.
+    /// Like [`JointPlaceOptions::read`], for a command that only inspects: if the launcher does not
+    /// answer, returns what the variables say, and the finding `launcher-no-answer`. Asks only if
+    /// `may_ask`.
     pub(super) fn inspect(
-        self,
-        place: &PlaceOptions,
+        &self,
         environment: &Environment,
+        may_ask: bool,
     ) -> Result<(ClusterInfo, Option<Finding>), Error> {
-        let builder = place.builder(environment)?;
-        let read = place.read_with(&builder, environment, Quiet::NEVER);
-        if self.no_ask {
+        let builder = self.place.builder(environment)?;
+        let read = self.place.read_with(&builder, environment, Quiet::NEVER);
+        if self.no_ask || !may_ask {
             return Ok((read?, None));
         }
         let unasked = read.as_ref().ok().cloned();
@@ -189,11 +192,6 @@ impl AskOption {
             (Err(error), None) => Err(error),
             (Err(error), Some(info)) => Ok((info, Some(no_answer(&error)))),
         }
-    }
-
-    /// Asks only if `condition` holds too.
-    pub(super) fn only_if(self, condition: bool) -> AskOption {
-        AskOption { no_ask: self.no_ask || !condition }
     }
 }
 

@@ -49,35 +49,17 @@ fn long_help_of_for() -> String {
     text
 }
 
-/// What the programs of `exec` and `launch` get besides.
-#[derive(Args, Clone, Copy, Debug)]
+/// The command of `exec` and `launch`, and what it gets besides.
+#[derive(Args, Debug)]
 pub(super) struct ProgramOptions {
     #[command(flatten)]
     pub(super) threads: ThreadsOption,
-    #[command(flatten)]
-    pub(super) template: TemplateOption,
-}
-
-impl ProgramOptions {
-    /// Returns what the plan of the program with these words depends on. An option that sets a
-    /// variable adds it to `also`.
-    pub(super) fn plan_options(self, reader: Reader, words: &[OsString]) -> PlanOptions {
-        PlanOptions {
-            reader,
-            words: words.to_vec(),
-            is_template: self.template.template,
-            also: Vec::new(),
-            ..PlanOptions::default()
-        }
-    }
-}
-
-/// Whether the command's words have placeholders.
-#[derive(Args, Clone, Copy, Debug)]
-pub(super) struct TemplateOption {
     /// Replace placeholders such as {node_rank} in the arguments of the command
     #[arg(long, long_help = long_help_of_template())]
-    template: bool,
+    pub(super) template: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(super) command: Vec<OsString>,
 }
 
 fn long_help_of_template() -> String {
@@ -92,27 +74,33 @@ fn long_help_of_template() -> String {
             exist or has no value is an error, and nothing starts."
 }
 
-impl TemplateOption {
-    /// Returns whether the words have placeholders.
-    pub(super) fn is_asked(self) -> bool {
-        self.template
+impl ProgramOptions {
+    /// Returns what the plan of the program depends on. An option that sets a variable adds it to
+    /// `also`.
+    pub(super) fn plan_options(&self, reader: Reader) -> PlanOptions {
+        PlanOptions {
+            reader,
+            words: self.command.clone(),
+            is_template: self.template,
+            ..PlanOptions::default()
+        }
     }
 
     /// Checks the words for errors that would occur on every node.
-    pub(super) fn check(self, words: &[OsString]) -> Result<(), TemplateError> {
-        if self.template { Placeholders::check_words(words) } else { Ok(()) }
+    pub(super) fn check(&self) -> Result<(), TemplateError> {
+        if self.template { Placeholders::check_words(&self.command) } else { Ok(()) }
     }
 
     /// Returns the place with this host's own address, if the words need it.
-    pub(super) fn with_own_addr(self, info: ClusterInfo, words: &[OsString]) -> ClusterInfo {
-        let needs_own = self.template && Placeholders::name_own_addr(words);
+    pub(super) fn with_own_addr(&self, info: ClusterInfo) -> ClusterInfo {
+        let needs_own = self.template && Placeholders::name_own_addr(&self.command);
         if needs_own { with_own_addr(&info) } else { info }
     }
 
     /// Reports processes of a node that would all get the same words for the node.
-    pub(super) fn finding(self, info: &ClusterInfo, words: &[OsString]) -> Option<Finding> {
+    pub(super) fn finding(&self, info: &ClusterInfo) -> Option<Finding> {
         let processes = info.local_world_size().filter(|&size| size > 1)?;
-        (self.template && Placeholders::are_for_a_node(words)).then(|| Finding::warning("same-words-on-node", format!("each of this node's {processes} processes starts the same command, which names the node"), "a server that expects one process on each node then meets several with the same number", "start one process on each node, or use {rank} or {local_rank} in the command"))
+        (self.template && Placeholders::are_for_a_node(&self.command)).then(|| Finding::warning("same-words-on-node", format!("each of this node's {processes} processes starts the same command, which names the node"), "a server that expects one process on each node then meets several with the same number", "start one process on each node, or use {rank} or {local_rank} in the command"))
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 
 use super::place::named;
 use crate::command::check::SIMULATED;
-use crate::simulate::{Job, JobError};
+use crate::simulate::Job;
 use crate::{ClusterInfo, Launch, Launcher, Output, StartError};
 use clap::Args;
 use mpienv_launch::seam::{before, for_terminal, foreseen, whole_process};
@@ -27,22 +27,6 @@ use super::{Failure, examples, launch, number, stream};
 #[derive(Args, Debug)]
 #[command(after_help = examples::SIMULATE)]
 pub(super) struct Options {
-    #[command(flatten)]
-    shape: Shape,
-    /// Simulate only this rank, instead of all
-    #[arg(long, value_parser = number, allow_negative_numbers = true)]
-    rank: Option<u32>,
-    /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
-    #[arg(long, conflicts_with = "rank")]
-    keep_master: bool,
-    /// The command to run as each rank, and its arguments
-    #[arg(last = true, value_name = "CMD")]
-    command: Vec<OsString>,
-}
-
-/// The shape of a job that is simulated.
-#[derive(Args, Debug)]
-struct Shape {
     /// The launcher to simulate
     #[arg(long, value_name = "NAME", value_parser = named(Launcher::ALL, Launcher::name))]
     launcher: Launcher,
@@ -55,13 +39,15 @@ struct Shape {
     /// Assign ranks to nodes one by one instead of in blocks
     #[arg(long)]
     by_node: bool,
-}
-
-impl Shape {
-    fn job(&self) -> Result<Job, JobError> {
-        let job = Job::of(self.launcher).nodes(self.nodes).per_node(self.ppn);
-        if self.by_node { job.by_node() } else { job }.build()
-    }
+    /// Simulate only this rank, instead of all
+    #[arg(long, value_parser = number, allow_negative_numbers = true)]
+    rank: Option<u32>,
+    /// Keep the launcher's own master, which this machine cannot reach (node0 and so on)
+    #[arg(long, conflicts_with = "rank")]
+    keep_master: bool,
+    /// The command to run as each rank, and its arguments
+    #[arg(last = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
 fn ranks(text: &str) -> Result<u32, String> {
@@ -70,8 +56,9 @@ fn ranks(text: &str) -> Result<u32, String> {
 }
 
 pub(super) fn run(options: Options) -> Result<(), Failure> {
-    let Options { shape, rank, keep_master, command } = options;
-    let job = shape.job()?;
+    let Options { launcher, nodes, ppn, by_node, rank, keep_master, command } = options;
+    let job = Job::of(launcher).nodes(nodes).per_node(ppn);
+    let job = if by_node { job.by_node() } else { job }.build()?;
     if let Some(rank) = rank.filter(|&rank| rank >= job.world_size()) {
         return Err(Failure::NoSuchRank { rank, size: job.world_size() });
     }

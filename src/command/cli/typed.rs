@@ -9,7 +9,7 @@ use crate::{ClusterInfo, Environment, LaunchStyle, Launcher};
 use clap::Args;
 use mpienv_core::seam::Programs;
 
-use super::program;
+use super::{Failure, program};
 
 /// What users call launchers, and the names to use.
 const LAUNCHERS: &[(&[&str], &str)] = &[
@@ -209,14 +209,6 @@ pub(super) enum By {
     Launch { workers: u32 },
 }
 
-/// Why the command is not started.
-#[derive(Debug, thiserror::Error)]
-#[error("{why}; {remedy}; --allow-launcher starts it anyway")]
-pub(crate) struct InnerLauncher {
-    why: String,
-    remedy: String,
-}
-
 impl LauncherOption {
     /// Returns an error if the words start a launcher whose ranks would get one rank's variables.
     pub(super) fn check(
@@ -225,7 +217,7 @@ impl LauncherOption {
         environment: &Environment,
         by: By,
         words: &[OsString],
-    ) -> Result<(), InnerLauncher> {
+    ) -> Result<(), Failure> {
         let Some(found) = find(words).filter(|_| !self.allow_launcher) else { return Ok(()) };
         let workers = if let By::Launch { workers } = by { workers } else { 1 };
         let ranks = u64::from(info.world_size()) * u64::from(workers);
@@ -288,7 +280,7 @@ impl Found<'_> {
         }
     }
 
-    fn of_job(&self, by: By, ranks: u64) -> InnerLauncher {
+    fn of_job(&self, by: By, ranks: u64) -> Failure {
         let name = &self.name;
         let remedy = self.in_order(|line| format!("put mpienv after it: `{line}`"));
         let remedy = match by {
@@ -303,10 +295,10 @@ impl Found<'_> {
             ),
             _ => format!("{}, whose ranks all inherit the same RANK", self.each(ranks)),
         };
-        InnerLauncher { why, remedy }
+        Failure::InnerLauncher { why, remedy }
     }
 
-    fn of_node(&self, by: By, ranks: u64, info: &ClusterInfo) -> InnerLauncher {
+    fn of_node(&self, by: By, ranks: u64, info: &ClusterInfo) -> Failure {
         let (name, per_node) = (&self.name, self.inner.example);
         let remedy = match by {
             By::Exec { .. } if info.launch_style() == LaunchStyle::PerNode => {
@@ -326,7 +318,7 @@ impl Found<'_> {
             "{}; {name} starts all ranks of a node itself and ignores RANK and WORLD_SIZE",
             self.each(ranks)
         );
-        InnerLauncher { why, remedy }
+        Failure::InnerLauncher { why, remedy }
     }
 
     fn each(&self, ranks: u64) -> String {

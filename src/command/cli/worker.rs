@@ -36,29 +36,20 @@ pub(super) fn worker(words: &[OsString], files: Option<u64>) -> Command {
     command(words)
 }
 
-/// What this process is asked to become.
-pub(super) struct Request {
-    /// The process ID of its parent.
-    parent: u32,
-    /// The soft limit of open files to restore.
-    files: Option<u64>,
-    words: Vec<OsString>,
+/// Returns whether this process was started to become a worker.
+pub(super) fn is_worker() -> bool {
+    std::env::args_os().nth(1).as_deref() == Some(OsStr::new(WORD))
 }
 
-/// Returns what this process is asked to become, if it is to become a worker.
-pub(super) fn request() -> Option<Request> {
-    let mut words = std::env::args_os().skip(1);
-    if words.next().as_deref() != Some(OsStr::new(WORD)) {
-        return None;
-    }
-    let parent = words.next()?.to_str()?.parse().ok()?;
+/// Becomes a worker if this process was started for that. Returns why it could not.
+pub(super) fn serve() -> Option<Result<(), Failure>> {
+    let mut words = std::env::args_os().skip(2);
+    let parent = is_worker().then(|| words.next()?.to_str()?.parse().ok()).flatten()?;
     let files = words.next()?.to_str()?.parse().ok();
-    Some(Request { parent, files, words: words.collect() })
-}
-
-pub(super) fn run(request: Request) -> Result<(), Failure> {
-    let Request { parent, files, words } = request;
-    crate::end_with_parent(parent).map_err(Failure::Orphan)?;
+    if let Err(error) = crate::end_with_parent(parent) {
+        return Some(Err(Failure::Orphan(error)));
+    }
     files.into_iter().for_each(restore);
-    Err(mpienv_launch::seam::exec(&mut command(&words)).into())
+    let words: Vec<OsString> = words.collect();
+    Some(Err(mpienv_launch::seam::exec(&mut command(&words)).into()))
 }
